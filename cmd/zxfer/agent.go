@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/site"
+)
+
+func newAgent(a *app) *cobra.Command {
+	var id bool
+	var relay string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "The other end, started over ssh",
+		Long: `agent is what zxfer starts on the other host through the remote shell. It speaks
+zxfer's protocol on standard input and output, carries out what the other end
+asks of this host, and ends when its input does. It is not for typing.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if id {
+				self, err := rsh.ThisBinary()
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(a.stdout, self.ID)
+				return err
+			}
+			if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+				return fault.Usagef("zxfer send starts it by itself", "agent speaks a protocol on its standard input, which is a terminal")
+			}
+			if relay != "" {
+				return rsh.ServeRelay(cmd.Context(), relay, a.stdin, a.stdout)
+			}
+			return serveAgent(cmd.Context(), a)
+		},
+	}
+	cmd.Flags().BoolVar(&id, "id", false, "print the id of this build and exit")
+	cmd.Flags().StringVar(&relay, "relay", "", "join standard input and output to the loopback address `ADDR:PORT`")
+	return cmd
+}
+
+func serveAgent(ctx context.Context, a *app) error {
+	// A client that is gone must not kill the agent in mid-sentence (SIGPIPE):
+	// it winds down first. Caught, unlike ignored, is not inherited by children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	s := &agent.Server{Version: buildVersion()}
+	s.Site = site.NewLocal(buildVersion(), s.Log)
+	return s.Serve(ctx, a.stdin, a.stdout)
+}

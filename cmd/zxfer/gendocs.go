@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newGendocs() *cobra.Command {
+	format := "markdown"
+	cmd := &cobra.Command{
+		Use:    "gendocs [FLAGS] DIR",
+		Short:  "Write the reference of all verbs into a directory",
+		Long:   "gendocs writes the reference of all verbs into DIR: a page for each, made from the same texts as the help.",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			for name, text := range pagesOf(cmd.Root(), format) {
+				if err := os.WriteFile(filepath.Join(args[0], name), []byte(text), 0o644); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().Var(newChoice(&format, "markdown", "man"), "format", "what to write")
+	return cmd
+}
+
+// pagesOf renders every visible command, by file name.
+func pagesOf(root *cobra.Command, format string) map[string]string {
+	pages := map[string]string{}
+	for _, cmd := range append([]*cobra.Command{root}, verbs(root)...) {
+		if format == "man" {
+			pages[pageName(cmd, "-")+".1"] = manPage(cmd)
+		} else {
+			pages[pageName(cmd, "_")+".md"] = markdownPage(cmd)
+		}
+	}
+	return pages
+}
+
+// pageName joins a command's words: man pages are named zxfer-send, other
+// pages zxfer_send, as both are elsewhere.
+func pageName(cmd *cobra.Command, separator string) string {
+	return strings.ReplaceAll(cmd.CommandPath(), " ", separator)
+}
+
+func markdownPage(cmd *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n<!-- Made by: go run ./cmd/zxfer gendocs docs/cli -->\n\n%s\n\n", cmd.CommandPath(), cmd.Long)
+	fmt.Fprintf(&b, "```\n%s\n```\n", usageLine(cmd))
+	if vs := verbs(cmd); len(vs) > 0 {
+		b.WriteString("\n## Verbs\n\n| verb | does |\n|---|---|\n")
+		for _, c := range vs {
+			fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", c.Name(), pageName(c, "_"), c.Short)
+		}
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\n## Examples\n\n```\n%s\n```\n", cmd.Example)
+	}
+	for _, g := range groupsOf(cmd) {
+		fmt.Fprintf(&b, "\n## %s\n\n| flag | meaning |\n|---|---|\n", g.title)
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			flag, usage := flagText(f)
+			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(flag, "|", "\\|"), strings.ReplaceAll(usage, "|", "\\|"))
+		})
+	}
+	b.WriteString("\n## Exit codes\n\n| code | meaning |\n|---|---|\n")
+	for _, e := range exitCodeList() {
+		fmt.Fprintf(&b, "| %s | %s |\n", e[0], e[1])
+	}
+	return b.String()
+}
+
+func manPage(cmd *cobra.Command) string {
+	var b strings.Builder
+	name := pageName(cmd, "-")
+	fmt.Fprintf(&b, ".TH %s 1 \"\" zxfer\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), roff(name), roff(cmd.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n.SH DESCRIPTION\n%s\n", roff(usageLine(cmd)), roffParagraphs(cmd.Long))
+	if vs := verbs(cmd); len(vs) > 0 {
+		b.WriteString(".SH VERBS\n")
+		for _, c := range vs {
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(c.Name()), roff(c.Short))
+		}
+	}
+	for _, g := range groupsOf(cmd) {
+		fmt.Fprintf(&b, ".SH %s\n", strings.ToUpper(g.title))
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			flag, usage := flagText(f)
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(flag), roff(usage))
+		})
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(cmd.Example))
+	}
+	b.WriteString(".SH EXIT STATUS\n")
+	for _, e := range exitCodeList() {
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", e[0], roff(e[1]))
+	}
+	return b.String()
+}
+
+// flagText is a flag as typed, and its meaning with the default.
+func flagText(f *pflag.Flag) (flag, usage string) {
+	value, usage := pflag.UnquoteUsage(f)
+	flag = "--" + f.Name
+	if f.Shorthand != "" {
+		flag = "-" + f.Shorthand + ", " + flag
+	}
+	if value != "" {
+		flag += " " + value
+	}
+	switch f.DefValue {
+	case "", "false", "[]":
+	default:
+		usage += " (default " + f.DefValue + ")"
+	}
+	return flag, usage
+}
+
+// exitCodeList is code and meaning of each line of exitCodes.
+func exitCodeList() [][2]string {
+	var out [][2]string
+	for l := range strings.Lines(exitCodes) {
+		code, meaning, ok := strings.Cut(strings.TrimSpace(l), "  ")
+		if ok {
+			out = append(out, [2]string{code, meaning})
+		}
+	}
+	return out
+}
+
+// roff escapes text: backslashes, hyphens that are typed, and lines that
+// would be requests.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
+			lines[i] = `\&` + l
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func roffParagraphs(s string) string {
+	return strings.ReplaceAll(roff(s), "\n\n", "\n.PP\n")
+}

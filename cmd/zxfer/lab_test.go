@@ -1,0 +1,361 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// The lab is two hosts in one kernel (scripts/lab): alpha, where zxfer is
+// run, and beta, which gets zxfer over ssh. Pools and addresses are lab's.
+const (
+	labDir    = "/tmp/zxfer-lab"
+	alphaPool = "zxalpha"
+	betaPool  = "zxbeta"
+	betaIP    = "10.77.0.2"
+	alphaBin  = "/tmp/zxfer-lab-alpha/zxfer" // this test binary, which is zxfer under that name
+)
+
+var labState struct {
+	once sync.Once
+	err  error
+	up   bool
+}
+
+// lab brings the two hosts up, once for all tests.
+func lab(t *testing.T) {
+	t.Helper()
+	zfstest.Require(t)
+	labState.once.Do(func() {
+		labState.up = true
+		_ = os.RemoveAll(filepath.Dir(alphaBin))
+		out, err := exec.Command(labScript(), "up", "1500m").CombinedOutput()
+		if err != nil {
+			labState.err = fmt.Errorf("scripts/lab up: %w\n%s", err, out)
+			return
+		}
+		labState.err = installSelf(alphaBin)
+	})
+	require.NoError(t, labState.err)
+}
+
+// labDown removes the hosts after the last test.
+func labDown() {
+	if !labState.up {
+		return
+	}
+	out, err := exec.Command(labScript(), "down").CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "scripts/lab down: %v\n%s", err, out)
+	}
+	_ = os.RemoveAll(filepath.Dir(alphaBin))
+}
+
+func labScript() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return filepath.Join(dir, "..", "..", "scripts", "lab")
+}
+
+func installSelf(path string) error {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, self, 0o755)
+}
+
+// run runs a command and fails the test if it fails.
+func run(t *testing.T, argv ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s\n%s%s", strings.Join(argv, " "), out, &stderr)
+	return string(out)
+}
+
+// zfs runs zfs(8).
+func zfsCmd(t *testing.T, args ...string) string {
+	t.Helper()
+	return run(t, append([]string{"zfs"}, args...)...)
+}
+
+// outcome is what a finished zxfer left.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("exit %d\nstdout:\n%s\nstderr:\n%s", o.code, o.stdout, o.stderr)
+}
+
+// process is a running zxfer on alpha.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr *lockedBuffer
+	done           chan struct{}
+}
+
+// lockedBuffer may be read while a process writes it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start starts zxfer on alpha.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
+	argv := append([]string{"netns", "exec", alphaPool, "env",
+		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config", alphaBin}, args...)
+	p.cmd = exec.Command("ip", argv...) // ip execs: the pid is zxfer's
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	p.cmd.WaitDelay = 5 * time.Second
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // the exit code is read from ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+// wait waits for the end of zxfer, within a limit that means it hangs.
+func (p *process) wait(t *testing.T) outcome {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(3 * time.Minute):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // goroutine traces into stderr
+		<-p.done
+		t.Fatalf("zxfer hangs\n%s", p.stderr)
+	}
+	return outcome{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+}
+
+// zxfer runs zxfer on alpha to its end.
+func zxfer(t *testing.T, args ...string) outcome {
+	t.Helper()
+	return start(t, args...).wait(t)
+}
+
+// mustZxfer is zxfer that must exit 0.
+func mustZxfer(t *testing.T, args ...string) outcome {
+	t.Helper()
+	o := zxfer(t, args...)
+	require.Equal(t, 0, o.code, "zxfer %s: %s", strings.Join(args, " "), o)
+	return o
+}
+
+// dataset names a fresh dataset of a test on both pools and destroys it
+// afterwards.
+func dataset(t *testing.T) (source, target string) {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()))
+	source, target = alphaPool+"/"+name, betaPool+"/"+name
+	t.Cleanup(func() {
+		for _, d := range []string{target, source} {
+			release(d)
+			for range 20 { // a receive that was just cut may still hold it
+				out, err := exec.Command("zfs", "destroy", "-R", "-f", d).CombinedOutput()
+				if err == nil || strings.Contains(string(out), "does not exist") {
+					break
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+		}
+	})
+	return source, target
+}
+
+// release removes all holds below a dataset.
+func release(d string) {
+	out, err := exec.Command("zfs", "list", "-H", "-t", "snapshot", "-o", "name,userrefs", "-r", d).Output()
+	if err != nil {
+		return // it is not there
+	}
+	for l := range strings.Lines(string(out)) {
+		name, refs, _ := strings.Cut(strings.TrimSpace(l), "\t")
+		if refs == "0" {
+			continue
+		}
+		holds, _ := exec.Command("zfs", "holds", "-H", name).Output()
+		for h := range strings.Lines(string(holds)) {
+			if f := strings.Split(strings.TrimSpace(h), "\t"); len(f) > 1 {
+				_ = exec.Command("zfs", "release", f[1], name).Run()
+			}
+		}
+	}
+}
+
+// mountpoint is where a dataset of alpha is mounted.
+func mountpoint(t *testing.T, d string) string {
+	t.Helper()
+	return strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "mountpoint", d))
+}
+
+// fill writes n bytes of random data into a new file of a dataset.
+func fill(t *testing.T, d, file string, n int64) {
+	t.Helper()
+	random, err := os.Open("/dev/urandom")
+	require.NoError(t, err)
+	defer random.Close()
+	f, err := os.Create(filepath.Join(mountpoint(t, d), file))
+	require.NoError(t, err)
+	_, err = io.CopyN(f, random, n)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
+
+// sameFiles mounts what beta received and compares it with alpha's dataset.
+func sameFiles(t *testing.T, source, target string) {
+	t.Helper()
+	mount(t, source)
+	mount(t, target)
+	run(t, "diff", "-r", mountpoint(t, source), mountpoint(t, target))
+	zfsCmd(t, "unmount", target)
+}
+
+func mount(t *testing.T, d string) {
+	t.Helper()
+	if strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "mounted", d)) != "yes" {
+		zfsCmd(t, "mount", d)
+	}
+}
+
+// guids maps snapshot names of a dataset to GUIDs.
+func guids(t *testing.T, d string) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for l := range strings.Lines(zfsCmd(t, "list", "-Hp", "-d", "1", "-t", "snapshot", "-o", "name,guid", d)) {
+		name, guid, _ := strings.Cut(strings.TrimSpace(l), "\t")
+		_, snap, _ := strings.Cut(name, "@")
+		m[snap] = guid
+	}
+	return m
+}
+
+// state is everything that a refused command must not change.
+func state(t *testing.T) string {
+	t.Helper()
+	run(t, "zpool", "sync")
+	var b strings.Builder
+	for _, pool := range []string{alphaPool, betaPool} {
+		b.WriteString(zfsCmd(t, "list", "-t", "all", "-Hp", "-o", "name,guid", "-r", pool))
+		b.WriteString(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", pool))
+	}
+	return b.String()
+}
+
+// leftovers lists processes and listeners of zxfer and zfs streams, and
+// temporary files, which must be gone once zxfer has ended.
+func leftovers(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	for _, p := range procs {
+		if filepath.Base(p) == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(p, "cmdline"))
+		if err != nil || len(raw) == 0 {
+			continue
+		}
+		argv := strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")
+		line := strings.Join(argv, " ")
+		switch base := filepath.Base(argv[0]); {
+		case base == "zxfer", base == "zfs", base == "ssh", strings.Contains(line, "libzfs_core"):
+			fmt.Fprintf(&b, "process %s: %s\n", filepath.Base(p), line)
+		}
+	}
+	for _, ns := range []string{alphaPool, betaPool} {
+		for l := range strings.Lines(run(t, "ip", "netns", "exec", ns, "ss", "-Hltn")) {
+			if !strings.Contains(l, ":22 ") {
+				fmt.Fprintf(&b, "listener on %s: %s", ns, l)
+			}
+		}
+	}
+	for _, pattern := range []string{"/tmp/zxfer*", "/root/.cache/zxfer/.*"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, f := range files {
+			if f != labDir && f != filepath.Dir(alphaBin) {
+				fmt.Fprintf(&b, "file %s\n", f)
+			}
+		}
+	}
+	return b.String()
+}
+
+// nothingLeft waits until both hosts are clean again.
+func nothingLeft(t *testing.T, within time.Duration) {
+	t.Helper()
+	var left string
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for ctx.Err() == nil {
+		if left = leftovers(t); left == "" {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Fatalf("left behind after %s:\n%s", within, left)
+}
+
+// pidsOn returns the processes on a host whose command line matches.
+func pidsOn(t *testing.T, host string, match func(argv []string) bool) []int {
+	t.Helper()
+	var pids []int
+	for f := range strings.FieldsSeq(run(t, "ip", "netns", "pids", host)) {
+		pid, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if errors.Is(err, os.ErrNotExist) || len(raw) == 0 {
+			continue
+		}
+		if match(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,65 @@
+// Command zxfer moves ZFS datasets between hosts over authenticated TCP.
+//
+// It is thin: each verb turns its flags into a request, has another package
+// carry it out, and turns the outcome into an exit code. It holds no state
+// between runs and changes nothing by itself.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/report"
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// execute carries out one command line and returns the exit code.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := newRoot(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if !a.started && fault.ClassOf(err) == fault.Failed {
+		// Flags and arguments that cobra did not take.
+		err = fault.Usagef("zxfer help lists the verbs, zxfer help VERB the flags", "%s", err.Error())
+	}
+	if !errors.As(err, new(*shown)) {
+		report.Error(stderr, err)
+	}
+	return int(exitClass(ctx, err))
+}
+
+// app is what every verb needs of its surroundings.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	// started tells that a verb took over: what went wrong before was the
+	// command line.
+	started bool
+}
+
+// shown is an error that the user has been told of already.
+type shown struct{ error }
+
+func (s *shown) Unwrap() error { return s.error }
+
+// exitClass is the class of err. A verb that only says that it was cancelled
+// was interrupted by the user: what it had stored stays resumable.
+func exitClass(ctx context.Context, err error) fault.Class {
+	class := fault.ClassOf(err)
+	if class == fault.Failed && errors.Is(context.Cause(ctx), errSignal) && errors.Is(err, context.Canceled) {
+		return fault.Interrupted
+	}
+	return class
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/job"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/site"
+)
+
+// opener reaches hosts for a job: this one in the process itself, others by
+// an agent behind the remote shell.
+type opener struct {
+	rsh       string
+	bootstrap bool
+	log       func(string)
+}
+
+func newOpener(req job.Send, log func(string)) job.Opener {
+	return &opener{rsh: req.RSH, bootstrap: !req.NoBootstrap, log: log}
+}
+
+func (o *opener) options(host string) rsh.Options {
+	return rsh.Options{Host: host, Command: o.rsh, Bootstrap: o.bootstrap, Log: o.log}
+}
+
+// Open returns the Site of a host, "" for this one.
+func (o *opener) Open(ctx context.Context, host string) (site.Site, error) {
+	if host == "" {
+		return site.NewLocal(buildVersion(), o.log), nil
+	}
+	c, err := rsh.Agent(ctx, o.options(host))
+	if err != nil {
+		return nil, err
+	}
+	return agent.NewRemote(ctx, host, c, o.log)
+}
+
+// Relay opens a listener here that leads to a loopback address of host.
+func (o *opener) Relay(ctx context.Context, host, address string) (string, error) {
+	return rsh.ListenRelay(ctx, o.options(host), address)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes this test binary zxfer where it is started under that name,
+// so that scripts, and hosts that it is copied to, run the code under test.
+func TestMain(m *testing.M) {
+	testscript.Main(suite{m}, map[string]func(){"zxfer": main})
+}
+
+// suite takes down what the tests shared before the process ends.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	defer labDown()
+	return s.M.Run()
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitcode},
+		Condition: func(cond string) (bool, error) {
+			if cond == "zfs" {
+				_, err := os.Stat("/dev/zfs")
+				return err == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+	})
+}
+
+// exitcode runs a command that must end with that exit code:
+//
+//	exitcode 2 zxfer send
+func exitcode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exitcode N COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		got = exit.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/report"
+)
+
+// sendOptions are the flags of send that need more than their own parsing;
+// the others are bound to the request itself.
+type sendOptions struct {
+	req                  job.Send
+	recurse              bool
+	set                  []string
+	window               int64
+	trustedLink          bool
+	json, quiet, verbose bool
+}
+
+func newSend(a *app) *cobra.Command {
+	o := &sendOptions{}
+	cmd := &cobra.Command{
+		Use:   "send [FLAGS] SRC TARGET",
+		Short: "Send a dataset to another host or pool",
+		Long: `send brings a dataset's snapshots to a target: everything the first time,
+afterwards only what is new since the latest common snapshot or bookmark.
+
+SRC is [[user@]host:]DATASET[@SNAPSHOT]; without a snapshot the newest one is
+sent. TARGET is [[user@]host:]POOL, which receives the source's path below its
+pool (tank/a/b arrives as POOL/a/b), or the exact dataset; NAME/ receives the
+path below NAME. Either end, both or none may be on another host.
+
+Before anything is changed, both sides are surveyed, a plan is made and
+checked; -n stops there and shows it. Encrypted datasets are sent raw, so
+neither side needs the key. Nothing on the target is rolled back, destroyed or
+mounted unless a flag says so. A transfer that was cut off is resumed, by
+itself or by running the same command again.`,
+		Example: `  zxfer send -n tank/ds backup1:vault
+      show the plan: steps, sizes, wire, the same by hand; change nothing
+  zxfer send tank/ds@daily backup1:vault
+      send everything up to @daily to vault/ds on backup1
+  zxfer send -R --snapshot today --hold keep tank/home backup1:vault/home
+      snapshot tank/home and all below it, send them, hold @today on both ends
+  zxfer send backup1:vault/ds tank/restored
+      fetch a dataset from another host
+  zxfer send a:tank/ds b:vault
+      from one other host to another; the data does not pass this one
+  zxfer send tank/ds@a pool2
+      from pool to pool on this host, without a network`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fault.Usagef("zxfer help send", "send takes 2 arguments, SRC and TARGET, not %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := o.request(cmd.Flags(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			if req.RSH == "" {
+				req.RSH = os.Getenv("ZXFER_RSH")
+			}
+			return runSend(cmd.Context(), a, o, req)
+		},
+	}
+	o.define(cmd)
+	return cmd
+}
+
+// runSend runs the job and shows it.
+func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
+	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
+	var rep interface {
+		job.Reporter
+		Status()
+		Done(*job.Report, error) error
+	} = report.NewText(opts)
+	if o.json {
+		rep = report.NewJSON(opts)
+	}
+	stop := onStatus(rep.Status)
+	defer stop()
+	r, err := job.RunSend(ctx, req, newOpener(req, rep.Log), rep)
+	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
+		err = fault.Interrupt("the same command resumes", err)
+		if r != nil {
+			r.Outcome = "interrupted"
+		}
+	}
+	if doneErr := rep.Done(r, err); doneErr != nil && err == nil {
+		return fault.Failf("", "the transfer is complete, but its report could not be written: %w", doneErr)
+	}
+	if err != nil && o.json {
+		return &shown{err}
+	}
+	return err
+}
+
+// define declares the flags.
+func (o *sendOptions) define(cmd *cobra.Command) {
+	req := &o.req
+	flagGroup(cmd, "What to send", func(f *pflag.FlagSet) {
+		f.BoolVarP(&req.Plan.Recursive, "recursive", "R", false, "send all datasets below SRC too, each by its own streams, parents first")
+		f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
+		f.Lookup("recurse").Hidden = true
+		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME` first and send it")
+		f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "send only snapshots whose name matches `PATTERN`, such as 'daily-*'; may be repeated")
+		f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
+		f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
+		f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
+	})
+	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
+		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data")
+		f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
+		f.StringArrayVarP(&req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
+		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
+		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
+		f.BoolVar(&req.Verify, "verify", false, "read both sides back and compare content digests, beside the GUIDs")
+		f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
+		f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
+	})
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
+		f.Var(newChoice(&req.Wire, wires()...), "wire", "how bytes cross: auto (signed for raw encrypted streams, else tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
+		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
+		f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
+		f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
+		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 256MiB)")
+		f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
+		f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are")
+		f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
+		f.Var(newChoice(&req.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
+		f.StringVar(&req.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
+		f.Var(&portsValue{&req.PortLow, &req.PortHigh}, "port-range", "ports of the listening side (default any)")
+		f.StringVarP(&req.RSH, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
+		f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+	})
+	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
+		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change nothing anywhere")
+		f.Var(newCount(&req.Parallel, 1, 1, maxParallel), "parallel", "datasets at once")
+		f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
+		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
+		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
+	})
+	for flag, choices := range map[string][]string{"wire": wires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
+		// The flags were declared above: registering cannot fail.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	}
+}

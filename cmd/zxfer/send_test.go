@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/transfer"
+)
+
+// parseSend returns the request of a command line of send.
+func parseSend(t *testing.T, args ...string) (job.Send, error) {
+	t.Helper()
+	cmd := newSend(&app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard})
+	o := &sendOptions{}
+	cmd.ResetFlags()
+	o.define(cmd)
+	require.NoError(t, cmd.ParseFlags(args))
+	rest := cmd.Flags().Args()
+	require.Len(t, rest, 2)
+	return o.request(cmd.Flags(), rest[0], rest[1])
+}
+
+func TestSendDefaults(t *testing.T) {
+	t.Parallel()
+	req, err := parseSend(t, "tank/ds", "backup:vault")
+	require.NoError(t, err)
+	require.Equal(t, job.Send{
+		Source: endpoint.Endpoint{Name: "tank/ds"}, Target: endpoint.Endpoint{Host: "backup", Name: "vault"},
+		Plan: plan.Request{Source: "tank/ds", Target: "vault"},
+		Wire: "auto", Dial: "auto", Options: transfer.Options{Compress: "auto"}, Parallel: 1, Retries: 5,
+	}, req)
+}
+
+func TestSendFlags(t *testing.T) {
+	t.Parallel()
+	req, err := parseSend(t,
+		"-nRp", "--include-snaps", "a*", "--include-snaps", "b*", "--exclude-snaps", "*,x", "--latest-only", "--hold", "keep", "--bookmark",
+		"-o", "compression=zstd", "-o", "zxfer:note=a=b,c", "-x", "quota", "-x", "atime", "--decrypt", "--rollback", "--no-resume", "--verify",
+		"--wire", "plain", "--trusted-link", "--streams", "4", "--window", "4MiB", "--buffer", "1G", "--bwlimit", "100MiB",
+		"--compress", "zstd:3", "--compress-threads", "2", "--dial", "target", "--data-address", "10.0.0.2", "--port-range", "9000-9010",
+		"--parallel", "3", "--retries", "0", "-e", "ssh -p 22", "--no-bootstrap", "--skip-check", "space", "--skip-check", "raw-ashift",
+		"me@a:tank/ds@x", "b:vault/")
+	require.NoError(t, err)
+	require.Equal(t, job.Send{
+		Source: endpoint.Endpoint{Host: "me@a", Name: "tank/ds@x"}, Target: endpoint.Endpoint{Host: "b", Name: "vault/"},
+		Plan: plan.Request{
+			Source: "tank/ds", Snapshot: "x", Target: "vault/", Recursive: true, LatestOnly: true,
+			IncludeSnapshots: []string{"a*", "b*"}, ExcludeSnapshots: []string{"*,x"}, Decrypt: true, Rollback: true, NoResume: true,
+			CarryProperties: true, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
+		},
+		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
+		Wire: "plain", Streams: 4, Window: 4 << 20, Dial: "target", DataAddress: "10.0.0.2", PortLow: 9000, PortHigh: 9010,
+		Options:  transfer.Options{Buffer: 1 << 30, BandLimit: 100 << 20, Compress: "zstd:3", CompressThreads: 2},
+		Parallel: 3, Retries: 0, RSH: "ssh -p 22", NoBootstrap: true, SkipChecks: []string{"space", "raw-ashift"},
+	}, req)
+
+	req, err = parseSend(t, "-r", "--snapshot", "now", "--window", "64G", "tank/ds", "vault")
+	require.NoError(t, err)
+	require.True(t, req.Plan.Recursive)
+	require.Equal(t, "now", req.TakeSnapshot)
+	require.Equal(t, "now", req.Plan.Snapshot, "what is taken is what is sent")
+	require.Equal(t, maxWindow, req.Window)
+
+	req, err = parseSend(t, "/tank/ds@x", "vault")
+	require.NoError(t, err)
+	require.Equal(t, "/tank/ds@x", req.Plan.Source, "a path is the survey's to resolve")
+}
+
+// A signal that comes before a job has anything to say still means: run the
+// same command again.
+func TestExitClass(t *testing.T) {
+	t.Parallel()
+	signalled, cancel := context.WithCancelCause(t.Context())
+	cancel(errSignal)
+	require.Equal(t, fault.Interrupted, exitClass(signalled, context.Canceled))
+	require.Equal(t, fault.Failed, exitClass(signalled, errors.New("broke")))
+	require.Equal(t, fault.Refused, exitClass(signalled, fault.Refusef("", "no")))
+	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "not by a signal")
+}
+
+// Signals are the process's: no t.Parallel.
+func TestSignals(t *testing.T) {
+	ctx, stop := interruptible(t.Context())
+	defer stop()
+	reports := make(chan struct{}, 1)
+	stopStatus := onStatus(func() { reports <- struct{}{} })
+	defer stopStatus()
+
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
+	select {
+	case <-reports:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no report after SIGUSR1")
+	}
+	require.NoError(t, ctx.Err(), "a report ends nothing")
+
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("SIGTERM did not cancel")
+	}
+	require.ErrorIs(t, context.Cause(ctx), errSignal)
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// sizeForms tells what a SIZE may be, for errors and help.
+const sizeForms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
+
+// parseSize reads a size in bytes: a decimal number and, optionally, a unit
+// as dd takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T.
+// Case does not matter.
+func parseSize(s string) (int64, error) {
+	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
+	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
+	if !plainNumber(digits) {
+		return 0, fmt.Errorf("not a size; write %s", sizeForms)
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0, fmt.Errorf("not a size; write %s", sizeForms)
+	}
+	factor, ok := unitFactor(unit)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a unit; write %s", unit, sizeForms)
+	}
+	n *= factor
+	if n >= math.MaxInt64 {
+		return 0, fmt.Errorf("too large")
+	}
+	return int64(n), nil
+}
+
+// plainNumber tells digits with at most one dot: no sign, no exponent.
+func plainNumber(s string) bool {
+	whole, fraction, _ := strings.Cut(s, ".")
+	return whole != "" && strings.Trim(whole+fraction, "0123456789") == ""
+}
+
+func unitFactor(unit string) (float64, bool) {
+	if unit == "" || unit == "B" {
+		return 1, true
+	}
+	power := float64(1 + strings.IndexByte("KMGT", unit[0]))
+	if power == 0 {
+		return 0, false
+	}
+	switch unit[1:] {
+	case "", "IB":
+		return math.Pow(1024, power), true
+	case "B":
+		return math.Pow(1000, power), true
+	}
+	return 0, false
+}
+
+// sizeValue is a flag that takes a SIZE.
+type sizeValue struct {
+	bytes *int64
+	text  string
+	kind  string // SIZE or RATE
+}
+
+func newSize(bytes *int64) *sizeValue { return &sizeValue{bytes: bytes, kind: "SIZE"} }
+
+func newRate(bytes *int64) *sizeValue { return &sizeValue{bytes: bytes, kind: "RATE"} }
+
+func (v *sizeValue) String() string { return v.text }
+func (v *sizeValue) Type() string   { return v.kind }
+
+func (v *sizeValue) Set(s string) error {
+	digits := s
+	if v.kind == "RATE" {
+		digits = strings.TrimSuffix(s, "/s")
+	}
+	n, err := parseSize(digits)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("must be more than 0")
+	}
+	*v.bytes, v.text = n, s
+	return nil
+}
+
+// choiceValue is a flag that takes one of a few words.
+type choiceValue struct {
+	value   *string
+	choices []string
+}
+
+func newChoice(value *string, choices ...string) *choiceValue {
+	*value = choices[0]
+	return &choiceValue{value: value, choices: choices}
+}
+
+func (v *choiceValue) String() string { return *v.value }
+func (v *choiceValue) Type() string   { return strings.Join(v.choices, "|") }
+
+func (v *choiceValue) Set(s string) error {
+	for _, c := range v.choices {
+		if s == c {
+			*v.value = s
+			return nil
+		}
+	}
+	return fmt.Errorf("choose one of %s", strings.Join(v.choices, ", "))
+}
+
+// countValue is a flag that takes a whole number within bounds.
+type countValue struct {
+	n         *int
+	low, high int
+}
+
+func newCount(n *int, value, low, high int) *countValue {
+	*n = value
+	return &countValue{n: n, low: low, high: high}
+}
+
+func (v *countValue) String() string {
+	if v.n == nil || *v.n == 0 && v.low > 0 {
+		return "" // chosen by zxfer
+	}
+	return strconv.Itoa(*v.n)
+}
+
+func (v *countValue) Type() string { return "N" }
+
+func (v *countValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < v.low || n > v.high {
+		return fmt.Errorf("must be a whole number from %d to %d", v.low, v.high)
+	}
+	*v.n = n
+	return nil
+}
+
+// compressValue is auto, off, zstd or zstd:LEVEL.
+type compressValue struct{ value *string }
+
+func newCompress(value *string, initial string) *compressValue {
+	*value = initial
+	return &compressValue{value}
+}
+
+func (v *compressValue) String() string { return *v.value }
+func (v *compressValue) Type() string   { return "auto|zstd[:N]|off" }
+
+// Levels of zstd(1) without --ultra.
+const minZstd, maxZstd = 1, 19
+
+func (v *compressValue) Set(s string) error {
+	level, isLevel := strings.CutPrefix(s, "zstd:")
+	switch {
+	case s == "auto", s == "off", s == "zstd":
+	case isLevel:
+		if n, err := strconv.Atoi(level); err != nil || n < minZstd || n > maxZstd {
+			return fmt.Errorf("the level must be a whole number from %d to %d", minZstd, maxZstd)
+		}
+	default:
+		return fmt.Errorf("write auto, off, zstd or zstd:N with N from %d to %d", minZstd, maxZstd)
+	}
+	*v.value = s
+	return nil
+}
+
+// portsValue is LOW-HIGH, or one port.
+type portsValue struct{ low, high *int }
+
+func (v *portsValue) String() string {
+	if v.low == nil || *v.low == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", *v.low, *v.high)
+}
+
+func (v *portsValue) Type() string { return "LOW-HIGH" }
+
+func (v *portsValue) Set(s string) error {
+	from, to, isRange := strings.Cut(s, "-")
+	if !isRange {
+		to = from
+	}
+	low, err := strconv.ParseUint(from, 10, 16)
+	if err != nil {
+		return fmt.Errorf("write LOW-HIGH, ports from 1 to 65535")
+	}
+	high, err := strconv.ParseUint(to, 10, 16)
+	if err != nil || low == 0 {
+		return fmt.Errorf("write LOW-HIGH, ports from 1 to 65535")
+	}
+	if low > high {
+		return fmt.Errorf("the first port is above the last")
+	}
+	*v.low, *v.high = int(low), int(high)
+	return nil
+}

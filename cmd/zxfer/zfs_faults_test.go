@@ -1,0 +1,299 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// faultSize is the size of the datasets that are cut off: at faultRate a
+// transfer takes about three seconds.
+const (
+	faultSize = 24 << 20
+	faultRate = "8MiB"
+)
+
+// untilDone runs the same command until it succeeds: an interruption must say
+// so by exit code 4, and anything else is a failure of the test.
+func untilDone(t *testing.T, first *process, args ...string) {
+	t.Helper()
+	o := first.wait(t)
+	for try := 0; o.code != 0; try++ {
+		killed := o.code == -1 // by the test itself
+		require.True(t, o.code == 4 || killed, o.String())
+		require.Less(t, try, 5, "it never gets done: %s", o)
+		if !killed {
+			require.Contains(t, o.stderr, "hint: the same command resumes")
+		}
+		o = zxfer(t, args...)
+	}
+}
+
+// moving waits until the transfer has put bytes onto the target: an
+// interruption then meets a receive that runs.
+func moving(t *testing.T, p *process) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+		}
+		return len(pidsOn(t, betaPool, isZFS("receive"))) > 0
+	}, 20*time.Second, 50*time.Millisecond, "no receive was started: %s", p.stderr)
+}
+
+func isZFS(verb string) func([]string) bool {
+	return func(argv []string) bool {
+		return filepath.Base(argv[0]) == "zfs" && len(argv) > 1 && argv[1] == verb
+	}
+}
+
+func isAgent(argv []string) bool {
+	return filepath.Base(argv[0]) == "zxfer" && len(argv) > 1 && argv[1] == "agent"
+}
+
+// Each process of a transfer is killed in turn, at a moment when bytes move.
+func TestZFSKilled(t *testing.T) {
+	lab(t)
+	victims := []struct {
+		name string
+		host string
+		is   func([]string) bool
+	}{
+		{"zxfer", alphaPool, func(argv []string) bool { return filepath.Base(argv[0]) == "zxfer" && argv[1] == "send" }},
+		{"agent", betaPool, isAgent},
+		{"zfs send", alphaPool, isZFS("send")},
+		{"zfs receive", betaPool, isZFS("receive")},
+		{"ssh", alphaPool, func(argv []string) bool { return filepath.Base(argv[0]) == "ssh" }},
+		{"sshd", betaPool, func(argv []string) bool { return strings.HasPrefix(argv[0], "sshd: root@notty") }},
+	}
+	for _, v := range victims {
+		t.Run(v.name, func(t *testing.T) {
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			fill(t, src, "a", faultSize)
+			zfsCmd(t, "snapshot", src+"@one")
+			fill(t, src, "b", faultSize)
+			zfsCmd(t, "snapshot", src+"@two")
+			args := []string{"send", "--bwlimit", faultRate, src, "beta:" + dst}
+			p := start(t, args...)
+			moving(t, p)
+			time.Sleep(time.Second)
+			pids := pidsOn(t, v.host, v.is)
+			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+			}
+			untilDone(t, p, args...)
+			require.Equal(t, guids(t, src), guids(t, dst))
+			sameFiles(t, src, dst)
+			nothingLeft(t, 20*time.Second)
+		})
+	}
+}
+
+// The link is cut at random moments, for a while that is sometimes shorter and
+// sometimes longer than what TCP and zxfer sit out. ZXFER_TEST_ROUNDS
+// overrides the number of rounds.
+func TestZFSLinkCut(t *testing.T) {
+	lab(t)
+	rounds := 20
+	if s := os.Getenv("ZXFER_TEST_ROUNDS"); s != "" {
+		_, err := fmt.Sscan(s, &rounds)
+		require.NoError(t, err)
+	}
+	if testing.Short() {
+		rounds = 3
+	}
+	t.Cleanup(func() { run(t, labScript(), "mend") })
+	for i := range rounds {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			fill(t, src, "a", faultSize)
+			zfsCmd(t, "snapshot", src+"@one")
+			args := []string{"send", "--bwlimit", faultRate, "--wire", []string{"signed", "tls"}[i%2], src, "beta:" + dst}
+			p := start(t, args...)
+			time.Sleep(rand.N(4 * time.Second))
+			if i%4 == 3 {
+				// The peer's resets, as a firewall that lost its state sends.
+				resetConnections(t)
+			} else {
+				run(t, labScript(), "cut")
+				time.Sleep(rand.N(3 * time.Second))
+				if i%4 == 1 {
+					time.Sleep(25 * time.Second) // longer than TCP_USER_TIMEOUT
+				}
+				run(t, labScript(), "mend")
+			}
+			untilDone(t, p, args...)
+			require.Equal(t, guids(t, src), guids(t, dst))
+			sameFiles(t, src, dst)
+		})
+	}
+	nothingLeft(t, 45*time.Second)
+}
+
+// resetConnections answers every packet that beta gets with a reset, for a
+// moment.
+func resetConnections(t *testing.T) {
+	t.Helper()
+	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset")
+	time.Sleep(500 * time.Millisecond)
+	run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT")
+}
+
+// ^C keeps what arrived, exits 4, and leaves nothing running.
+func TestZFSInterrupt(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", faultSize)
+	zfsCmd(t, "snapshot", src+"@one")
+	args := []string{"send", "--bwlimit", faultRate, src, "beta:" + dst}
+	p := start(t, args...)
+	moving(t, p)
+	time.Sleep(time.Second)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	o := p.wait(t)
+	require.Equal(t, 4, o.code, o.String())
+	require.Contains(t, o.stderr, "hint: the same command resumes")
+	nothingLeft(t, 20*time.Second)
+	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
+	require.NotEqual(t, "-", token, "what arrived is kept")
+	o = mustZxfer(t, "send", "-n", src, "beta:"+dst)
+	require.Contains(t, o.stdout, "resume")
+	mustZxfer(t, args...)
+	sameFiles(t, src, dst)
+}
+
+// A token that leads nowhere is discarded, after saying why.
+func TestZFSUnusableToken(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", faultSize)
+	zfsCmd(t, "snapshot", src+"@one")
+	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
+	moving(t, p)
+	time.Sleep(time.Second)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.Equal(t, 4, p.wait(t).code)
+	zfsCmd(t, "destroy", src+"@one")
+	zfsCmd(t, "snapshot", src+"@two")
+	o := mustZxfer(t, "send", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "discarding")
+	require.Contains(t, o.stderr, "@one")
+	sameFiles(t, src, dst)
+}
+
+// Whoever connects to the listener without knowing the session's secret is
+// dropped, and the transfer goes on unharmed.
+func TestZFSStrangers(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 2<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	// The listener must be found while it waits: its ssh-started end dials
+	// late when the link is slow.
+	run(t, labScript(), "net", "delay", "300ms")
+	t.Cleanup(func() { run(t, labScript(), "mend") })
+	p := start(t, "send", "-v", "--port-range", "50100-50100", src, "beta:"+dst)
+	var strangers int
+	deadline := time.Now().Add(60 * time.Second)
+	for time.Now().Before(deadline) && strangers < 4 {
+		select {
+		case <-p.done:
+			deadline = time.Now()
+		default:
+		}
+		// From beta itself, the way is not delayed.
+		c, err := inNamespace(t, betaPool, []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}[strangers])
+		if err != nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		_ = c
+		strangers++
+	}
+	o := p.wait(t)
+	require.Equal(t, 0, o.code, o.String())
+	require.Equal(t, 4, strangers, "strangers reached the listener: %s", o)
+	require.Contains(t, o.stderr, "dropped", "strangers are logged")
+	sameFiles(t, src, dst)
+	nothingLeft(t, 20*time.Second)
+}
+
+// inNamespace connects to the listener from within a host and says something.
+func inNamespace(t *testing.T, ns, say string) (string, error) {
+	t.Helper()
+	cmd := exec.Command("ip", "netns", "exec", ns, "nc", "-w", "1", betaIP, "50100")
+	cmd.Stdin = strings.NewReader(say)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// The port is blocked: the error names what was tried from where.
+func TestZFSPortBlocked(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "snapshot", src+"@one")
+	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "50200", "-j", "REJECT", "--reject-with", "tcp-reset")
+	t.Cleanup(func() { run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT") })
+	o := zxfer(t, "send", "--port-range", "50200-50200", src, "beta:"+dst)
+	require.Equal(t, 1, o.code, o.String())
+	require.Contains(t, o.stderr, net.JoinHostPort(betaIP, "50200"))
+	require.Contains(t, o.stderr, "10.77.0.1")
+	require.Contains(t, o.stderr, "--dial target")
+	// The other direction is open.
+	mustZxfer(t, "send", "--port-range", "50200-50200", "--dial", "target", src, "beta:"+dst)
+	nothingLeft(t, 20*time.Second)
+}
+
+// The target's pool is full: an error that says so, the source unharmed.
+func TestZFSNoSpace(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 8<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	zfsCmd(t, "create", "-o", "quota=4M", dst)
+	o := zxfer(t, "send", src, "beta:"+dst+"/")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "--skip-check")
+	i := strings.Index(o.stderr, "--skip-check ")
+	id := strings.Fields(o.stderr[i:])[1]
+	o = zxfer(t, "send", "--skip-check", id, src, "beta:"+dst+"/")
+	require.Equal(t, 1, o.code, o.String())
+	require.True(t, slices.ContainsFunc([]string{"space", "quota"}, func(s string) bool { return strings.Contains(o.stderr, s) }), o.String())
+	nothingLeft(t, 20*time.Second)
+}
+
+// Another receive holds the target: busy, not broken.
+func TestZFSBusy(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", faultSize)
+	zfsCmd(t, "snapshot", src+"@one")
+	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
+	moving(t, p)
+	o := zxfer(t, "send", "--retries", "0", src, "beta:"+dst)
+	require.NotEqual(t, 0, o.code, o.String())
+	require.Contains(t, o.stderr, "hint:")
+	require.Equal(t, 0, p.wait(t).code, "the first is unharmed")
+	sameFiles(t, src, dst)
+}

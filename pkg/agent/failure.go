@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// failure is an error on its way to another host: its text, and what callers
+// tell errors apart by.
+type failure struct {
+	Text  string      `json:"text"`
+	Class fault.Class `json:"class,omitempty"` // 0 = not classified
+	Hint  string      `json:"hint,omitempty"`
+	ZFS   *zfs.Error  `json:"zfs,omitempty"`
+	Peer  string      `json:"peer,omitempty"` // of a transfer.PeerError
+	Is    []string    `json:"is,omitempty"`   // sentinels, by name
+}
+
+// sentinel is an error that keeps its identity across hosts.
+type sentinel struct {
+	name string
+	err  error
+}
+
+func sentinels() []sentinel {
+	return []sentinel{
+		{"canceled", context.Canceled},
+		{"deadline", context.DeadlineExceeded},
+		{"cut", wire.ErrCut},
+		{"tampered", wire.ErrTampered},
+		{"dial", wire.ErrDial},
+		{"nobody", wire.ErrNobody},
+		{"stall", transfer.ErrStall},
+		{"miscounted", transfer.ErrMiscounted},
+		{"lost", site.ErrLost},
+	}
+}
+
+// pack takes an error apart.
+func pack(err error) *failure {
+	f := &failure{Text: err.Error(), Hint: fault.HintOf(err)}
+	var classified *fault.Error
+	if errors.As(err, &classified) {
+		f.Class = classified.Class
+	}
+	errors.As(err, &f.ZFS)
+	var peer *transfer.PeerError
+	if errors.As(err, &peer) {
+		f.Peer = peer.Text
+	}
+	for _, s := range sentinels() {
+		if errors.Is(err, s.err) {
+			f.Is = append(f.Is, s.name)
+		}
+	}
+	return f
+}
+
+// remoteError is an error of another host.
+type remoteError struct {
+	text string
+	hint string
+	of   []error // what it is, for errors.Is and errors.As
+}
+
+func (e *remoteError) Error() string    { return e.text }
+func (e *remoteError) HintText() string { return e.hint }
+func (e *remoteError) Unwrap() []error  { return e.of }
+
+// unpack puts an error together again; host is where it came from.
+func (f *failure) unpack(host string) error {
+	e := &remoteError{text: host + ": " + f.Text, hint: f.Hint}
+	if f.ZFS != nil {
+		z := *f.ZFS
+		if z.Host == "" {
+			z.Host = host
+		}
+		e.of = append(e.of, &z)
+		if f.Text == f.ZFS.Error() {
+			e.text = z.Error()
+		}
+	}
+	if f.Peer != "" {
+		e.of = append(e.of, &transfer.PeerError{Text: f.Peer})
+	}
+	for _, name := range f.Is {
+		for _, s := range sentinels() {
+			if s.name == name {
+				e.of = append(e.of, s.err)
+			}
+		}
+	}
+	if f.Class != 0 {
+		return &fault.Error{Class: f.Class, Hint: f.Hint, Err: e}
+	}
+	return e
+}

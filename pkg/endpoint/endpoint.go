@@ -1,0 +1,96 @@
+// Package endpoint parses the names that users type for the two ends of a
+// transfer: "[user@]host:NAME" or "NAME". A NAME that begins with "/" is a
+// device, an image file or a mounted path; any other is a dataset.
+//
+// It only takes names apart; whether they exist is the survey's to find out.
+package endpoint
+
+import (
+	"net/netip"
+	"strings"
+
+	"zxfer/pkg/fault"
+)
+
+// Endpoint is one end of a transfer.
+type Endpoint struct {
+	Host string // "" for this host; may hold "user@"; as it is passed to ssh
+	Name string // "tank/ds@snap", "pool", "pool/", "/dev/sda"
+}
+
+// Local tells whether the endpoint is on this host.
+func (e Endpoint) Local() bool { return e.Host == "" }
+
+// Path tells whether Name is a device, image file or mounted path.
+func (e Endpoint) Path() bool { return strings.HasPrefix(e.Name, "/") }
+
+func (e Endpoint) String() string {
+	if e.Local() {
+		return e.Name
+	}
+	host := e.Host
+	if bare := host[strings.LastIndexByte(host, '@')+1:]; strings.Contains(bare, ":") {
+		host = host[:len(host)-len(bare)] + "[" + bare + "]"
+	}
+	return host + ":" + e.Name
+}
+
+// HostName is the host without its user, "" for this host.
+func (e Endpoint) HostName() string {
+	return e.Host[strings.LastIndexByte(e.Host, '@')+1:]
+}
+
+// Parse takes an endpoint apart. Errors are of class fault.Usage.
+//
+// A colon separates host and name unless a "/" or "@" of the name comes
+// before it: dataset names may hold colons, host names may not. An IPv6
+// address is written in brackets.
+func Parse(s string) (Endpoint, error) {
+	if s == "" {
+		return Endpoint{}, fault.Usagef("write [user@]host:NAME or NAME", "empty endpoint")
+	}
+	if strings.ContainsAny(s, "\x00\n\r") {
+		return Endpoint{}, fault.Usagef("", "endpoint %q holds a control character", s)
+	}
+	if strings.HasPrefix(s, "/") {
+		return Endpoint{Name: s}, nil
+	}
+	user, rest := "", s
+	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.ContainsRune(s[i:], ':') && !strings.ContainsRune(s[:i], '/') {
+		user, rest = s[:i+1], s[i+1:]
+	}
+	if strings.HasPrefix(rest, "[") {
+		addr, name, ok := strings.Cut(rest[1:], "]:")
+		if !ok {
+			return Endpoint{}, fault.Usagef("write [ADDRESS]:NAME", "endpoint %q: no \"]:\" after the address", s)
+		}
+		if _, err := netip.ParseAddr(addr); err != nil {
+			return Endpoint{}, fault.Usagef("", "endpoint %q: %q is not an IP address", s, addr)
+		}
+		return checked(s, user+addr, name)
+	}
+	i := strings.IndexAny(rest, ":/")
+	if i < 0 || rest[i] == '/' {
+		return Endpoint{Name: s}, nil
+	}
+	if at := strings.IndexByte(rest[:i], '@'); at >= 0 {
+		// "tank@a:b": the colon belongs to a snapshot's name.
+		return Endpoint{Name: s}, nil
+	}
+	return checked(s, user+rest[:i], rest[i+1:])
+}
+
+func checked(s, host, name string) (Endpoint, error) {
+	bare := host[strings.LastIndexByte(host, '@')+1:]
+	switch {
+	case bare == "":
+		return Endpoint{}, fault.Usagef("leave the colon out for this host", "endpoint %q has no host before the colon", s)
+	case name == "":
+		return Endpoint{}, fault.Usagef("name a pool, dataset or device after the colon", "endpoint %q has no name after the colon", s)
+	case strings.HasPrefix(host, "-") || strings.HasPrefix(bare, "-"):
+		return Endpoint{}, fault.Usagef("", "endpoint %q: a host may not begin with \"-\"", s)
+	case strings.ContainsAny(host, " \t'\"`$;&|<>\\(){}*?!"):
+		return Endpoint{}, fault.Usagef("", "endpoint %q: the host holds a character that no host name has", s)
+	}
+	return Endpoint{Host: host, Name: name}, nil
+}

@@ -1,0 +1,250 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// streamCounter numbers the streams of a job.
+type streamCounter struct{ atomic.Int64 }
+
+// results collects what the streams of a job came to.
+type results struct {
+	mu  sync.Mutex
+	all []*StepResult
+}
+
+func (r *results) add(s *StepResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, s)
+}
+
+// runDatasets moves every dataset of the plan, up to Parallel at once, each
+// after those that it needs. One that fails stops only those that need it.
+func (s *sender) runDatasets(ctx context.Context) error {
+	datasets := s.report.Plan.Datasets
+	type state struct {
+		done chan struct{}
+		err  error
+	}
+	states := make(map[string]*state, len(datasets))
+	for _, d := range datasets {
+		states[d.Source] = &state{done: make(chan struct{})}
+	}
+	slots := make(chan struct{}, max(1, s.req.Parallel))
+	var res results
+	var wg sync.WaitGroup
+	for _, d := range datasets {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			st := states[d.Source]
+			defer close(st.done)
+			for _, need := range d.Needs {
+				n := states[need]
+				<-n.done
+				if n.err != nil {
+					st.err = &skipped{dataset: d.Source, need: need}
+					return
+				}
+			}
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if len(d.Steps) > 0 || d.Discard != "" {
+				st.err = s.runDataset(ctx, d, &res)
+			}
+		}()
+	}
+	wg.Wait()
+	s.report.Results = res.all
+	for _, r := range res.all {
+		s.report.Bytes += r.Bytes
+	}
+	s.report.LimitedBy = slowestLimit(res.all)
+	var errs []error
+	for _, d := range datasets {
+		if err := states[d.Source].err; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return joinFailures(errs)
+}
+
+// skipped is a dataset that was not tried because another failed.
+type skipped struct{ dataset, need string }
+
+func (e *skipped) Error() string {
+	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
+}
+
+// joinFailures joins the datasets' errors; the worst class counts: a failure
+// is worse than an interruption that resumes.
+func joinFailures(errs []error) error {
+	if len(errs) <= 1 {
+		return errors.Join(errs...)
+	}
+	class, hint := fault.Interrupted, ""
+	for _, err := range errs {
+		if c := fault.ClassOf(err); c != fault.Interrupted && !errors.As(err, new(*skipped)) {
+			class = fault.Failed
+		}
+		if hint == "" {
+			hint = fault.HintOf(err)
+		}
+	}
+	return &fault.Error{Class: class, Hint: hint, Err: errors.Join(errs...)}
+}
+
+// slowestLimit is what limited the stream that took longest.
+func slowestLimit(all []*StepResult) string {
+	var longest *StepResult
+	for _, r := range all {
+		if longest == nil || r.Seconds > longest.Seconds {
+			longest = r
+		}
+	}
+	if longest == nil {
+		return ""
+	}
+	return longest.LimitedBy
+}
+
+// runDataset moves one dataset, surveying and planning it anew after a cut
+// until Retries tries in a row have brought no byte.
+func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) error {
+	tries := 0
+	for {
+		moved, err := s.runSteps(ctx, d, res, tries)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
+		}
+		if !transient(err) {
+			return fmt.Errorf("%s: %w", d.Source, err)
+		}
+		if moved {
+			tries = 0
+		}
+		for {
+			if tries >= s.req.Retries {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: %w", d.Source, err))
+			}
+			tries++
+			pause := s.backoff(tries)
+			s.rep.Log(fmt.Sprintf("%s: %v; try %d of %d in %s", d.Source, err, tries, s.req.Retries, pause.Round(100*time.Millisecond)))
+			if !sleep(ctx, pause) {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
+			}
+			var again *plan.Dataset
+			if again, err = s.replan(ctx, d); err == nil {
+				d = again
+				break
+			}
+			if ctx.Err() != nil {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
+			}
+		}
+	}
+}
+
+// transient tells whether another try may succeed without anybody's help.
+func transient(err error) bool {
+	if errors.Is(err, wire.ErrTampered) {
+		return false
+	}
+	for _, kind := range []zfs.Kind{zfs.Killed, zfs.Incomplete, zfs.Busy} {
+		if errors.Is(err, &zfs.Error{Kind: kind}) {
+			return true
+		}
+	}
+	return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost)
+}
+
+// backoff doubles from half a second up to RetryFor, with jitter so that
+// parallel datasets do not reconnect in step.
+func (s *sender) backoff(try int) time.Duration {
+	longest := s.req.RetryFor
+	if longest <= 0 {
+		longest = 30 * time.Second
+	}
+	d := min(longest, 500*time.Millisecond<<min(try-1, 16))
+	return d/2 + rand.N(d/2+1)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// replan surveys and plans one dataset anew. Conflicts are errors: right
+// after a cut the other end may still be winding down.
+func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, error) {
+	req := s.req.Plan
+	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
+	state, err := s.survey(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.makePlan(ctx, req, &state)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Conflicts) > 0 {
+		c := p.Conflicts[0]
+		return nil, fault.Failf(c.Hint, "%s", c.Message)
+	}
+	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
+		return nil, fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))
+	}
+	if err := s.estimate(ctx, &p); err != nil {
+		return nil, err
+	}
+	return p.Datasets[0], nil
+}
+
+// runSteps moves the streams of one dataset in order. moved tells whether any
+// byte arrived.
+func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tries int) (moved bool, err error) {
+	if d.Discard != "" {
+		s.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
+		if err := s.target.do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+			return false, err
+		}
+	}
+	if d.CreateParents {
+		if err := s.target.do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+			return false, err
+		}
+	}
+	for i := range d.Steps {
+		id := int(s.streams.Add(1))
+		s.rep.Started(id, d, i)
+		r, err := s.stream(ctx, d, i, id)
+		r.Tries = tries + 1
+		s.rep.Finished(id, r)
+		res.add(r)
+		moved = moved || r.Bytes > 0
+		if err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}

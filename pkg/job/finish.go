@@ -1,0 +1,155 @@
+package job
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// finish verifies what arrived and places holds and bookmarks. It runs also
+// where nothing had to be sent: a hold asked for is then placed all the same.
+func (s *sender) finish(ctx context.Context) error {
+	arrived := s.state.Target
+	if s.report.Plan.Steps() > 0 {
+		var err error
+		arrived, err = s.target.list(ctx, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true})
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+	}
+	have, err := s.verifyGUIDs(&arrived)
+	if err != nil {
+		return err
+	}
+	if s.req.Verify {
+		if err := s.verifyContents(ctx, have); err != nil {
+			return err
+		}
+	}
+	return s.keep(ctx)
+}
+
+// verifyGUIDs checks that every dataset of the plan holds the very snapshot
+// that was sent, and returns the target's datasets by name.
+func (s *sender) verifyGUIDs(arrived *zfs.Listing) (map[string]*zfs.Dataset, error) {
+	have := make(map[string]*zfs.Dataset, len(arrived.Datasets))
+	for _, d := range arrived.Datasets {
+		have[d.Name] = d
+	}
+	for _, d := range s.report.Plan.Datasets {
+		t := have[d.Target]
+		if t == nil {
+			return nil, fault.Failf("", "%s: %s is not there after the transfer", s.target.label(), d.Target)
+		}
+		if _, ok := snapshotByGUID(t, d.Arrive.GUID); !ok {
+			return nil, fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
+				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
+		}
+	}
+	for _, r := range s.report.Results {
+		if r.Error == "" {
+			r.Verified = "guid"
+		}
+	}
+	return have, nil
+}
+
+func snapshotByGUID(d *zfs.Dataset, guid uint64) (zfs.Version, bool) {
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && v.GUID == guid {
+			return v, true
+		}
+	}
+	return zfs.Version{}, false
+}
+
+// verifyContents has both sides produce every stream of the plan once more
+// and compares the digests of what they hold. It reads what is stored on the
+// target, so it finds what no check of the way there can.
+func (s *sender) verifyContents(ctx context.Context, have map[string]*zfs.Dataset) error {
+	for _, d := range s.report.Plan.Datasets {
+		for _, step := range d.Steps {
+			twin, err := twinSpec(step, d, have[d.Target])
+			if err != nil {
+				return err
+			}
+			again := step.Send
+			again.Token = ""
+			var a, b site.Digest
+			g, gctx := errgroup.WithContext(ctx)
+			g.Go(func() error {
+				return s.source.do(gctx, func(st site.Site) (err error) { a, err = st.Digest(gctx, again); return err })
+			})
+			g.Go(func() error {
+				return s.target.do(gctx, func(st site.Site) (err error) { b, err = st.Digest(gctx, twin); return err })
+			})
+			if err := g.Wait(); err != nil {
+				return fmt.Errorf("verify %s: %w", d.Target, err)
+			}
+			if a.Sum != b.Sum {
+				return fault.Failf("run zpool scrub on both pools, then compare again",
+					"%s: the contents of %s@%s differ from %s@%s (digests %s and %s)",
+					s.target.label(), d.Target, twin.To, d.Source, again.To, b.Sum, a.Sum)
+			}
+			for _, r := range s.report.Results {
+				if r.Source == d.Source && r.Snapshot == "@"+step.Send.To && r.Error == "" {
+					r.Verified, r.Digest = "guid and content", a.Sum
+				}
+			}
+			s.rep.Log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
+		}
+	}
+	return nil
+}
+
+// twinSpec is the stream of a step as the target would produce it.
+func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpec, error) {
+	twin := zfs.SendSpec{Dataset: d.Target, Through: step.Send.Through, Flags: step.Send.Flags}
+	to, ok := snapshotByGUID(target, step.ToGUID)
+	if !ok {
+		return twin, fault.Failf("", "%s has no snapshot with the GUID %d of %s@%s", d.Target, step.ToGUID, d.Source, step.Send.To)
+	}
+	twin.To = to.Name
+	switch {
+	case step.Kind == plan.Clone:
+		twin.From = step.Receive.Origin
+	case step.BaseGUID != 0:
+		base, ok := snapshotByGUID(target, step.BaseGUID)
+		if !ok {
+			return twin, fault.Failf("", "%s has no snapshot with the GUID %d, the base of %s@%s", d.Target, step.BaseGUID, d.Source, step.Send.To)
+		}
+		twin.From = base.Short()
+	}
+	return twin, nil
+}
+
+// keep places the holds and bookmarks that were asked for.
+func (s *sender) keep(ctx context.Context) error {
+	var source, target []string
+	bookmarks := map[string]string{}
+	for _, d := range s.report.Plan.Datasets {
+		source = append(source, d.Arrive.In(d.Source))
+		target = append(target, d.Target+"@"+d.Arrive.Name)
+		bookmarks[d.Source+"#"+d.Arrive.Name] = d.Arrive.In(d.Source)
+	}
+	if tag := s.req.Hold; tag != "" {
+		if err := s.source.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+			return fmt.Errorf("the data arrived, but: %w", err)
+		}
+		if err := s.target.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+			return fmt.Errorf("the data arrived, but: %w", err)
+		}
+	}
+	if s.req.Bookmark {
+		if err := s.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) }); err != nil {
+			return fmt.Errorf("the data arrived, but: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// Package job runs a whole transfer: survey, plan, preflight, transfer,
+// verify. It is the only package that sees all parts; it decides order and
+// retries, the planner decides what.
+package job
+
+import (
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/transfer"
+)
+
+// Send is a request for `zxfer send`.
+type Send struct {
+	Source endpoint.Endpoint // Name is "dataset" or "dataset@snapshot"
+	Target endpoint.Endpoint
+	Plan   plan.Request // Source, Snapshot and Target are filled in from the endpoints
+
+	TakeSnapshot string // --snapshot: take one of this name first, "" = none
+	Hold         string // --hold: tag placed on both ends' arrived snapshots, "" = none
+	Bookmark     bool   // --bookmark: bookmark what was sent, on the source
+	Verify       bool   // --verify: compare content digests of both sides
+	DryRun       bool
+
+	Wire        string // "auto", "signed", "tls", "plain", "ssh", "nc"
+	Streams     int    // 0 = chosen
+	Window      int    // 0 = autotuned
+	Dial        string // "auto", "source", "target"
+	DataAddress string // address of the listening side to use for data
+	PortLow     int
+	PortHigh    int
+	Options     transfer.Options
+
+	Parallel    int           // datasets at once
+	Retries     int           // after a cut, per dataset
+	RetryFor    time.Duration // longest back-off between two tries
+	RSH         string        // -e: remote shell command, "" = ssh
+	NoBootstrap bool
+	SkipChecks  []string // preflight findings to pass over, by id
+}
+
+// Reporter is told what happens while a job runs. Methods may be called from
+// several goroutines.
+type Reporter interface {
+	// Log is for a person: what is being done, retried, or was noticed.
+	Log(message string)
+	// Planned is called once, before anything is changed.
+	Planned(*Report)
+	// Started is called for every stream; id is unique within the job.
+	Started(id int, d *plan.Dataset, step int)
+	// Progress is called about twice a second for every running stream.
+	Progress(id int, p StepProgress)
+	// Finished is called for every stream that was started.
+	Finished(id int, r *StepResult)
+}
+
+// StepProgress joins both ends' views of a running stream.
+type StepProgress struct {
+	Bytes     uint64        `json:"bytes"`           // arrived, those of an earlier, cut stream included
+	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
+	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
+	Elapsed   time.Duration `json:"elapsed_ns"`
+	LimitedBy string        `json:"limited_by,omitempty"`
+}
+
+// StepResult is one stream's end.
+type StepResult struct {
+	Source    string            `json:"source"`
+	Target    string            `json:"target"`
+	Snapshot  string            `json:"snapshot"` // that arrived, "@name"
+	Kind      plan.Kind         `json:"kind"`
+	Bytes     uint64            `json:"bytes"` // of stream moved by this command
+	Seconds   float64           `json:"seconds"`
+	Rate      uint64            `json:"bytes_per_second"`
+	Resumed   bool              `json:"resumed"`
+	Tries     int               `json:"tries"`
+	Wire      string            `json:"wire"` // "local" where no network was used
+	LimitedBy string            `json:"limited_by,omitempty"`
+	Stages    []transfer.Stage  `json:"stages,omitempty"`
+	Network   *transfer.Network `json:"network,omitempty"`
+	Verified  string            `json:"verified,omitempty"` // "guid", or "guid and content"
+	Digest    string            `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
+	Error     string            `json:"error,omitempty"`
+}
+
+// Report is the whole job's account: before (plan) and after (results). It is
+// the object that --json prints.
+type Report struct {
+	Schema    string              `json:"schema"` // "zxfer.send/v1"
+	Source    string              `json:"source"`
+	Target    string              `json:"target"`
+	DryRun    bool                `json:"dry_run"`
+	Plan      *plan.Plan          `json:"plan"`
+	Wire      WireReport          `json:"wire"`
+	Hosts     []HostReport        `json:"hosts"`
+	Findings  []preflight.Finding `json:"findings"`
+	Commands  []string            `json:"commands"` // the equivalent zfs command lines
+	Results   []*StepResult       `json:"results,omitempty"`
+	Bytes     uint64              `json:"bytes"`
+	Seconds   float64             `json:"seconds,omitempty"`
+	LimitedBy string              `json:"limited_by,omitempty"`
+	Outcome   string              `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
+	Error     string              `json:"error,omitempty"`
+	Hint      string              `json:"hint,omitempty"`
+}
+
+// WireReport says how bytes cross and why.
+type WireReport struct {
+	Mode    string `json:"mode"` // local, signed, tls, plain, ssh, nc
+	Why     string `json:"why"`
+	Streams int    `json:"streams,omitempty"`
+	Dial    string `json:"dial,omitempty"` // which side dials
+	Address string `json:"address,omitempty"`
+}
+
+// HostReport is one end's facts, as far as a plan shows them.
+type HostReport struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"` // source, target
+	ZFS     string `json:"zfs"`
+	Backend string `json:"backend"`
+	Version string `json:"version"`
+}

@@ -1,0 +1,194 @@
+package job
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+)
+
+// The wires a user may name, beside the modes of package wire.
+const (
+	wireAuto  = "auto"  // signed for raw streams of encrypted data, tls for the rest
+	wireLocal = "local" // one host: no network, no listener
+	wireSSH   = "ssh"   // through the remote shell's own connection
+)
+
+// linkDeadline is how long an offered listener waits for its connections,
+// and the other end tries to make them.
+const linkDeadline = 30 * time.Second
+
+// linkChoice is how streams cross between the two sites.
+type linkChoice struct {
+	wire     string // as asked, or wireLocal
+	why      string
+	streams  int
+	window   int
+	listener *end // nil for wireLocal
+	dialer   *end
+	address  string // of the listener
+	peer     string // the only address that may connect, "" = any
+	portLow  int
+	portHigh int
+}
+
+// fastLink is the rate in bytes per second that the number of streams is
+// chosen for: 10 Gbit/s.
+const fastLink = 10e9 / 8
+
+// maxChosenStreams bounds the streams chosen without being asked: beyond it
+// the gain is small and every stream costs a socket's buffers.
+const maxChosenStreams = 8
+
+// chooseLink decides which side listens, at which address, and how many
+// connections are made.
+//
+// The host that runs zxfer dials, as that direction is known to work for the
+// remote shell; between two other hosts the source does.
+func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Duration) (linkChoice, error) {
+	c := linkChoice{wire: req.Wire, window: req.Window, portLow: req.PortLow, portHigh: req.PortHigh}
+	if source == target {
+		c.wire, c.why = wireLocal, "source and target are on one host"
+		return c, nil
+	}
+	if c.wire == "" {
+		c.wire = wireAuto
+	}
+	listenerFacts, dialerFacts := tf, sf
+	c.listener, c.dialer = target, source
+	switch {
+	case req.Dial == "target", req.Dial != "source" && target.host == "":
+		c.listener, c.dialer = source, target
+		listenerFacts, dialerFacts = sf, tf
+	}
+	c.streams = req.Streams
+	if c.streams == 0 {
+		c.streams = chooseStreams(c.window, rtt, listenerFacts, dialerFacts)
+	}
+	switch c.wire {
+	case wireAuto:
+		c.why = "signed for raw streams of encrypted data, tls for the rest"
+	case string(wire.Plain):
+		c.why = "--trusted-link: bytes are neither secret nor protected against changes on the way"
+	case wireSSH:
+		c.why = "asked for: slower, needs no port"
+		if c.dialer.host != "" {
+			return c, fault.Usagef("run zxfer on one of the two hosts", "--wire ssh needs one end on this host")
+		}
+		c.address = "127.0.0.1"
+		return c, nil
+	default:
+		c.why = "asked for"
+	}
+	switch {
+	case req.DataAddress != "":
+		c.address = req.DataAddress
+	case c.listener.host != "":
+		c.address = listenerFacts.SSHLocal
+		if c.dialer.host == "" {
+			c.peer = listenerFacts.SSHPeer
+		}
+	default:
+		c.address = dialerFacts.SSHPeer
+		c.peer = dialerFacts.SSHLocal
+	}
+	if c.address == "" {
+		return c, fault.Refusef("name it: --data-address ADDRESS",
+			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", c.listener.label())
+	}
+	addr, err := netip.ParseAddr(c.address)
+	if err != nil {
+		return c, fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", c.address)
+	}
+	c.address = addr.String()
+	return c, nil
+}
+
+// chooseStreams makes streams × window cover twice the bandwidth-delay
+// product of a 10 Gbit/s link, within what the kernels let a window grow to.
+func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
+	w := int64(window)
+	for _, limit := range []int64{a.TCPReadMax, b.TCPReadMax, a.TCPWriteMax, b.TCPWriteMax} {
+		if window == 0 && limit > 0 && (w == 0 || limit < w) {
+			w = limit
+		}
+	}
+	if w <= 0 || rtt <= 0 {
+		return 1
+	}
+	need := 2 * fastLink * rtt.Seconds()
+	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
+}
+
+// mode is how a dataset's streams cross.
+func (c linkChoice) mode(encrypted bool) wire.Mode {
+	switch c.wire {
+	case wireAuto:
+		if encrypted {
+			return wire.Signed
+		}
+		return wire.TLS
+	case wireSSH:
+		return wire.Signed // ssh hides and protects the bytes; the tag binds them to this job
+	}
+	return wire.Mode(c.wire)
+}
+
+// name is the wire as results show it.
+func (c linkChoice) name(encrypted bool) string {
+	if c.wire == wireLocal || c.wire == wireSSH {
+		return c.wire
+	}
+	return string(c.mode(encrypted))
+}
+
+func (c linkChoice) offer(encrypted bool) wire.Offer {
+	return wire.Offer{
+		Mode: c.mode(encrypted), Streams: c.streams, Address: c.address, Peer: c.peer,
+		PortLow: c.portLow, PortHigh: c.portHigh, Deadline: linkDeadline, Window: c.window,
+	}
+}
+
+// report says how the plan's streams will cross.
+func (c linkChoice) report(p *plan.Plan) WireReport {
+	r := WireReport{Mode: c.wire, Why: c.why, Streams: c.streams}
+	if c.wire == wireLocal {
+		return r
+	}
+	modes := map[string]bool{}
+	for _, d := range p.Datasets {
+		if len(d.Steps) > 0 {
+			modes[c.name(d.Encrypted)] = true
+		}
+	}
+	switch {
+	case len(modes) == 1:
+		for m := range modes {
+			r.Mode = m
+		}
+	case len(modes) > 1:
+		r.Mode = "signed, tls"
+	}
+	if c.wire == wireAuto {
+		switch r.Mode {
+		case string(wire.Signed):
+			r.Why = "raw streams of encrypted data: contents are secret already"
+		case string(wire.TLS):
+			r.Why = "the data is not encrypted by itself"
+		}
+	}
+	r.Dial = c.dialer.role
+	r.Address = c.address
+	if strings.Contains(r.Address, ":") {
+		r.Address = "[" + r.Address + "]"
+	}
+	if c.portLow != 0 {
+		r.Address += fmt.Sprintf(":%d-%d", c.portLow, c.portHigh)
+	}
+	return r
+}

@@ -1,0 +1,257 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+)
+
+// Opener reaches hosts.
+type Opener interface {
+	// Open returns the Site of a host, "" for this one. It is called again
+	// after a connection was lost.
+	Open(ctx context.Context, host string) (site.Site, error)
+	// Relay opens a listener on this host's loopback that forwards every
+	// connection to a loopback address of host, through the remote shell
+	// (wire ssh). It closes when ctx ends.
+	Relay(ctx context.Context, host, address string) (string, error)
+}
+
+// RunSend runs `zxfer send`. The Report is returned, as far as it got, with
+// an error too. Errors are of class fault.Refused as long as nothing was
+// changed on either side, and of class fault.Interrupted where the same
+// command resumes.
+func RunSend(ctx context.Context, req Send, open Opener, rep Reporter) (*Report, error) {
+	s := &sender{req: req, rep: rep, report: &Report{
+		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
+	}}
+	s.source = &end{role: "source", host: req.Source.Host, open: open}
+	s.target = &end{role: "target", host: req.Target.Host, open: open}
+	if req.Source.Host == req.Target.Host {
+		s.target = s.source
+	}
+	defer s.close()
+
+	started := time.Now()
+	err := s.run(ctx)
+	r := s.report
+	if len(r.Results) > 0 {
+		r.Seconds = time.Since(started).Seconds()
+	}
+	r.Outcome = outcome(err, req.DryRun, r.Plan)
+	if err != nil {
+		r.Error, r.Hint = err.Error(), fault.HintOf(err)
+	}
+	return r, err
+}
+
+func outcome(err error, dryRun bool, p *plan.Plan) string {
+	if err != nil {
+		switch fault.ClassOf(err) {
+		case fault.Refused, fault.Usage:
+			return "refused"
+		case fault.Interrupted:
+			return "interrupted"
+		}
+		return "failed"
+	}
+	if p.Steps() == 0 {
+		return "up-to-date"
+	}
+	if dryRun {
+		return "planned"
+	}
+	return "done"
+}
+
+// sender is one running send job.
+type sender struct {
+	req            Send
+	rep            Reporter
+	report         *Report
+	source, target *end
+	state          plan.State
+	facts          struct{ source, target site.Facts }
+	link           linkChoice
+	streams        streamCounter
+}
+
+func (s *sender) close() {
+	s.source.close()
+	if s.target != s.source {
+		s.target.close()
+	}
+}
+
+func (s *sender) run(ctx context.Context) error {
+	if err := s.resolve(ctx); err != nil {
+		return err
+	}
+	if err := s.resolveSource(ctx); err != nil {
+		return unchanged(err)
+	}
+	if err := s.look(ctx); err != nil {
+		return unchanged(err)
+	}
+	pretend := s.req.TakeSnapshot != ""
+	if pretend {
+		pretendSnapshot(&s.state.Source, s.req.TakeSnapshot)
+	}
+	if err := s.plan(ctx, !pretend); err != nil {
+		return err
+	}
+	s.rep.Planned(s.report)
+	if err := s.admit(); err != nil {
+		return err
+	}
+	if s.req.DryRun {
+		return nil
+	}
+	if pretend {
+		if err := s.takeSnapshot(ctx); err != nil {
+			return err
+		}
+	}
+	if s.report.Plan.Steps() > 0 {
+		if err := s.runDatasets(ctx); err != nil {
+			return err
+		}
+	}
+	return s.finish(ctx)
+}
+
+// resolve opens both sites and turns what was typed into dataset names.
+func (s *sender) resolve(ctx context.Context) (err error) {
+	for _, e := range []endpoint.Endpoint{s.req.Source, s.req.Target} {
+		if strings.HasPrefix(e.Name, "/dev/") {
+			return fault.Refusef("name a dataset: zxfer send POOL/DATASET[@SNAPSHOT] TARGET", "%s is a device: device mode is not built yet", e)
+		}
+	}
+	if s.req.Target.Path() {
+		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", s.req.Target)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { s.facts.source, err = s.source.facts(gctx); return })
+	if s.target != s.source {
+		g.Go(func() (err error) { s.facts.target, err = s.target.facts(gctx); return })
+	}
+	if err := g.Wait(); err != nil {
+		return unchanged(err)
+	}
+	if s.target == s.source {
+		s.facts.target = s.facts.source
+	}
+	s.report.Hosts = []HostReport{
+		hostReport(s.source.label(), "source", s.facts.source),
+		hostReport(s.target.label(), "target", s.facts.target),
+	}
+	s.link, err = chooseLink(s.req, s.source, s.target, s.facts.source, s.facts.target, s.source.rtt()+s.target.rtt())
+	return err
+}
+
+func hostReport(name, role string, f site.Facts) HostReport {
+	return HostReport{Name: name, Role: role, ZFS: f.ZFS, Backend: f.Backend, Version: f.Version}
+}
+
+// look surveys what the request names.
+func (s *sender) look(ctx context.Context) (err error) {
+	s.state, err = s.survey(ctx, s.req.Plan)
+	return err
+}
+
+// plan makes the plan of the surveyed state and fills the report with it.
+func (s *sender) plan(ctx context.Context, estimate bool) error {
+	p, err := s.makePlan(ctx, s.req.Plan, &s.state)
+	if err != nil {
+		return unchanged(err)
+	}
+	s.report.Plan = &p
+	if len(p.Conflicts) == 0 && estimate {
+		if err := s.estimate(ctx, &p); err != nil {
+			return unchanged(err)
+		}
+	}
+	s.report.Commands = commands(&p)
+	s.report.Wire = s.link.report(&p)
+	s.report.Findings = preflight.Send(s.preflightInput(&p))
+	return nil
+}
+
+// admit refuses a plan with conflicts or blocking findings.
+func (s *sender) admit() error {
+	var errs []error
+	for _, c := range s.report.Plan.Conflicts {
+		errs = append(errs, fault.Refusef(c.Hint, "%s", c.Message))
+	}
+	for _, f := range preflight.Blocking(s.report.Findings, s.req.SkipChecks) {
+		hint := f.Remedy
+		if hint != "" {
+			hint += "\n"
+		}
+		hint += "--skip-check " + f.ID + " passes over this check"
+		errs = append(errs, fault.Refusef(hint, "%s: %s", f.Host, f.Summary))
+	}
+	return errors.Join(errs...)
+}
+
+// makePlan plans and, where raw increments depend on it, looks up IV sets.
+func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.State) (plan.Plan, error) {
+	p := plan.Make(req, *state)
+	source, target := plan.NeedIVSets(p)
+	if len(p.Conflicts) > 0 || len(source) == 0 {
+		return p, nil
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		state.SourceIVSets, err = s.source.ivSets(gctx, source)
+		return err
+	})
+	g.Go(func() (err error) {
+		state.TargetIVSets, err = s.target.ivSets(gctx, target)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return p, err
+	}
+	plan.CheckIVSets(&p, *state)
+	return p, nil
+}
+
+// takeSnapshot takes the snapshot of --snapshot and plans anew with it.
+func (s *sender) takeSnapshot(ctx context.Context) error {
+	var names []string
+	for _, d := range s.state.Source.Datasets {
+		names = append(names, d.Name+"@"+s.req.TakeSnapshot)
+	}
+	err := s.source.do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	if err != nil {
+		return fmt.Errorf("take snapshot @%s: %w", s.req.TakeSnapshot, err)
+	}
+	s.rep.Log(fmt.Sprintf("took snapshot @%s of %d datasets below %s", s.req.TakeSnapshot, len(names), s.req.Plan.Source))
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	if err := s.plan(ctx, true); err != nil {
+		return err
+	}
+	return s.admit()
+}
+
+// unchanged classifies an error that came before anything was changed.
+// A failure to look is still a failure (exit 1), not a refusal.
+func unchanged(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fault.Interrupt("nothing was changed", err)
+	}
+	return err
+}

@@ -1,0 +1,210 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// windDown is how long one end may take to end by itself after the other
+// failed: a receive that was cut off saves its state in that time.
+const windDown = 30 * time.Second
+
+// stream moves one step and returns what happened.
+func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*StepResult, error) {
+	step := &d.Steps[i]
+	started := time.Now()
+	total := uint64(0)
+	if step.Bytes > 0 {
+		total = step.Done + step.Bytes
+	}
+	view := newView(step.Done, total, func(p StepProgress) { s.rep.Progress(id, p) })
+	var sent, received transfer.Result
+	var err error
+	if s.link.listener == nil {
+		received, err = s.copyLocal(ctx, step, view)
+		sent = received
+	} else {
+		sent, received, err = s.acrossNetwork(ctx, d, step, view)
+	}
+	r := &StepResult{
+		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
+		Bytes: uint64(received.Bytes), Seconds: time.Since(started).Seconds(), Resumed: step.Kind == plan.Resume,
+		Wire: s.link.name(d.Encrypted), Network: sent.Network, Digest: received.Digest,
+	}
+	if r.Seconds > 0 {
+		r.Rate = uint64(float64(r.Bytes) / r.Seconds)
+	}
+	r.Stages = sent.Stages
+	if s.link.listener != nil {
+		r.Stages = append(append([]transfer.Stage{}, sent.Stages...), received.Stages...)
+	}
+	r.LimitedBy = transfer.LimitedBy(sent.Stages, received.Stages, sent.Network)
+	if err != nil {
+		r.Bytes = view.bytes() - step.Done
+		r.Error = err.Error()
+	}
+	return r, err
+}
+
+// copyLocal moves a stream within one host.
+func (s *sender) copyLocal(ctx context.Context, step *plan.Step, v *view) (res transfer.Result, err error) {
+	err = s.source.do(ctx, func(st site.Site) (err error) {
+		res, err = st.Transfer(ctx, site.Task{Send: &step.Send, Receive: &step.Receive, Options: s.req.Options}, v.both)
+		return err
+	})
+	return res, err
+}
+
+// acrossNetwork offers a listener on one end, dials it from the other, and
+// runs both halves. The error is the cause, not its echo at the other end.
+func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.Step, v *view) (sent, received transfer.Result, err error) {
+	var ticket wire.Ticket
+	err = s.link.listener.do(ctx, func(st site.Site) (err error) {
+		ticket, err = st.Offer(ctx, s.link.offer(d.Encrypted))
+		return err
+	})
+	if err != nil {
+		return sent, received, err
+	}
+	offered := ticket.Session
+	if s.link.wire == wireSSH {
+		relayCtx, stop := context.WithCancel(ctx)
+		defer stop()
+		if ticket.Address, err = s.link.listener.open.Relay(relayCtx, s.link.listener.host, ticket.Address); err != nil {
+			return sent, received, err
+		}
+	}
+	send := site.Task{Send: &step.Send, Options: s.req.Options}
+	receive := site.Task{Receive: &step.Receive, Options: s.req.Options}
+	if s.link.listener == s.target {
+		send.Ticket, receive.Offered = &ticket, offered
+	} else {
+		receive.Ticket, send.Offered = &ticket, offered
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sendErr, receiveErr error
+	var wg sync.WaitGroup
+	half := func(e *end, t site.Task, res *transfer.Result, errp *error, progress func(transfer.Progress)) {
+		defer wg.Done()
+		*errp = e.do(ctx, func(st site.Site) (err error) {
+			*res, err = st.Transfer(ctx, t, progress)
+			return err
+		})
+		if *errp == nil {
+			return
+		}
+		if errors.Is(*errp, wire.ErrDial) {
+			cancel() // nobody will come: the listener need not wait
+			return
+		}
+		time.AfterFunc(windDown, cancel)
+	}
+	wg.Add(2)
+	go half(s.source, send, &sent, &sendErr, v.sent)
+	go half(s.target, receive, &received, &receiveErr, v.received)
+	wg.Wait()
+	return sent, received, rootCause(sendErr, receiveErr)
+}
+
+// rootCause picks, of both ends' errors, the one that explains the other: an
+// end's own failure before what it heard from its peer, before a cut.
+func rootCause(send, receive error) error {
+	switch {
+	case send == nil:
+		return receive
+	case receive == nil:
+		return send
+	case echo(receive) < echo(send):
+		return receive
+	}
+	return send
+}
+
+// echo ranks errors: the higher, the more likely it only mirrors another.
+func echo(err error) int {
+	switch {
+	case errors.Is(err, wire.ErrTampered):
+		return 0
+	case errors.Is(err, context.Canceled):
+		return 5
+	case errors.Is(err, wire.ErrCut):
+		return 3
+	case errors.As(err, new(*transfer.PeerError)):
+		return 2
+	case errors.Is(err, site.ErrLost):
+		return 1
+	}
+	return 0
+}
+
+// view joins the progress of both ends of one stream.
+type view struct {
+	report  func(StepProgress)
+	base    uint64 // bytes that arrived before this stream
+	total   uint64
+	started time.Time
+
+	mu      sync.Mutex
+	send    transfer.Progress
+	receive transfer.Progress
+	recent  []moment // of the last rateWindow
+}
+
+type moment struct {
+	at    time.Time
+	bytes int64
+}
+
+// rateWindow is the time that the shown rate is averaged over.
+const rateWindow = 5 * time.Second
+
+func newView(done, total uint64, report func(StepProgress)) *view {
+	return &view{report: report, base: done, total: total, started: time.Now()}
+}
+
+func (v *view) sent(p transfer.Progress) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.send = p
+}
+
+func (v *view) received(p transfer.Progress) {
+	v.mu.Lock()
+	v.receive = p
+	now := time.Now()
+	v.recent = append(v.recent, moment{now, p.Bytes})
+	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
+		v.recent = v.recent[1:]
+	}
+	sp := StepProgress{
+		Bytes: v.base + uint64(p.Bytes), Total: v.total, Elapsed: now.Sub(v.started),
+		LimitedBy: transfer.LimitedBy(v.send.Stages, v.receive.Stages, v.send.Network),
+	}
+	first := v.recent[0]
+	if dt := now.Sub(first.at).Seconds(); dt > 0 {
+		sp.Rate = uint64(float64(max(0, p.Bytes-first.bytes)) / dt)
+	}
+	v.mu.Unlock()
+	v.report(sp)
+}
+
+// both is for a local copy, whose one end is both.
+func (v *view) both(p transfer.Progress) {
+	v.sent(p)
+	v.received(p)
+}
+
+func (v *view) bytes() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.base + uint64(v.receive.Bytes)
+}

@@ -1,0 +1,187 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// survey lists both sides at once, one scoped listing each.
+func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, error) {
+	state := plan.State{SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target}
+	target, err := plan.TargetName(req.Source, req.Target)
+	if err != nil {
+		return state, err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		state.Source, err = s.source.list(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
+		if err == nil && req.CarryProperties {
+			err = s.localProperties(gctx, state.Source)
+		}
+		return err
+	})
+	g.Go(func() (err error) {
+		state.Target, err = s.target.list(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Versions: true})
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return state, err
+	}
+	if len(state.Source.Datasets) == 0 {
+		return state, fault.Refusef("list what there is: zfs list -r "+zfs.PoolOf(req.Source),
+			"%s: no such dataset: %s", s.source.label(), req.Source)
+	}
+	return state, s.surveyOrigins(ctx, req, &state)
+}
+
+// resolveSource turns a mounted path into its dataset.
+func (s *sender) resolveSource(ctx context.Context) error {
+	if !s.req.Source.Path() || s.req.Plan.Source != s.req.Source.Name {
+		return nil
+	}
+	var dataset string
+	err := s.source.do(ctx, func(st site.Site) (err error) {
+		dataset, err = st.DatasetOf(ctx, s.req.Source.Name)
+		return err
+	})
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem",
+			"%s is not on a ZFS filesystem, and device mode is not built yet", s.req.Source)
+	}
+	if err != nil {
+		return err
+	}
+	s.rep.Log(fmt.Sprintf("%s is dataset %s", s.req.Source, dataset))
+	s.req.Plan.Source = dataset
+	return nil
+}
+
+// localProperties replaces the surveyed properties that were set locally by
+// all that were, so that the planner can carry them.
+func (s *sender) localProperties(ctx context.Context, l zfs.Listing) error {
+	byName := make(map[string]*zfs.Dataset, len(l.Datasets))
+	var names []string
+	for _, d := range l.Datasets {
+		byName[d.Name] = d
+		names = append(names, d.Name)
+	}
+	m, err := s.source.properties(ctx, names, nil)
+	if err != nil {
+		return err
+	}
+	for name, props := range m {
+		for p, v := range props {
+			byName[name].Properties[p] = v
+		}
+	}
+	return nil
+}
+
+// surveyOrigins finds clones' origins outside the listings: their GUIDs on
+// the source, and whether the target has them where this job would put them.
+func (s *sender) surveyOrigins(ctx context.Context, req plan.Request, state *plan.State) error {
+	source, target := plan.NeedOrigins(req, *state)
+	if len(source) == 0 {
+		return nil
+	}
+	guids := func(e *end, names []string) (map[string]uint64, error) {
+		m, err := e.properties(ctx, names, []string{"guid"})
+		if err != nil {
+			return nil, err
+		}
+		out := make(map[string]uint64, len(m))
+		for name, props := range m {
+			if out[name], err = zfs.ParseGUID(props["guid"].Value); err != nil {
+				return nil, fmt.Errorf("%s: guid of %s: %w", e.label(), name, err)
+			}
+		}
+		return out, nil
+	}
+	var err error
+	if state.SourceOrigins, err = guids(s.source, source); err != nil {
+		return err
+	}
+	state.TargetOrigins, err = guids(s.target, target)
+	return err
+}
+
+// pretendSnapshot adds the snapshot that --snapshot is about to take, so that
+// the plan is complete before anything is changed.
+func pretendSnapshot(l *zfs.Listing, name string) {
+	for i, d := range l.Datasets {
+		v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: ^uint64(i)}
+		for _, have := range d.Versions {
+			v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
+		}
+		d.Versions = append(d.Versions, v)
+	}
+}
+
+// estimate asks the source for the size of every stream.
+func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
+	var specs []zfs.SendSpec
+	var steps []*plan.Step
+	for _, d := range p.Datasets {
+		for i := range d.Steps {
+			specs = append(specs, d.Steps[i].Send)
+			steps = append(steps, &d.Steps[i])
+		}
+	}
+	if len(specs) == 0 {
+		return nil
+	}
+	var sizes []uint64
+	err := s.source.do(ctx, func(st site.Site) (err error) {
+		sizes, err = st.Estimate(ctx, specs)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("estimate: %w", err)
+	}
+	for i, st := range steps {
+		st.Bytes = sizes[i]
+	}
+	return nil
+}
+
+func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
+	host := func(e *end, f site.Facts) preflight.Host {
+		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root}
+	}
+	return preflight.Input{
+		Source: host(s.source, s.facts.source), Target: host(s.target, s.facts.target),
+		SourceListing: s.state.Source, TargetListing: s.state.Target, Plan: *p,
+	}
+}
+
+// commands are the zfs command lines that would do the same by hand.
+func commands(p *plan.Plan) []string {
+	var out []string
+	for _, d := range p.Datasets {
+		if d.Discard != "" {
+			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
+		}
+		for _, st := range d.Steps {
+			send, err := zfs.SendArgs(st.Send)
+			if err != nil {
+				continue // a spec that the planner made is legal; nothing to show otherwise
+			}
+			receive, err := zfs.ReceiveArgs(st.Receive)
+			if err != nil {
+				continue
+			}
+			out = append(out, zfs.CommandLine(append([]string{"zfs"}, send...))+" | "+
+				zfs.CommandLine(append([]string{"zfs"}, receive...)))
+		}
+	}
+	return out
+}

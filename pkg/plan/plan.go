@@ -1,0 +1,123 @@
+// Package plan decides how a dataset gets from one host to another: from a
+// request and the states of both sides to the steps of the transfer, or to
+// conflicts that name what stands in the way on both sides.
+//
+// It is pure: it runs nothing, and the same input gives the same plan.
+package plan
+
+import (
+	"zxfer/pkg/zfs"
+)
+
+// Request is what the user asked for.
+type Request struct {
+	Source    string // dataset, without snapshot
+	Snapshot  string // snapshot to arrive at, without "@"; "" = the newest of each dataset
+	Target    string // as typed: "pool", "pool/" or "pool/x/" (path below the source's pool is appended), else the exact dataset
+	Recursive bool
+
+	// LatestOnly carries no intermediate snapshots: one full or one -i.
+	LatestOnly bool
+	// IncludeSnapshots and ExcludeSnapshots are shell patterns (path.Match)
+	// on snapshot names; the snapshot asked for is always carried.
+	IncludeSnapshots []string
+	ExcludeSnapshots []string
+
+	Decrypt  bool // send encrypted datasets decrypted; never without this
+	Rollback bool // let the target lose what is newer than the common version
+
+	CarryProperties bool              // -p: all locally set properties
+	Set             map[string]string // -o
+	Exclude         []string          // -x
+
+	NoResume bool // discard resumable state on the target instead of using it
+}
+
+// State is what the survey found.
+type State struct {
+	Source     zfs.Listing
+	Target     zfs.Listing
+	SourceHost string // for messages
+	TargetHost string
+	// SameHost tells that both listings are of one host.
+	SameHost bool
+	// IVSets are the ivsetguid values of encrypted bases where known, by
+	// GUID of the version: nil until the job has fetched them (see Plan.NeedIVSets).
+	SourceIVSets map[uint64]string
+	TargetIVSets map[uint64]string
+	// SourceOrigins and TargetOrigins are GUIDs by full snapshot name of
+	// clones' origins that lie outside the listings, as NeedOrigins asked;
+	// names that do not exist are missing.
+	SourceOrigins map[string]uint64
+	TargetOrigins map[string]uint64
+}
+
+// Plan is the ordered steps of a job, or the conflicts that forbid it.
+type Plan struct {
+	Datasets  []*Dataset  `json:"datasets"`  // in an order that respects Needs
+	Conflicts []*Conflict `json:"conflicts"` // any: nothing may be done
+	Notes     []string    `json:"notes"`     // what was chosen, dropped or skipped, and why
+}
+
+// Dataset is what will be done for one dataset.
+type Dataset struct {
+	Source string   `json:"source"`
+	Target string   `json:"target"`
+	Type   zfs.Type `json:"type"`
+	// Needs are the Sources of the datasets of this plan that must arrive
+	// first: the parent, and a clone's origin.
+	Needs         []string `json:"needs,omitempty"`
+	CreateParents bool     `json:"create_parents,omitempty"` // ancestors of Target are missing
+	Discard       string   `json:"discard,omitempty"`        // why resumable state on Target will be dropped; "" = it will not
+	Steps         []Step   `json:"steps"`                    // empty: up to date
+	// Arrive is the version that the target must hold in the end.
+	Arrive zfs.Version `json:"arrive"`
+	// Encrypted tells that the streams are raw streams of encrypted data.
+	Encrypted bool `json:"encrypted,omitempty"`
+	// targetBase is the full name of the first step's base on the target.
+	targetBase string
+	// Loses are the target's versions that Rollback destroys.
+	Loses []string `json:"loses,omitempty"`
+}
+
+// Kind says what sort of stream a step is.
+type Kind string
+
+// The kinds of steps.
+const (
+	Full        Kind = "full"
+	Incremental Kind = "incremental"
+	Clone       Kind = "clone"  // full stream of a clone, as an increment from its origin
+	Resume      Kind = "resume" // rest of an interrupted stream
+)
+
+// Step is one stream.
+type Step struct {
+	Kind    Kind            `json:"kind"`
+	Send    zfs.SendSpec    `json:"send"`
+	Receive zfs.ReceiveSpec `json:"receive"`
+	Why     string          `json:"why"`             // why this step, in one clause
+	Done    uint64          `json:"done,omitempty"`  // bytes that arrived before (Resume)
+	Bytes   uint64          `json:"bytes,omitempty"` // estimate, filled in by the job; 0 = unknown
+	// BaseGUID is the GUID of the base, 0 for a full stream.
+	BaseGUID uint64 `json:"base_guid,string,omitempty"`
+	// ToGUID is the GUID the target must show afterwards.
+	ToGUID uint64 `json:"to_guid,string,omitempty"`
+}
+
+// ConflictID names a kind of conflict in JSON output and docs.
+type ConflictID string
+
+// Conflict is a reason why a dataset cannot be sent as asked. Its message
+// names both sides.
+type Conflict struct {
+	ID      ConflictID `json:"id"`
+	Source  string     `json:"source"`
+	Target  string     `json:"target"`
+	Message string     `json:"message"`
+	Hint    string     `json:"hint,omitempty"`
+	// SourceVersions and TargetVersions are the newest versions of each
+	// side, newest first, as evidence.
+	SourceVersions []string `json:"source_versions,omitempty"`
+	TargetVersions []string `json:"target_versions,omitempty"`
+}

@@ -1,0 +1,84 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/dustin/go-humanize"
+)
+
+// size is a number of bytes: "512 B", "1.2 GiB".
+func size(n uint64) string { return humanize.IBytes(n) }
+
+// maxRate is the highest rate that is believed, in bytes per second: no link
+// or memory of today moves more, so a larger figure comes from a clock or a
+// counter that jumped.
+const maxRate = 1 << 44
+
+// rate is bytes per second, "" where it is unknown.
+func rate(n uint64) string {
+	if n == 0 || n > maxRate {
+		return ""
+	}
+	return size(n) + "/s"
+}
+
+// seconds is a duration in its two largest units.
+func seconds(s float64) string {
+	if !(s >= 0) { // also NaN
+		s = 0
+	}
+	if s > maxETA.Seconds() {
+		return ">99 d"
+	}
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// count is a number with its noun: "1 stream", "3 streams".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// clean takes control characters out of text that came from elsewhere, so
+// that a dataset's name or another host's stderr cannot drive the terminal.
+// Line feeds and tabs stay.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// oneLine is clean text on a single line.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(clean(s)), " ")
+}
+
+// list joins names and leaves out those beyond the first few.
+func list(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), len(names)-most)
+}

@@ -1,0 +1,87 @@
+package report
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+)
+
+func TestGauge(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		p      job.StepProgress
+		amount string
+		pct    int // -1: none
+		eta    string
+	}{
+		{"nothing known", job.StepProgress{}, "0 B", -1, ""},
+		{"no estimate", job.StepProgress{Bytes: 5 << 20, Rate: 1 << 20}, "5.0 MiB", -1, ""},
+		{"start", job.StepProgress{Total: 1 << 30}, "0 B of 1.0 GiB", 0, ""},
+		{"half", job.StepProgress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
+		{"stalled", job.StepProgress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
+		{"all bytes, still running", job.StepProgress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
+		{"estimate exceeded", job.StepProgress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
+		{"crawling", job.StepProgress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
+		{"counter went backwards", job.StepProgress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},
+		{"estimate of 2^64-1", job.StepProgress{Bytes: 1 << 30, Total: math.MaxUint64, Rate: 1 << 30}, "1.0 GiB of 16 EiB", 0, "ETA >99 d"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := gaugeOf(tt.p)
+			require.Equal(t, tt.amount, g.amount())
+			pct, ok := g.percent()
+			if !ok {
+				pct = -1
+			}
+			require.Equal(t, tt.pct, pct)
+			require.Equal(t, tt.eta, g.etaText())
+		})
+	}
+}
+
+func TestSum(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, gauge{bytes: 30, total: 60, rate: 3}, sum([]gauge{{10, 40, 1}, {20, 10, 2}}), "an exceeded estimate counts as what arrived")
+	require.Equal(t, gauge{bytes: 30, rate: 3}, sum([]gauge{{10, 0, 1}, {20, 50, 2}}), "an unknown part makes the whole unknown")
+	require.Equal(t, gauge{}, sum(nil))
+}
+
+func TestSeconds(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[float64]string{
+		0: "0.0 s", 0.04: "0.0 s", 9.94: "9.9 s", 10: "10 s", 59.9: "59 s", 60: "1 min 0 s", 3599: "59 min 59 s",
+		3600: "1 h 0 min", 86399: "23 h 59 min", 86400: "1 d 0 h", 98 * 86400: "98 d 0 h", 1e12: ">99 d", math.Inf(1): ">99 d",
+		-1: "0.0 s", math.NaN(): "0.0 s",
+	} {
+		require.Equal(t, want, seconds(s), "%v", s)
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, rate(0))
+	require.Empty(t, rate(math.MaxUint64))
+	require.Equal(t, "1.5 GiB/s", rate(3<<29))
+}
+
+// Resumed streams begin with the bytes that had arrived; where the rest is of
+// unknown size those bytes are no estimate.
+func TestStreamTotals(t *testing.T) {
+	t.Parallel()
+	var s streams
+	r := planned()
+	resume := r.Plan.Datasets[1]
+	st := s.start(1, resume, 0, time.Time{})
+	require.Equal(t, job.StepProgress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
+	resume.Steps[0].Bytes = 0
+	s.start(2, resume, 0, time.Time{})
+	require.Zero(t, s.progress(2, job.StepProgress{Bytes: 6 << 30, Total: 5 << 30}).last.Total)
+	require.Nil(t, s.progress(3, job.StepProgress{}), "never started")
+	require.Nil(t, s.finish(3, &job.StepResult{}))
+}

@@ -1,0 +1,226 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+)
+
+// ProgressSchema names the shape of the lines that JSON writes to standard
+// error. Fields are only ever added.
+const ProgressSchema = "zxfer.progress/v1"
+
+// progressEvery is how often a running stream gets a line, at most.
+const progressEvery = time.Second
+
+// Event is one line of progress. Which fields are set depends on Event:
+//
+//	log       message
+//	planned   source, target, datasets, streams, total, wire
+//	started   id, source, target, snapshot, kind, total
+//	progress  id, source, target, snapshot, bytes, total, bytes_per_second, percent, eta_seconds, elapsed_seconds, limited_by
+//	status    as progress, one for each running stream, when asked for by a signal
+//	finished  id, and result: the stream's entry in the final object's results
+//	error     message, hint, class
+//
+// Sizes are bytes; percent and eta_seconds are missing where they cannot be
+// told. total is an estimate.
+type Event struct {
+	Schema   string          `json:"schema"`
+	Time     time.Time       `json:"time"`
+	Event    string          `json:"event"`
+	Message  string          `json:"message,omitempty"`
+	Hint     string          `json:"hint,omitempty"`
+	Class    string          `json:"class,omitempty"`
+	ID       int             `json:"id,omitempty"`
+	Source   string          `json:"source,omitempty"`
+	Target   string          `json:"target,omitempty"`
+	Snapshot string          `json:"snapshot,omitempty"`
+	Kind     plan.Kind       `json:"kind,omitempty"`
+	Wire     string          `json:"wire,omitempty"`
+	Datasets int             `json:"datasets,omitempty"`
+	Streams  int             `json:"streams,omitempty"`
+	Bytes    uint64          `json:"bytes,omitempty"`
+	Total    uint64          `json:"total,omitempty"`
+	Rate     uint64          `json:"bytes_per_second,omitempty"`
+	Percent  *int            `json:"percent,omitempty"`
+	ETA      *float64        `json:"eta_seconds,omitempty"`
+	Elapsed  float64         `json:"elapsed_seconds,omitempty"`
+	Limited  string          `json:"limited_by,omitempty"`
+	Result   *job.StepResult `json:"result,omitempty"`
+}
+
+// JSON shows a job to a program. Its methods may be called from several
+// goroutines.
+type JSON struct {
+	opts Options
+
+	mu      sync.Mutex
+	streams streams
+}
+
+// NewJSON returns a reporter for a program. Quiet leaves out all lines but
+// errors and those asked for.
+func NewJSON(o Options) *JSON { return &JSON{opts: o} }
+
+// Log writes a log line.
+func (j *JSON) Log(message string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.event(Event{Event: "log", Message: message})
+}
+
+// Planned writes what is about to be moved.
+func (j *JSON) Planned(r *job.Report) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode}
+	if r.Plan != nil {
+		e.Datasets = len(r.Plan.Datasets)
+		for _, d := range r.Plan.Datasets {
+			e.Streams += len(d.Steps)
+			for _, st := range d.Steps {
+				e.Total += st.Bytes
+			}
+		}
+	}
+	j.event(e)
+}
+
+// Started writes that a stream begins.
+func (j *JSON) Started(id int, d *plan.Dataset, step int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	st := j.streams.start(id, d, step, j.opts.now())
+	j.event(Event{
+		Event: "started", ID: id, Source: d.Source, Target: d.Target, Snapshot: "@" + st.step.Send.To,
+		Kind: st.step.Kind, Total: st.last.Total,
+	})
+}
+
+// Progress writes how far a stream is, at most once a second.
+func (j *JSON) Progress(id int, p job.StepProgress) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.opts.now()
+	if st := j.streams.progress(id, p); st != nil && now.Sub(st.shown) >= progressEvery {
+		st.shown = now
+		j.event(progressEvent("progress", st))
+	}
+}
+
+func progressEvent(kind string, st *stream) Event {
+	g := gaugeOf(st.last)
+	e := Event{
+		Event: kind, ID: st.id, Source: st.source, Target: st.target, Snapshot: "@" + st.step.Send.To,
+		Bytes: g.bytes, Total: g.total, Rate: g.rate, Elapsed: st.last.Elapsed.Seconds(), Limited: st.last.LimitedBy,
+	}
+	if p, ok := g.percent(); ok {
+		e.Percent = &p
+	}
+	if d, ok := g.eta(); ok && d < maxETA {
+		s := d.Seconds()
+		e.ETA = &s
+	}
+	return e
+}
+
+// Finished writes what came of a stream.
+func (j *JSON) Finished(id int, r *job.StepResult) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.streams.finish(id, r) != nil {
+		j.event(Event{Event: "finished", ID: id, Result: r})
+	}
+}
+
+// Status writes one line for each running stream, also with Quiet.
+func (j *JSON) Status() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, st := range j.streams.running {
+		j.line(progressEvent("status", st))
+	}
+}
+
+// Done writes err, if any, as a line and the report as one object to standard
+// output. A job that ended before there was a report gets one with its error.
+func (j *JSON) Done(r *job.Report, err error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		for _, e := range parts(err) {
+			j.line(Event{Event: "error", Message: e.Error(), Hint: fault.HintOf(e), Class: className(fault.ClassOf(err))})
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	enc := json.NewEncoder(j.opts.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(withoutNulls(*r))
+}
+
+// className is a fault.Class in words.
+func className(c fault.Class) string {
+	switch c {
+	case fault.Usage:
+		return "usage"
+	case fault.Refused:
+		return "refused"
+	case fault.Interrupted:
+		return "interrupted"
+	}
+	return "failed"
+}
+
+// withoutNulls makes empty lists of missing ones: readers need not tell the
+// two apart.
+func withoutNulls(r job.Report) job.Report {
+	notNil(&r.Hosts)
+	notNil(&r.Findings)
+	notNil(&r.Commands)
+	notNil(&r.Results)
+	if r.Plan != nil {
+		p := *r.Plan
+		p.Datasets = make([]*plan.Dataset, len(r.Plan.Datasets))
+		for i, d := range r.Plan.Datasets {
+			c := *d
+			notNil(&c.Steps)
+			p.Datasets[i] = &c
+		}
+		notNil(&p.Conflicts)
+		notNil(&p.Notes)
+		r.Plan = &p
+	}
+	return r
+}
+
+func notNil[E any](s *[]E) {
+	if *s == nil {
+		*s = []E{}
+	}
+}
+
+func (j *JSON) event(e Event) {
+	if !j.opts.Quiet {
+		j.line(e)
+	}
+}
+
+func (j *JSON) line(e Event) {
+	e.Schema, e.Time = ProgressSchema, j.opts.now().UTC()
+	encodeLine(j.opts.Stderr, e)
+}
+
+func encodeLine(w io.Writer, e Event) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(e) // standard error: nowhere left to tell of it
+}

@@ -1,0 +1,63 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+)
+
+// The golden files of this test are the documented shape: a change that is
+// not an addition breaks programs of users.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	c := newClock()
+	j := NewJSON(Options{Stdout: &out, Stderr: &errs, Now: c.Now})
+	r := finished()
+	replay(j, c, r)
+	j.Started(4, r.Plan.Datasets[3], 0)
+	j.Status()
+	require.NoError(t, j.Done(r, nil))
+	golden(t, "run.json", out.String())
+	golden(t, "progress.jsonl", errs.String())
+	for l := range strings.Lines(errs.String()) {
+		var e Event
+		require.NoError(t, json.Unmarshal([]byte(l), &e))
+		require.Equal(t, ProgressSchema, e.Schema)
+	}
+}
+
+func TestJSONRefused(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	j := NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now, Quiet: true})
+	r := diverged()
+	j.Planned(r)
+	err := errors.Join(fault.Refusef("send elsewhere", "diverged"), errors.New("and more"))
+	r.Error, r.Hint = err.Error(), fault.HintOf(err)
+	require.NoError(t, j.Done(r, err))
+	golden(t, "refused.json", out.String())
+	require.Equal(t, `{"schema":"zxfer.progress/v1","time":"2026-03-01T12:00:00Z","event":"error","message":"diverged","hint":"send elsewhere","class":"refused"}
+{"schema":"zxfer.progress/v1","time":"2026-03-01T12:00:00Z","event":"error","message":"and more","class":"refused"}
+`, errs.String())
+}
+
+// Lists are never null, whatever the job left out, and the job's own report
+// stays as it was.
+func TestJSONHasNoNulls(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := &job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{{Source: "tank/a"}}}}
+	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &bytes.Buffer{}}).Done(r, nil))
+	require.NotContains(t, out.String(), "null")
+	require.Nil(t, r.Hosts)
+	require.Nil(t, r.Plan.Datasets[0].Steps)
+}

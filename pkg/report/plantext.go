@@ -1,0 +1,300 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+)
+
+// planText is the whole plan: hosts, wire, steps, what stands in the way,
+// what would be lost, and the same by hand.
+func planText(r *job.Report) string {
+	if r.Plan == nil {
+		return ""
+	}
+	sections := []string{hostsText(r)}
+	if len(r.Plan.Conflicts) > 0 {
+		sections = append(sections, conflictsText(r.Plan.Conflicts, true))
+	}
+	for _, d := range r.Plan.Datasets {
+		sections = append(sections, datasetText(d))
+	}
+	sections = append(sections, notesText(r.Plan.Notes), findingsText(r.Findings), commandsText(r.Commands))
+	if len(r.Plan.Conflicts) == 0 {
+		sections = append(sections, totalText(r.Plan))
+	}
+	return strings.Join(present(sections), "\n")
+}
+
+func hostsText(r *job.Report) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, h := range r.Hosts {
+		fmt.Fprintf(w, "%s\t%s\tzfs %s\t%s\n", h.Role, oneLine(h.Name), known(oneLine(h.ZFS)), oneLine(h.Backend))
+	}
+	if r.Wire.Mode != "" {
+		wire := r.Wire.Mode
+		if r.Wire.Streams > 0 {
+			wire += ", " + count(r.Wire.Streams, "connection")
+		}
+		if r.Wire.Dial != "" {
+			wire += ", " + r.Wire.Dial + " dials"
+			if r.Wire.Address != "" {
+				wire += " " + oneLine(r.Wire.Address)
+			}
+		}
+		if r.Wire.Why != "" {
+			wire += ": " + oneLine(r.Wire.Why)
+		}
+		fmt.Fprintf(w, "wire\t%s\n", wire)
+	}
+	_ = w.Flush() // a Builder takes everything
+	return trimRight(b.String())
+}
+
+func known(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func datasetText(d *plan.Dataset) string {
+	var b strings.Builder
+	kind := string(d.Type)
+	if d.Encrypted {
+		kind += ", encrypted, sent raw"
+	}
+	fmt.Fprintf(&b, "%s -> %s  (%s)\n", oneLine(d.Source), oneLine(d.Target), kind)
+	for _, l := range d.Loses {
+		fmt.Fprintf(&b, "  LOSES %s on the target\n", oneLine(l))
+	}
+	if d.Discard != "" {
+		fmt.Fprintf(&b, "  discards what an interrupted receive left: %s\n", oneLine(d.Discard))
+	}
+	if d.CreateParents {
+		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
+	}
+	if len(d.Steps) == 0 {
+		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Arrive.Short()))
+	}
+	for i := range d.Steps {
+		st := &d.Steps[i]
+		fmt.Fprintf(&b, "  %d. %s, %s\n", i+1, stepText(st), stepSize(st))
+		if st.Why != "" {
+			fmt.Fprintf(&b, "     %s\n", oneLine(st.Why))
+		}
+	}
+	return b.String()
+}
+
+// stepText says what a stream is: "incremental @a -> @d with 2 snapshots between".
+func stepText(st *plan.Step) string {
+	to := "@" + st.Send.To
+	var s string
+	switch st.Kind {
+	case plan.Incremental:
+		s = "incremental " + st.Send.From + " -> " + to
+	case plan.Clone:
+		s = "clone of " + st.Send.From + " up to " + to
+	case plan.Resume:
+		s = "rest of " + to + ", " + size(st.Done) + " arrived before"
+	default:
+		s = "full " + to
+	}
+	if n := len(st.Send.Through); n > 0 {
+		s += " with " + count(n, "snapshot") + " between"
+	}
+	return oneLine(s)
+}
+
+func stepSize(st *plan.Step) string {
+	if st.Bytes == 0 {
+		return "size unknown"
+	}
+	return "about " + size(st.Bytes)
+}
+
+// conflictsText shows the evidence of both sides; withMessage also what
+// [Error] prints for a job that was refused.
+func conflictsText(conflicts []*plan.Conflict, withMessage bool) string {
+	var b strings.Builder
+	for _, c := range conflicts {
+		fmt.Fprintf(&b, "conflict (%s): %s -> %s\n", c.ID, oneLine(c.Source), oneLine(c.Target))
+		if withMessage {
+			fmt.Fprintf(&b, "  %s\n", oneLine(c.Message))
+		}
+		fmt.Fprintf(&b, "  source has  %s\n", versions(c.SourceVersions))
+		fmt.Fprintf(&b, "  target has  %s\n", versions(c.TargetVersions))
+		if withMessage {
+			for _, h := range lines(c.Hint) {
+				fmt.Fprintf(&b, "  hint: %s\n", h)
+			}
+		}
+	}
+	return b.String()
+}
+
+func versions(names []string) string {
+	if len(names) == 0 {
+		return "no snapshots or bookmarks"
+	}
+	return oneLine(list(names, 8))
+}
+
+func notesText(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return "notes\n" + indented(notes)
+}
+
+// findingsText leaves out the checks that found nothing.
+func findingsText(findings []preflight.Finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		if f.Severity != "ok" {
+			b.WriteString(findingText(f))
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "checks\n" + b.String()
+}
+
+func findingText(f preflight.Finding) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s: %s: %s (%s)\n", f.Severity, oneLine(f.Host), oneLine(f.Summary), f.ID)
+	for _, l := range lines(f.Evidence) {
+		fmt.Fprintf(&b, "    %s\n", l)
+	}
+	for _, l := range lines(f.Remedy) {
+		fmt.Fprintf(&b, "    hint: %s\n", l)
+	}
+	return b.String()
+}
+
+func commandsText(commands []string) string {
+	if len(commands) == 0 {
+		return ""
+	}
+	return "the same by hand\n" + indented(commands)
+}
+
+// indented is one cleaned line per text.
+func indented(texts []string) string {
+	var b strings.Builder
+	for _, s := range texts {
+		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(clean(s), "\n", "\n  "))
+	}
+	return b.String()
+}
+
+func totalText(p *plan.Plan) string {
+	return "total: " + planTotal(p) + "\n"
+}
+
+// planTotal counts what a plan moves.
+func planTotal(p *plan.Plan) string {
+	steps, unknown, current := 0, 0, 0
+	var bytes uint64
+	for _, d := range p.Datasets {
+		if len(d.Steps) == 0 {
+			current++
+		}
+		for _, st := range d.Steps {
+			steps++
+			bytes += st.Bytes
+			if st.Bytes == 0 {
+				unknown++
+			}
+		}
+	}
+	parts := []string{count(len(p.Datasets), "dataset")}
+	if current > 0 {
+		parts[0] += fmt.Sprintf(" (%d up to date)", current)
+	}
+	parts = append(parts, count(steps, "stream"))
+	switch {
+	case steps == 0:
+	case unknown == steps:
+		parts = append(parts, "size unknown")
+	case unknown > 0:
+		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size(bytes), count(unknown, "stream")))
+	default:
+		parts = append(parts, "about "+size(bytes))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// headline is the short form of a plan that is about to run. Conflicts and
+// failed checks are not in it: the job ends with them as its error.
+func headline(r *job.Report) string {
+	if r.Plan == nil || len(r.Plan.Conflicts) > 0 {
+		return ""
+	}
+	var b strings.Builder
+	if hasSteps(r.Plan) {
+		fmt.Fprintf(&b, "%s -> %s: %s, wire %s\n", oneLine(r.Source), oneLine(r.Target), planTotal(r.Plan), oneLine(r.Wire.Mode))
+	}
+	for _, d := range r.Plan.Datasets {
+		for _, l := range d.Loses {
+			fmt.Fprintf(&b, "%s loses %s\n", oneLine(d.Target), oneLine(l))
+		}
+	}
+	for _, n := range r.Plan.Notes {
+		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
+	}
+	for _, f := range r.Findings {
+		if f.Severity != "warn" {
+			continue
+		}
+		fmt.Fprintf(&b, "warning: %s: %s (%s)\n", oneLine(f.Host), oneLine(f.Summary), f.ID)
+		for _, l := range lines(f.Remedy) {
+			fmt.Fprintf(&b, "hint: %s\n", l)
+		}
+	}
+	return b.String()
+}
+
+func hasSteps(p *plan.Plan) bool {
+	for _, d := range p.Datasets {
+		if len(d.Steps) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func dryRunText(err error) string {
+	if err != nil && fault.ClassOf(err) == fault.Refused {
+		return "dry run: this would be refused; nothing was changed\n"
+	}
+	return "dry run: nothing was changed\n"
+}
+
+// lines are the non-empty lines of a text, cleaned.
+func lines(s string) []string {
+	var out []string
+	for l := range strings.Lines(s) {
+		if l = oneLine(l); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// trimRight takes the padding of empty last columns off each line.
+func trimRight(s string) string {
+	var b strings.Builder
+	for l := range strings.Lines(s) {
+		b.WriteString(strings.TrimRight(l, " \n") + "\n")
+	}
+	return b.String()
+}

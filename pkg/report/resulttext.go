@@ -1,0 +1,158 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/transfer"
+)
+
+// resultText is what came of one stream.
+func resultText(name string, r *job.StepResult, verbose bool) string {
+	moved := size(r.Bytes) + " in " + seconds(r.Seconds)
+	if r.Error != "" {
+		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, oneLine(r.Error))
+	}
+	parts := []string{moved + inParens(rate(r.Rate))}
+	if r.Resumed {
+		parts = append(parts, "resumed")
+	}
+	if r.Tries > 1 {
+		parts = append(parts, fmt.Sprintf("try %d", r.Tries))
+	}
+	parts = append(parts, "wire "+r.Wire)
+	if r.LimitedBy != "" {
+		parts = append(parts, "limited by "+oneLine(r.LimitedBy))
+	}
+	text := name + ": done, " + strings.Join(parts, ", ") + "\n"
+	if verbose {
+		text += stagesText(r.Stages) + networkText(r.Network)
+	}
+	return text
+}
+
+func inParens(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}
+
+// stagesText shows where the time went: the stage that waits least is the limit.
+func stagesText(stages []transfer.Stage) string {
+	var b strings.Builder
+	for _, s := range stages {
+		all := s.Busy + s.WaitIn + s.WaitOut
+		fmt.Fprintf(&b, "  %-10s  busy %3d %%  waits for input %3d %%  for output %3d %%\n",
+			oneLine(s.Name), share(s.Busy, all), share(s.WaitIn, all), share(s.WaitOut, all))
+	}
+	return b.String()
+}
+
+func share(part, all time.Duration) int {
+	if all <= 0 {
+		return 0
+	}
+	return int(100 * float64(part) / float64(all))
+}
+
+func networkText(n *transfer.Network) string {
+	if n == nil {
+		return ""
+	}
+	parts := []string{count(n.Streams, "connection"), "rtt " + n.RTT.Round(10*time.Microsecond).String(),
+		count(int(min(n.Retransmits, 1<<31)), "retransmit")}
+	if n.SendBuffer > 0 {
+		parts = append(parts, "send buffer "+size(uint64(n.SendBuffer)))
+	}
+	if n.ReceiveBuffer > 0 {
+		parts = append(parts, "receive buffer "+size(uint64(n.ReceiveBuffer)))
+	}
+	if n.Congestion != "" {
+		parts = append(parts, oneLine(n.Congestion))
+	}
+	return "  network     " + strings.Join(parts, ", ") + "\n"
+}
+
+// summary is the last word of a job that succeeded.
+func summary(r *job.Report) string {
+	if r.Outcome == "up-to-date" || len(r.Results) == 0 {
+		return fmt.Sprintf("%s is up to date on %s%s\n", oneLine(r.Source), oneLine(r.Target), upToDateAt(r))
+	}
+	streams, datasets, resumed := 0, map[string]bool{}, 0
+	for _, s := range r.Results {
+		if s.Error != "" {
+			continue // a try that was cut; a later one arrived
+		}
+		streams++
+		datasets[s.Source] = true
+		if s.Resumed {
+			resumed++
+		}
+	}
+	parts := []string{
+		fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Bytes), seconds(r.Seconds), inParens(meanRate(r))),
+		count(len(datasets), "dataset"), count(streams, "stream"),
+	}
+	if resumed > 0 {
+		parts = append(parts, fmt.Sprintf("%d resumed", resumed))
+	}
+	if r.LimitedBy != "" {
+		parts = append(parts, "limited by "+oneLine(r.LimitedBy))
+	}
+	if v := verified(r.Results); v != "" {
+		parts = append(parts, "verified by "+v)
+	}
+	return strings.Join(parts, ", ") + "\n"
+}
+
+func meanRate(r *job.Report) string {
+	if !(r.Seconds > 0) {
+		return ""
+	}
+	return rate(uint64(float64(r.Bytes) / r.Seconds))
+}
+
+func upToDateAt(r *job.Report) string {
+	if r.Plan == nil || len(r.Plan.Datasets) != 1 {
+		return ""
+	}
+	return " (" + oneLine(r.Plan.Datasets[0].Arrive.Short()) + ")"
+}
+
+// verified is what holds for every stream that arrived, "" where one was not
+// verified.
+func verified(results []*job.StepResult) string {
+	weakest := ""
+	for _, r := range results {
+		switch {
+		case r.Error != "":
+		case r.Verified == "":
+			return ""
+		case weakest == "" || r.Verified == "guid":
+			weakest = r.Verified
+		}
+	}
+	return oneLine(weakest)
+}
+
+// failureText is what a job that failed leaves to tell beside its errors:
+// the evidence of conflicts, and what arrived all the same.
+func failureText(r *job.Report) string {
+	text := ""
+	if r.Plan != nil {
+		text = conflictsText(r.Plan.Conflicts, false)
+	}
+	arrived := 0
+	for _, s := range r.Results {
+		if s.Error == "" {
+			arrived++
+		}
+	}
+	if len(r.Results) > 0 && r.Plan != nil {
+		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, count(r.Plan.Steps(), "stream"), size(r.Bytes))
+	}
+	return text
+}

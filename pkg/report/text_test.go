@@ -1,0 +1,241 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+)
+
+func TestTextDryRun(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
+	r := planned()
+	text.Planned(r)
+	require.NoError(t, text.Done(r, nil))
+	require.Empty(t, errs.String())
+	golden(t, "plan.txt", out.String())
+}
+
+func TestTextConflict(t *testing.T) {
+	t.Parallel()
+	r := diverged()
+	c := r.Plan.Conflicts[0]
+	refused := fault.Refusef(c.Hint, "%s", c.Message)
+
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
+	text.Planned(r)
+	require.NoError(t, text.Done(r, refused))
+	require.Empty(t, errs.String())
+	golden(t, "conflict-dry-run.txt", out.String())
+
+	out.Reset()
+	r.DryRun = false
+	text = NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
+	text.Planned(r)
+	require.NoError(t, text.Done(r, refused))
+	Error(&errs, refused)
+	require.Empty(t, out.String())
+	golden(t, "conflict.txt", errs.String())
+}
+
+func TestTextRun(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		options Options
+	}{
+		{"run", Options{}},
+		{"run-verbose", Options{Verbose: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out, errs bytes.Buffer
+			c := newClock()
+			o := tt.options
+			o.Stdout, o.Stderr, o.Now = &out, &errs, c.Now
+			text := NewText(o)
+			r := finished()
+			replay(text, c, r)
+			require.NoError(t, text.Done(r, nil))
+			golden(t, tt.name+".txt", errs.String()+"--- stdout\n"+out.String())
+		})
+	}
+}
+
+func TestTextQuiet(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	c := newClock()
+	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: c.Now, Quiet: true, Size: func() (int, int) { return 80, 24 }})
+	r := finished()
+	replay(text, c, r)
+	require.NoError(t, text.Done(r, nil))
+	require.Empty(t, errs.String())
+	require.Empty(t, out.String())
+
+	text.Status()
+	require.Equal(t, "no stream is running; 2 streams arrived, 4.0 GiB\n", errs.String(), "it was asked for")
+}
+
+func TestTextFailure(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
+	r := finished()
+	require.NoError(t, text.Done(r, fault.Interrupt("the same command resumes", context.Canceled)))
+	require.Empty(t, out.String())
+	require.Equal(t, "arrived before the end: 2 of 4 streams, 4.0 GiB moved\n", errs.String())
+
+	require.NoError(t, text.Done(nil, errors.New("no report")))
+	require.NoError(t, text.Done(&job.Report{DryRun: true}, errors.New("no plan")))
+	require.Empty(t, out.String())
+}
+
+func TestTextUpToDate(t *testing.T) {
+	t.Parallel()
+	r := planned()
+	r.DryRun, r.Outcome, r.Source = false, "up-to-date", "tank/home/bob"
+	r.Plan.Datasets = r.Plan.Datasets[2:3]
+	r.Plan.Notes, r.Findings = nil, nil
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs})
+	text.Planned(r)
+	require.NoError(t, text.Done(r, nil))
+	require.Empty(t, errs.String())
+	require.Equal(t, "tank/home/bob is up to date on backup1:vault/ (@d)\n", out.String())
+}
+
+func TestTextStdoutFails(t *testing.T) {
+	t.Parallel()
+	full := errors.New("no space left")
+	text := NewText(Options{Stdout: failing{full}, Stderr: &bytes.Buffer{}})
+	require.ErrorIs(t, text.Done(planned(), nil), full)
+	require.ErrorIs(t, NewJSON(Options{Stdout: failing{full}, Stderr: &bytes.Buffer{}}).Done(planned(), nil), full)
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	var errs bytes.Buffer
+	c := newClock()
+	text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now})
+	r := finished()
+	status := func() string {
+		errs.Reset()
+		text.Status()
+		return errs.String()
+	}
+	text.Started(1, r.Plan.Datasets[0], 0)
+	text.Progress(1, job.StepProgress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
+	require.Equal(t, "tank/home@a: 1.0 GiB of 3.0 GiB (33 %), 1.0 GiB/s, ETA 2 s, limited by read\n", status())
+	text.Started(2, r.Plan.Datasets[1], 0)
+	text.Progress(2, job.StepProgress{Bytes: 5 << 30, Total: 6 << 30, Rate: 1 << 30})
+	require.Equal(t, "2 streams: 6.0 GiB of 9.0 GiB, 2.0 GiB/s, ETA 2 s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 %\n", status())
+	text.Started(3, r.Plan.Datasets[3], 0)
+	text.Progress(3, job.StepProgress{Bytes: 1 << 20, Rate: 1 << 20})
+	require.Equal(t, "3 streams: 6.0 GiB, 2.0 GiB/s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 % tank/home/vol@d 1.0 MiB\n", status())
+}
+
+// A name or a message from elsewhere must not drive the terminal.
+func TestTextIsCleaned(t *testing.T) {
+	t.Parallel()
+	evil := "x\x1b[2J\x07\u009b\u202ey"
+	r := planned()
+	r.Hosts[1].Name, r.Source = evil, evil
+	r.Plan.Datasets[0].Source = evil
+	r.Plan.Notes = []string{evil}
+	r.Findings[1].Summary, r.Findings[1].Remedy = evil, evil
+	r.Commands = []string{evil}
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs})
+	require.NoError(t, text.Done(r, nil))
+	r.DryRun = false
+	text.Planned(r)
+	text.Log(evil)
+	text.Started(1, r.Plan.Datasets[0], 0)
+	text.Finished(1, &job.StepResult{Error: evil})
+	Error(&errs, fault.Refusef(evil, "%s", evil))
+	for _, s := range []string{out.String(), errs.String()} {
+		require.Contains(t, s, "x?[2J???y")
+		require.NotContains(t, s, "\x1b")
+		require.NotContains(t, s, "\u202e")
+	}
+}
+
+func TestError(t *testing.T) {
+	t.Parallel()
+	a := fault.Refusef("do this\nor that", "tank/a: no")
+	b := fmt.Errorf("tank/b: %w", fault.Failf("do this", "broke\nbadly"))
+	tests := []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"plain", errors.New("it broke"), "zxfer: it broke\n"},
+		{"hint", a, "zxfer: tank/a: no\nhint: do this\nhint: or that\n"},
+		{"lines", errors.New("one\ntwo\n"), "zxfer: one\n  two\n"},
+		{"join", errors.Join(a, b), "zxfer: tank/a: no\nhint: do this\nhint: or that\nzxfer: tank/b: broke\n  badly\n"},
+		{"classified join", fault.Interrupt("the same command resumes", errors.Join(a, b)),
+			"zxfer: tank/a: no\nhint: do this\nhint: or that\nzxfer: tank/b: broke\n  badly\nhint: the same command resumes\n"},
+		{"join of one keeps its hint", fault.Interrupt("again", errors.Join(errors.New("cut"))), "zxfer: cut\nhint: again\n"},
+		{"nested", errors.Join(errors.Join(errors.New("a"), errors.New("b")), errors.New("c")), "zxfer: a\nzxfer: b\nzxfer: c\n"},
+		{"wrapped join stays together", fmt.Errorf("verify: %w", errors.Join(errors.New("a"), errors.New("b"))), "zxfer: verify: a\n  b\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var b bytes.Buffer
+			Error(&b, tt.err)
+			require.Equal(t, tt.want, b.String())
+		})
+	}
+}
+
+// Streams report from goroutines of their own.
+func TestReportersAreConcurrent(t *testing.T) {
+	t.Parallel()
+	size := func() (int, int) { return 60, 10 }
+	for name, rep := range map[string]interface {
+		job.Reporter
+		Status()
+	}{
+		"text":     NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}),
+		"terminal": NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, Size: size}),
+		"json":     NewJSON(Options{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := finished()
+			done := make(chan struct{})
+			for id := range 8 {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					rep.Started(id, r.Plan.Datasets[0], 0)
+					for i := range 50 {
+						rep.Progress(id, job.StepProgress{Bytes: uint64(i), Elapsed: time.Second})
+						rep.Log("x")
+						rep.Status()
+					}
+					rep.Finished(id, &job.StepResult{})
+				}()
+			}
+			for range 8 {
+				<-done
+			}
+		})
+	}
+}

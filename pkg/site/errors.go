@@ -1,0 +1,7 @@
+package site
+
+import "errors"
+
+// ErrLost is returned by a Site on another host when the connection to it
+// broke: what was running there ends by itself.
+var ErrLost = errors.New("connection to the host was lost")

@@ -1,0 +1,292 @@
+package site
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/lzc"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// Local is the Site of this host.
+type Local struct {
+	cli     *zfsexec.CLI
+	version string
+	log     func(string)
+
+	// life ends when Close is called; every operation runs under it.
+	life context.Context
+	end  context.CancelFunc
+
+	backend func() (zfsexec.Backend, string)
+
+	mu     sync.Mutex
+	offers map[string]*wire.Listener // by session id
+}
+
+// NewLocal returns the Site of this host. version is zxfer's own; log is told
+// what an operation notices but does not fail for, such as strangers at a
+// listener.
+func NewLocal(version string, log func(string)) *Local {
+	l := &Local{cli: zfsexec.New(log), version: version, log: log, offers: map[string]*wire.Listener{}}
+	l.life, l.end = context.WithCancel(context.Background())
+	// The helper takes a moment to start: only who needs it waits, once.
+	l.backend = sync.OnceValues(l.startBackend)
+	return l
+}
+
+// startBackend prefers libzfs_core, which does in bulk and in one transaction
+// what the command line does name by name.
+func (l *Local) startBackend() (zfsexec.Backend, string) {
+	c, err := lzc.Start(l.life)
+	if err != nil {
+		return l.cli, fmt.Sprintf("zfs command line (%v)", err)
+	}
+	return c, c.Name()
+}
+
+// Name is "local".
+func (l *Local) Name() string { return "local" }
+
+// RTT is 0.
+func (l *Local) RTT() time.Duration { return 0 }
+
+// Close ends everything the Site started.
+func (l *Local) Close() error {
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for id, o := range l.offers {
+		errs = append(errs, o.Close())
+		delete(l.offers, id)
+	}
+	return errors.Join(errs...)
+}
+
+// bound returns a context that ends with ctx and with the Site.
+func (l *Local) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// Facts reads what the host says about itself.
+func (l *Local) Facts(ctx context.Context) (Facts, error) {
+	root := os.DirFS("/")
+	f := Facts{
+		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
+		ZFS: sysinfo.ZFSVersion(root), Kernel: sysinfo.Kernel(root),
+		TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root),
+	}
+	f.Hostname, _ = os.Hostname() // unknown stays ""
+	if u, err := user.Current(); err == nil {
+		f.User = u.Username
+	}
+	if c := strings.Fields(os.Getenv("SSH_CONNECTION")); len(c) == 4 {
+		f.SSHPeer, f.SSHLocal = c[0], c[2]
+	}
+	if f.ZFS == "" {
+		return f, &zfs.Error{Kind: zfs.NoZFS, Op: "version", Detail: "the ZFS kernel module is not loaded",
+			Hint: "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"}
+	}
+	_, f.Backend = l.backend()
+	return f, nil
+}
+
+// List surveys a dataset.
+func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.List(ctx, q.Dataset, q.Recursive, q.Versions)
+}
+
+// DatasetOf resolves a mounted path.
+func (l *Local) DatasetOf(ctx context.Context, path string) (string, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.DatasetOf(ctx, path)
+}
+
+// Properties reads properties by name.
+func (l *Local) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.Properties(ctx, names, properties)
+}
+
+// with runs one operation of the back end.
+func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backend) error) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	b, _ := l.backend()
+	return f(ctx, b)
+}
+
+// Estimate returns the sizes of streams in bytes.
+func (l *Local) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
+	err = l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error {
+		sizes, err = b.Estimate(ctx, streams)
+		return err
+	})
+	return sizes, err
+}
+
+// Snapshot takes all snapshots or none.
+func (l *Local) Snapshot(ctx context.Context, snapshots []string) error {
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Snapshot(ctx, snapshots) })
+}
+
+// Hold places holds.
+func (l *Local) Hold(ctx context.Context, tag string, snapshots []string) error {
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Hold(ctx, tag, snapshots) })
+}
+
+// Release removes holds.
+func (l *Local) Release(ctx context.Context, tag string, snapshots []string) error {
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Release(ctx, tag, snapshots) })
+}
+
+// Bookmark makes bookmarks.
+func (l *Local) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Bookmark(ctx, bookmarks) })
+}
+
+// Destroy destroys snapshots and bookmarks.
+func (l *Local) Destroy(ctx context.Context, versions []string) error {
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Destroy(ctx, versions) })
+}
+
+// CreateParents creates missing ancestors.
+func (l *Local) CreateParents(ctx context.Context, dataset string) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.CreateParents(ctx, dataset)
+}
+
+// DiscardPartial drops the state of an interrupted receive.
+func (l *Local) DiscardPartial(ctx context.Context, dataset string) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.DiscardPartial(ctx, dataset)
+}
+
+// Digest reads a stream instead of sending it.
+func (l *Local) Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	stream.Flags = stream.Flags.ForDigest()
+	src, err := l.cli.OpenSend(ctx, stream)
+	if err != nil {
+		return Digest{}, err
+	}
+	defer src.Close()
+	sum, n, err := zfs.ContentDigest(bufio.NewReaderSize(src, 1<<20))
+	if err != nil {
+		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
+	}
+	return Digest{Sum: sum, Bytes: n}, nil
+}
+
+// Offer opens a listener for one Transfer.
+func (l *Local) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+	ln, err := wire.Listen(l.life, o, l.log)
+	if err != nil {
+		return wire.Ticket{}, err
+	}
+	t := ln.Ticket()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.offers[t.Session] = ln
+	return t, nil
+}
+
+// take hands over an offered listener; it can be used once.
+func (l *Local) take(session string) (*wire.Listener, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.offers[session]
+	if ln == nil {
+		return nil, fmt.Errorf("no listener was offered for session %q", session)
+	}
+	delete(l.offers, session)
+	return ln, nil
+}
+
+// link opens the connections of a task, nil for a local copy.
+func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
+	switch {
+	case t.Ticket != nil && t.Offered != "":
+		return nil, errors.New("task both dials and accepts")
+	case t.Ticket != nil:
+		return wire.Dial(ctx, *t.Ticket)
+	case t.Offered != "":
+		ln, err := l.take(t.Offered)
+		if err != nil {
+			return nil, err
+		}
+		return ln.Accept(ctx)
+	}
+	return nil, nil
+}
+
+// Transfer moves one stream. The link is made before any process is started:
+// a peer that never comes costs nothing.
+func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res transfer.Result, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	link, err := l.link(ctx, t)
+	if err != nil {
+		return res, err
+	}
+	if link != nil {
+		defer link.Close()
+	}
+	switch {
+	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
+		return res, errors.New("a task sends or receives over a link, or does both without one")
+	case link == nil:
+		return l.copyLocal(ctx, t, progress)
+	case t.Send != nil:
+		src, err := l.cli.OpenSend(ctx, *t.Send)
+		if err != nil {
+			link.Abort(err)
+			return res, err
+		}
+		defer src.Close()
+		return transfer.Send(ctx, src, link, t.Options, progress)
+	}
+	sink, err := l.cli.OpenReceive(ctx, *t.Receive)
+	if err != nil {
+		link.Abort(err)
+		return res, err
+	}
+	return transfer.Receive(ctx, link, sink, t.Options, progress)
+}
+
+func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error) {
+	src, err := l.cli.OpenSend(ctx, *t.Send)
+	if err != nil {
+		return transfer.Result{}, err
+	}
+	defer src.Close()
+	sink, err := l.cli.OpenReceive(ctx, *t.Receive)
+	if err != nil {
+		return transfer.Result{}, err
+	}
+	return transfer.Copy(ctx, src, sink, t.Options, progress)
+}
+
+var _ Site = (*Local)(nil)

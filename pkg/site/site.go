@@ -1,0 +1,123 @@
+// Package site is what can be done on one host: the seam between deciding and
+// doing. Local does it here; the agent package's Remote forwards the same
+// operations to a Local on another host, so push, pull and third-party
+// transfers are one code path.
+//
+// Operations are semantic ("receive into this dataset"), never commands, so
+// that the far end can enforce a policy. A Site decides nothing by itself:
+// what to do is the planner's, in what order the job's.
+package site
+
+import (
+	"context"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// Site is one host that has datasets.
+//
+// Every method may be called from several goroutines. Each returns promptly
+// when its context ends, with everything it started ended too. Errors of ZFS
+// are *zfs.Error, refusals and hints *fault.Error, also through a Remote. A
+// lost connection to the host is ErrLost: nothing can be said about what the
+// host did, except that a Transfer without a Result never committed more than
+// its authenticated end allowed.
+type Site interface {
+	// Name is the host as messages name it: "local", or what the user typed.
+	Name() string
+	// Facts returns what does not change during a run.
+	Facts(ctx context.Context) (Facts, error)
+	// List surveys a dataset: one scoped listing. A dataset that does not
+	// exist is not an error: Datasets is then empty. A pool that does not
+	// exist is a *zfs.Error of kind NotFound.
+	List(ctx context.Context, q ListQuery) (zfs.Listing, error)
+	// DatasetOf returns the dataset that is mounted at, or holds, an absolute
+	// path; a *zfs.Error of kind NotFound where that is no ZFS filesystem.
+	DatasetOf(ctx context.Context, path string) (string, error)
+	// Properties reads properties of datasets or versions by full name.
+	// Names that do not exist are left out. With no properties named it
+	// returns those that are set locally.
+	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
+	// Estimate returns the size in bytes of each stream, as near as ZFS knows.
+	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
+	// Snapshot takes all named snapshots ("pool/a@x") in one transaction, or none.
+	Snapshot(ctx context.Context, snapshots []string) error
+	// Hold places a user hold on each snapshot; a tag that is there already is no error.
+	Hold(ctx context.Context, tag string, snapshots []string) error
+	// Release removes holds; a hold or snapshot that is gone is no error.
+	Release(ctx context.Context, tag string, snapshots []string) error
+	// Bookmark makes bookmarks of snapshots: full bookmark name to full
+	// snapshot name. A bookmark of the same GUID that is there already is no error.
+	Bookmark(ctx context.Context, bookmarks map[string]string) error
+	// Destroy destroys snapshots ("pool/a@x") and bookmarks ("pool/a#x"),
+	// nothing else. Names that are gone are no error.
+	Destroy(ctx context.Context, versions []string) error
+	// CreateParents creates the missing ancestors of dataset as
+	// filesystems that are never mounted (canmount=off).
+	CreateParents(ctx context.Context, dataset string) error
+	// DiscardPartial drops the saved state of an interrupted receive.
+	DiscardPartial(ctx context.Context, dataset string) error
+	// Digest produces a stream and returns the digest of its contents
+	// instead of sending it (see zfs.ContentDigest).
+	Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
+	// Offer opens a listener for one Transfer and returns the ticket that
+	// the other end dials with. It closes by itself when the deadline
+	// passes, when the Site is closed or when it was used.
+	Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error)
+	// Transfer moves one stream: from Send or the wire, to Receive or the
+	// wire. progress may be nil; it is called about twice a second.
+	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
+	// RTT is the shortest round trip seen to the host, 0 for this one or
+	// while it is unknown.
+	RTT() time.Duration
+	// Close ends everything the Site started.
+	Close() error
+}
+
+// ListQuery scopes a survey.
+type ListQuery struct {
+	Dataset   string `json:"dataset"`
+	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
+	// Versions wants snapshots and bookmarks.
+	Versions bool `json:"versions,omitempty"`
+}
+
+// Task is one half of a transfer, or a whole local one.
+//
+//	Send  Receive  Ticket/Offered  does
+//	yes   yes      -               local copy, no network
+//	yes   -        one of them     send onto the wire
+//	-     yes      one of them     receive from the wire
+type Task struct {
+	Send    *zfs.SendSpec    `json:"send,omitempty"`
+	Receive *zfs.ReceiveSpec `json:"receive,omitempty"`
+	Ticket  *wire.Ticket     `json:"ticket,omitempty"`  // dial this
+	Offered string           `json:"offered,omitempty"` // or accept on this Site's own offer: its ticket's session id
+	Options transfer.Options `json:"options"`
+}
+
+// Digest is what a stream holds, apart from how it was framed.
+type Digest struct {
+	Sum   string `json:"sum"`   // hex xxh3-128
+	Bytes uint64 `json:"bytes"` // stream bytes read
+}
+
+// Facts are what a host says about itself. "" and 0 mean unknown.
+type Facts struct {
+	Hostname    string `json:"hostname"`
+	Arch        string `json:"arch"`   // GOARCH
+	Kernel      string `json:"kernel"` // uname -r
+	CPUs        int    `json:"cpus"`
+	Version     string `json:"version"`       // of zxfer
+	User        string `json:"user"`          // effective user name
+	Root        bool   `json:"root"`          // effective uid 0
+	ZFS         string `json:"zfs"`           // kernel module, "2.3.9-1"
+	Backend     string `json:"backend"`       // "libzfs_core (pyzfs …)" or "zfs command line: why"
+	SSHLocal    string `json:"ssh_local"`     // address this host was reached at over ssh, from SSH_CONNECTION
+	SSHPeer     string `json:"ssh_peer"`      // address the ssh client came from
+	TCPReadMax  int64  `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
+	TCPWriteMax int64  `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
+}

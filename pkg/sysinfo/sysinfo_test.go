@@ -1,0 +1,42 @@
+package sysinfo
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	full := fstest.MapFS{
+		"sys/module/zfs/version":     file("2.3.9-1\n"),
+		"proc/sys/kernel/osrelease":  file("6.12.107\n"),
+		"proc/sys/net/ipv4/tcp_rmem": file("4096\t131072\t6291456\n"),
+		"proc/sys/net/ipv4/tcp_wmem": file("4096\t16384\t4194304\n"),
+	}
+	broken := fstest.MapFS{
+		"proc/sys/net/ipv4/tcp_rmem": file("4096 131072\n"),
+		"proc/sys/net/ipv4/tcp_wmem": file("a b c\n"),
+	}
+	tests := []struct {
+		name        string
+		root        fstest.MapFS
+		zfs, kernel string
+		read, write int64
+	}{
+		{"all there", full, "2.3.9-1", "6.12.107", 6291456, 4194304},
+		{"nothing there", fstest.MapFS{}, "", "", 0, 0},
+		{"not what was expected", broken, "", "", 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.zfs, ZFSVersion(tt.root))
+			require.Equal(t, tt.kernel, Kernel(tt.root))
+			require.Equal(t, tt.read, TCPReadMax(tt.root))
+			require.Equal(t, tt.write, TCPWriteMax(tt.root))
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package wire
+
+import "time"
+
+// Mode is how a stream crosses the network.
+type Mode string
+
+// The modes of authenticated TCP. See docs/protocol.md for what each promises.
+const (
+	Signed Mode = "signed" // every frame carries a keyed tag, no secrecy
+	TLS    Mode = "tls"    // TLS 1.3, certificates pinned both ways
+	Plain  Mode = "plain"  // only the connections and the end are authenticated; bytes move zero-copy
+)
+
+// Offer asks for a listener.
+type Offer struct {
+	Mode    Mode   `json:"mode"`
+	Streams int    `json:"streams"` // connections, at least 1
+	Address string `json:"address"` // IP to listen on and to be reached at; never a wildcard unless the user asks
+	// Advertise replaces Address in the ticket where the host is reached by another one (NAT).
+	Advertise string `json:"advertise,omitempty"`
+	// PortLow and PortHigh bound the port; 0 lets the kernel choose.
+	PortLow  int `json:"port_low,omitempty"`
+	PortHigh int `json:"port_high,omitempty"`
+	// Peer, where set, is the only address that may connect; others are dropped at once.
+	Peer string `json:"peer,omitempty"`
+	// Deadline is how long the listener waits for all connections.
+	Deadline time.Duration `json:"deadline"`
+	// Window is SO_RCVBUF/SO_SNDBUF in bytes; 0 leaves it to the kernel's autotuning.
+	Window int `json:"window,omitempty"`
+}
+
+// Ticket is what the dialling end needs. It holds secrets: it travels only
+// over the control channel and must not be printed or logged.
+type Ticket struct {
+	Mode    Mode   `json:"mode"`
+	Address string `json:"address"` // host:port
+	Session string `json:"session"` // hex, 16 bytes; public
+	Secret  []byte `json:"secret"`  // 32 bytes
+	Streams int    `json:"streams"`
+	Window  int    `json:"window,omitempty"`
+	// Deadline is how long the dialling end tries.
+	Deadline time.Duration `json:"deadline"`
+	// ServerPin is the SHA-256 of the listener's certificate (mode tls).
+	ServerPin []byte `json:"server_pin,omitempty"`
+	// ClientCert and ClientKey (DER) are the dialling end's ephemeral identity (mode tls).
+	ClientCert []byte `json:"client_cert,omitempty"`
+	ClientKey  []byte `json:"client_key,omitempty"`
+}
+
+// String hides the secrets of a ticket from logs.
+func (t Ticket) String() string {
+	return "ticket " + t.Session + " for " + t.Address + " (" + string(t.Mode) + ")"
+}

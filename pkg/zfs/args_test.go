@@ -1,0 +1,135 @@
+package zfs
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSendArgs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		spec SendSpec
+		want string // of CommandLine, or what the error says
+		ok   bool
+	}{
+		{"full", SendSpec{Dataset: "tank/a", To: "x"}, "send tank/a@x", true},
+		{"raw", SendSpec{Dataset: "tank/a", To: "x", Flags: StreamFlags{Raw: true}}, "send -w tank/a@x", true},
+		{"flags", SendSpec{Dataset: "tank/a", To: "x", Flags: StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}}, "send -L -e -c tank/a@x", true},
+		{"incremental", SendSpec{Dataset: "tank/a", From: "@w", To: "x"}, "send -i @w tank/a@x", true},
+		{"bookmark", SendSpec{Dataset: "tank/a", From: "#w", To: "x"}, "send -i '#w' tank/a@x", true},
+		{"clone", SendSpec{Dataset: "tank/c", From: "tank/a@w", To: "x"}, "send -i tank/a@w tank/c@x", true},
+		{"range", SendSpec{Dataset: "tank/a", From: "@u", Through: []string{"v", "w"}, To: "x"}, "send -I @u tank/a@x", true},
+		{"range of a clone", SendSpec{Dataset: "tank/c", From: "tank/a@w", Through: []string{"v"}, To: "x"}, "send -I tank/a@w tank/c@x", true},
+		{"spaces", SendSpec{Dataset: "tank/a b", To: "x y"}, "send 'tank/a b@x y'", true},
+		{"resume", SendSpec{Dataset: "tank/a", To: "x", From: "@w", Flags: StreamFlags{Raw: true}, Token: "1-ab-c-d0"}, "send -t 1-ab-c-d0", true},
+		{"range from a bookmark", SendSpec{Dataset: "tank/a", From: "#u", Through: []string{"v"}, To: "x"}, "bookmark", false},
+		{"full with a way", SendSpec{Dataset: "tank/a", Through: []string{"v"}, To: "x"}, "full", false},
+		{"no snapshot", SendSpec{Dataset: "tank/a"}, "snapshot", false},
+		{"bad base", SendSpec{Dataset: "tank/a", From: "w", To: "x"}, "snapshot", false},
+		{"bad base name", SendSpec{Dataset: "tank/a", From: "@w%", To: "x"}, "%", false},
+		{"bad way", SendSpec{Dataset: "tank/a", From: "@u", Through: []string{"a/b"}, To: "x"}, "'/'", false},
+		{"bad token", SendSpec{Token: "-R"}, "token", false},
+		{"bad token's characters", SendSpec{Token: "1-ab c"}, "token", false},
+	} {
+		args, err := SendArgs(test.spec)
+		if !test.ok {
+			require.ErrorContains(t, err, test.want, test.name)
+			continue
+		}
+		require.NoError(t, err, test.name)
+		require.Equal(t, test.want, CommandLine(args), test.name)
+		estimate, err := EstimateArgs(test.spec)
+		require.NoError(t, err)
+		require.Equal(t, strings.Replace(test.want, "send", "send -nvP", 1), CommandLine(estimate))
+	}
+}
+
+func TestReceiveArgs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		spec ReceiveSpec
+		want string
+		ok   bool
+	}{
+		{"bare", ReceiveSpec{Target: "vault/a"}, "receive -s -u vault/a", true},
+		{"all", ReceiveSpec{Target: "vault/a", Rollback: true, Origin: "vault/o@x",
+			Set: map[string]string{"readonly": "on", "canmount": "noauto", "org:note": "it's"}, Exclude: []string{"mountpoint", "atime"}},
+			`receive -s -u -F -o origin=vault/o@x -o canmount=noauto -o 'org:note=it'\''s' -o readonly=on -x atime -x mountpoint vault/a`, true},
+		{"bad target", ReceiveSpec{Target: "-F"}, "letter", false},
+		{"snapshot", ReceiveSpec{Target: "vault/a@x"}, "snapshot", false},
+		{"bad origin", ReceiveSpec{Target: "vault/a", Origin: "vault/o"}, "origin", false},
+		{"origin by -o", ReceiveSpec{Target: "vault/a", Set: map[string]string{"origin": "x"}}, "origin", false},
+		{"bad property", ReceiveSpec{Target: "vault/a", Set: map[string]string{"a=b": "x"}}, "property", false},
+		{"bad exclusion", ReceiveSpec{Target: "vault/a", Exclude: []string{""}}, "property", false},
+	} {
+		args, err := ReceiveArgs(test.spec)
+		if !test.ok {
+			require.ErrorContains(t, err, test.want, test.name)
+			continue
+		}
+		require.NoError(t, err, test.name)
+		require.Equal(t, test.want, CommandLine(args), test.name)
+	}
+}
+
+func TestReadingArgs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "list -Hp -r -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs("tank", true)))
+	require.Equal(t, "list -Hp -d 1 -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs("tank", false)))
+	require.Equal(t, "get -Hp -o name,property,value,source -s local all tank", CommandLine(GetArgs(nil, []string{"tank"})))
+	require.Equal(t, "get -Hp -o name,property,value,source guid,type a b", CommandLine(GetArgs([]string{"guid", "type"}, []string{"a", "b"})))
+	require.Equal(t, "get -Hp -o name,property,value,source all tank", CommandLine(PoolArgs("tank")))
+	args := SurveyArgs(true, "tank/a")
+	require.Equal(t, []string{"-r", strings.Join(SurveyProperties(), ","), "tank/a"}, args[len(args)-3:])
+}
+
+func TestForDigest(t *testing.T) {
+	t.Parallel()
+	raw := StreamFlags{Raw: true, LargeBlocks: true}
+	require.Equal(t, raw, raw.ForDigest())
+	require.Equal(t, StreamFlags{LargeBlocks: true}, StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}.ForDigest())
+}
+
+// The shell reads back what was quoted.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	argv := []string{"", "plain", "a b", "it's", `"`, "$HOME", "a\nb", "*", "#x", "~", "a=b", "tank/a@x"}
+	out, err := exec.Command("sh", "-c", "printf '%s\\001' "+CommandLine(argv)).Output()
+	require.NoError(t, err)
+	require.Equal(t, argv, strings.Split(strings.TrimSuffix(string(out), "\x01"), "\x01"))
+	require.Equal(t, "zfs send -i '#w' tank/a@x", CommandLine([]string{"zfs", "send", "-i", "#w", "tank/a@x"}))
+}
+
+func TestProperties(t *testing.T) {
+	t.Parallel()
+	for _, p := range []string{"recordsize", "org.example:note", "feature@x", "written@a"} {
+		require.NoError(t, CheckProperty(p), p)
+	}
+	for _, p := range []string{"", "-o", "a=b", "a b", "A", "a\n", strings.Repeat("a", 256)} {
+		require.Error(t, CheckProperty(p), p)
+	}
+	require.False(t, Settable(Volume, "recordsize"))
+	require.True(t, Settable(Filesystem, "recordsize"))
+	require.False(t, Settable(Filesystem, "volblocksize"))
+	require.True(t, Settable(Volume, "compression"))
+	require.True(t, Settable(Volume, "org:note"))
+	require.True(t, ShapesData("compression"))
+	require.False(t, ShapesData("mountpoint"))
+	for _, p := range []string{"mountpoint", "canmount", "sharenfs", "readonly", "quota", "encryption", "keylocation", "volsize"} {
+		require.False(t, Carryable(Filesystem, p), p)
+	}
+	for _, p := range []string{"recordsize", "compression", "atime", "org:note", "xattr"} {
+		require.True(t, Carryable(Filesystem, p), p)
+	}
+	require.False(t, Carryable(Volume, "atime"))
+	require.True(t, EncryptionBound("keyformat"))
+	require.True(t, PlaceBound("mountpoint"))
+	for _, p := range SurveyProperties() {
+		require.NoError(t, CheckProperty(p))
+	}
+}

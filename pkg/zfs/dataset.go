@@ -1,0 +1,187 @@
+package zfs
+
+import "strings"
+
+// Type is the kind of a dataset that can be sent.
+type Type string
+
+// The dataset types, as zfs(8) spells them.
+const (
+	Filesystem Type = "filesystem"
+	Volume     Type = "volume"
+)
+
+// VersionKind tells the two kinds of points in a dataset's history apart.
+type VersionKind string
+
+// The kinds of versions; the value is the separator in a full name.
+const (
+	Snapshot VersionKind = "@"
+	Bookmark VersionKind = "#"
+)
+
+// Version is a point in a dataset's history: a snapshot, or a bookmark that
+// remembers one. Two versions are the same point if and only if their GUIDs
+// are equal; names prove nothing.
+type Version struct {
+	Kind      VersionKind `json:"kind"`
+	Name      string      `json:"name"` // without dataset and separator
+	GUID      uint64      `json:"guid,string"`
+	CreateTXG uint64      `json:"createtxg,string"` // order of creation within one pool
+}
+
+// Short is the version without its dataset: "@daily" or "#daily".
+func (v Version) Short() string { return string(v.Kind) + v.Name }
+
+// In is the full name of the version in a dataset: "tank/a@daily".
+func (v Version) In(dataset string) string { return dataset + v.Short() }
+
+// Property is one value of zfs get and where it comes from.
+type Property struct {
+	Value  string `json:"value"`  // as zfs get -p prints it; "-" where it has none
+	Source string `json:"source"` // local, default, received, temporary, "inherited from …", "-"
+}
+
+// Local tells whether the value was set on the dataset itself.
+func (p Property) Local() bool { return p.Source == "local" }
+
+// Dataset is one filesystem or volume with its history.
+type Dataset struct {
+	Name       string              `json:"name"`
+	Type       Type                `json:"type"`
+	GUID       uint64              `json:"guid,string"`
+	Properties map[string]Property `json:"properties"`
+	Versions   []Version           `json:"versions"` // ascending CreateTXG, a bookmark before the snapshot it was made of
+}
+
+// Get returns the value of a property, "" where it is unknown or "-".
+func (d *Dataset) Get(name string) string {
+	if v := d.Properties[name].Value; v != "-" {
+		return v
+	}
+	return ""
+}
+
+// Encrypted tells whether the dataset's blocks are encrypted on disk.
+func (d *Dataset) Encrypted() bool {
+	e := d.Get("encryption")
+	return e != "" && e != "off"
+}
+
+// KeyLoaded tells whether the dataset's key is available to the kernel.
+func (d *Dataset) KeyLoaded() bool { return d.Get("keystatus") == "available" }
+
+// ResumeToken is the token of a receive that was cut off, "" where there is none.
+func (d *Dataset) ResumeToken() string { return d.Get("receive_resume_token") }
+
+// Inconsistent tells whether a first receive into the dataset was cut off: it
+// has no snapshot yet and only a resume completes it.
+func (d *Dataset) Inconsistent() bool { return d.Get("inconsistent") == "1" }
+
+// Snapshots returns the dataset's snapshots in order of creation.
+func (d *Dataset) Snapshots() []Version {
+	var out []Version
+	for _, v := range d.Versions {
+		if v.Kind == Snapshot {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Latest returns the newest snapshot.
+func (d *Dataset) Latest() (Version, bool) {
+	for i := len(d.Versions) - 1; i >= 0; i-- {
+		if d.Versions[i].Kind == Snapshot {
+			return d.Versions[i], true
+		}
+	}
+	return Version{}, false
+}
+
+// Pool is what zpool get tells of a pool.
+type Pool struct {
+	Name       string            `json:"name"`
+	GUID       uint64            `json:"guid,string"`
+	Properties map[string]string `json:"properties"` // size, free, health, readonly, ashift …; bytes are exact
+	Features   map[string]string `json:"features"`   // name without "feature@" to disabled, enabled or active
+}
+
+// FeatureOn tells whether a pool feature is enabled or active.
+func (p *Pool) FeatureOn(name string) bool {
+	s := p.Features[name]
+	return s == "enabled" || s == "active"
+}
+
+// Listing is the state of one side, as one scoped survey found it.
+type Listing struct {
+	Root      string     `json:"root"`      // the dataset asked for
+	Datasets  []*Dataset `json:"datasets"`  // Root and, where asked, what is below it; sorted by name; empty if Root does not exist
+	Ancestors []*Dataset `json:"ancestors"` // those above Root that exist, the pool first; without versions
+	Pool      Pool       `json:"pool"`
+}
+
+// Find returns the dataset of that name, nil if the listing has none.
+func (l *Listing) Find(name string) *Dataset {
+	for _, d := range l.Datasets {
+		if d.Name == name {
+			return d
+		}
+	}
+	for _, d := range l.Ancestors {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// PoolOf returns the pool part of the name of a dataset, snapshot or bookmark.
+func PoolOf(name string) string {
+	if i := strings.IndexAny(name, "/@#"); i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// ParentOf returns the dataset above, "" for a pool's root.
+func ParentOf(dataset string) string {
+	i := strings.LastIndexByte(dataset, '/')
+	if i < 0 {
+		return ""
+	}
+	return dataset[:i]
+}
+
+// StreamFlags are the choices of a send stream that a chain must keep.
+type StreamFlags struct {
+	Raw         bool `json:"raw,omitempty"`          // -w
+	LargeBlocks bool `json:"large_blocks,omitempty"` // -L
+	Embedded    bool `json:"embedded,omitempty"`     // -e
+	Compressed  bool `json:"compressed,omitempty"`   // -c
+}
+
+// SendSpec is one stream to produce. It is either the start of a stream
+// (Dataset, From, To) or the rest of one (Token), never both.
+type SendSpec struct {
+	Dataset string `json:"dataset"`
+	// From is the base: "" for a full stream, "@snap" or "#bookmark" of the
+	// same dataset, or a full "pool/origin@snap" for a clone.
+	From string `json:"from,omitempty"`
+	// Through are the snapshots between From and To that the stream carries
+	// too (-I), in order; empty for -i.
+	Through []string    `json:"through,omitempty"`
+	To      string      `json:"to"` // snapshot name without dataset and "@"
+	Flags   StreamFlags `json:"flags"`
+	Token   string      `json:"token,omitempty"` // resume token (-t); Dataset and To then only describe
+}
+
+// ReceiveSpec is one stream to store. Receives are always resumable (-s) and
+// never mount (-u).
+type ReceiveSpec struct {
+	Target   string            `json:"target"`
+	Rollback bool              `json:"rollback,omitempty"` // -F: lose what is newer than the base
+	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
+	Set      map[string]string `json:"set,omitempty"`      // -o
+	Exclude  []string          `json:"exclude,omitempty"`  // -x
+}

@@ -1,0 +1,174 @@
+package zfs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Operations, as Error.Op names them.
+const (
+	OpSend     = "send"
+	OpReceive  = "receive"
+	OpEstimate = "estimate"
+	OpList     = "list"
+	OpGet      = "get"
+	OpPool     = "pool" // zpool get
+	OpSnapshot = "snapshot"
+	OpHold     = "hold"
+	OpRelease  = "release"
+	OpBookmark = "bookmark"
+	OpDestroy  = "destroy"
+	OpCreate   = "create"
+	OpDiscard  = "discard" // zfs receive -A
+	OpVersion  = "version"
+)
+
+// Failure is what is known of an operation that failed.
+type Failure struct {
+	Op      string
+	Subject string // the dataset, snapshot, bookmark or pool
+	User    string // who ran it, for the hint; "" = unknown
+	Argv    []string
+	Stderr  string
+	Signal  string // of a process that was ended by one: "killed"
+	// Properties are those that a receive or create sets, and Rollback tells
+	// that it may roll back: both need permissions of their own.
+	Properties []string
+	Rollback   bool
+}
+
+// Err classifies the failure.
+func (f Failure) Err() *Error {
+	ds, _, _ := strings.Cut(f.Subject, "@")
+	ds, _, _ = strings.Cut(ds, "#")
+	e := &Error{
+		Kind: Classify(f.Op, f.Stderr, f.Subject, ds), Op: f.Op, Subject: f.Subject,
+		Argv: f.Argv, Detail: trimStderr(f.Stderr),
+	}
+	if e.Kind == Unknown && f.Signal != "" {
+		e.Kind = Killed
+	}
+	if e.Detail == "" && f.Signal != "" {
+		e.Detail = "ended by signal: " + f.Signal
+	}
+	e.Hint = f.Hint(e.Kind)
+	return e
+}
+
+// trimStderr leaves out what helps nobody: the usage text behind a message,
+// and the advice to resume by hand.
+func trimStderr(s string) string {
+	for _, noise := range []string{"\nusage:\n", "\nA resuming stream can be generated"} {
+		s, _, _ = strings.Cut(s, noise)
+	}
+	return strings.TrimSpace(s)
+}
+
+// Hint returns the remedy for a failure of that kind, "" where there is none.
+func (f Failure) Hint(k Kind) string {
+	ds, _, _ := strings.Cut(f.Subject, "@")
+	ds, _, _ = strings.Cut(ds, "#")
+	if ds == "" {
+		ds = "DATASET"
+	}
+	name := shellQuote(ds)
+	switch k {
+	case Permission:
+		return f.permissionHint(ds)
+	case KeyMissing:
+		if f.Op == OpReceive {
+			return "load the key of the encrypted parent: zfs load-key " + shellQuote(parentOr(ds))
+		}
+		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
+	case Modified:
+		return fmt.Sprintf("what changed: zfs diff %s@SNAPSHOT; undo it: zfs rollback %s@SNAPSHOT; keep it from happening: zfs set readonly=on %s", name, name, name)
+	case PartialState:
+		return "the state of an interrupted receive is kept there; drop it: zfs receive -A " + name
+	case Busy:
+		switch f.Op {
+		case OpDestroy:
+			return "who holds it: zfs holds " + shellQuote(f.Subject)
+		case OpReceive, OpDiscard:
+			return "another receive into " + name + " is running, or it is mounted and in use"
+		}
+	case NoSpace:
+		return "what uses the space, and which quotas apply: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
+	case IVSet:
+		return "roll the target back to the last snapshot that was received raw, or send it in full to a new name (openzfs#8758)"
+	case Feature:
+		if strings.Contains(f.Stderr, "--large-block") {
+			return "" // says itself what to do
+		}
+		if f.Op == OpReceive || f.Op == OpBookmark {
+			return "what is off: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
+		}
+	case BadToken:
+		if f.Op == OpReceive {
+			return "drop the interrupted receive's state and start again: zfs receive -A " + name
+		}
+	case PoolFault:
+		return "zpool status -v " + shellQuote(PoolOf(ds))
+	case NoZFS:
+		return "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"
+	case InvalidName:
+		return nameHint
+	}
+	return ""
+}
+
+// parentOr is the dataset above, or a pool's root itself.
+func parentOr(dataset string) string {
+	if p := ParentOf(dataset); p != "" {
+		return p
+	}
+	return dataset
+}
+
+// permissions that an operation needs besides those of its properties.
+//
+// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
+func permissions(op string) string {
+	switch op {
+	case OpSend:
+		return "send,snapshot,hold,release,bookmark"
+	case OpReceive:
+		return "receive,create,mount"
+	case OpSnapshot:
+		return "snapshot,mount"
+	case OpDestroy, OpDiscard:
+		return "destroy,mount"
+	case OpCreate:
+		return "create,mount"
+	case OpHold, OpRelease, OpBookmark:
+		return op
+	}
+	return ""
+}
+
+func (f Failure) permissionHint(ds string) string {
+	perms := permissions(f.Op)
+	if perms == "" {
+		return "run it as root, or let the user open /dev/zfs"
+	}
+	// What does not exist yet takes its permissions from above.
+	if f.Op == OpReceive || f.Op == OpCreate {
+		ds = parentOr(ds)
+	}
+	if f.Rollback {
+		perms += ",rollback"
+	}
+	for _, p := range slices.Sorted(slices.Values(f.Properties)) {
+		if UserProperty(p) {
+			p = "userprop"
+		}
+		if !slices.Contains(strings.Split(perms, ","), p) {
+			perms += "," + p
+		}
+	}
+	user := f.User
+	if user == "" {
+		user = "USER"
+	}
+	return "run it as root, or as root once: " + CommandLine([]string{"zfs", "allow", "-u", user, perms, ds})
+}

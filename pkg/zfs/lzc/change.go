@@ -1,0 +1,229 @@
+package lzc
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// stream is one estimate: the flags as pyzfs names them, and the steps that
+// the stream is the sum of.
+type stream struct {
+	Flags []string    `json:"flags"`
+	Steps [][2]string `json:"steps"` // base ("" for none) and snapshot
+}
+
+// streamOf translates a send; a resumed one has no translation.
+func streamOf(s zfs.SendSpec) stream {
+	out := stream{Flags: []string{}}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{
+		// zfs send -w turns on the others, and so must an estimate.
+		{s.Flags.Raw, "raw"},
+		{s.Flags.Raw || s.Flags.LargeBlocks, "large_blocks"},
+		{s.Flags.Raw || s.Flags.Embedded, "embedded_data"},
+		{s.Flags.Raw || s.Flags.Compressed, "compress"},
+	} {
+		if f.on {
+			out.Flags = append(out.Flags, f.name)
+		}
+	}
+	from := s.From
+	if strings.HasPrefix(from, "@") || strings.HasPrefix(from, "#") {
+		from = s.Dataset + from
+	}
+	for _, to := range append(slices.Clone(s.Through), s.To) {
+		to = s.Dataset + "@" + to
+		out.Steps = append(out.Steps, [2]string{from, to})
+		from = to
+	}
+	return out
+}
+
+// Estimate returns the sizes of streams in bytes. That of a resumed stream
+// needs its base found by GUID, which is libzfs' work: the command line's.
+func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, error) {
+	sizes := make([]uint64, len(specs))
+	var resumed []zfs.SendSpec
+	var resumedAt []int
+	for i, s := range specs {
+		if _, err := zfs.SendArgs(s); err != nil { // names are checked there
+			return nil, err
+		}
+		if s.Token != "" {
+			resumed, resumedAt = append(resumed, s), append(resumedAt, i)
+			continue
+		}
+		var size []uint64
+		request := map[string]any{"op": "estimate", "streams": []stream{streamOf(s)}}
+		name := s.Dataset + "@" + s.To
+		if err := c.call(ctx, zfs.OpEstimate, name, request, &size); err != nil {
+			return nil, typed(zfs.OpEstimate, []string{name}, err)
+		}
+		if len(size) != 1 {
+			return nil, errors.New("python helper: got no estimate for " + name)
+		}
+		sizes[i] = size[0]
+	}
+	if len(resumed) == 0 {
+		return sizes, nil
+	}
+	more, err := c.cli.Estimate(ctx, resumed)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range resumedAt {
+		sizes[at] = more[i]
+	}
+	return sizes, nil
+}
+
+// Snapshot takes all snapshots in one transaction, or none.
+func (c *Client) Snapshot(ctx context.Context, snapshots []string) error {
+	if len(snapshots) == 0 {
+		return nil
+	}
+	if err := zfsexec.CheckSnapshots(snapshots); err != nil {
+		return err
+	}
+	request := map[string]any{"op": "snapshot", "names": snapshots}
+	return typed(zfs.OpSnapshot, snapshots, c.call(ctx, zfs.OpSnapshot, snapshots[0], request, nil))
+}
+
+// Hold places a hold on each snapshot, pool by pool.
+func (c *Client) Hold(ctx context.Context, tag string, snapshots []string) error {
+	if err := zfsexec.CheckHold(tag, snapshots); err != nil {
+		return err
+	}
+	var errs []error
+	for _, names := range byPool(snapshots) {
+		errs = append(errs, c.hold(ctx, tag, names))
+	}
+	return errors.Join(errs...)
+}
+
+// hold leaves out those that have the tag already: one of them fails all.
+func (c *Client) hold(ctx context.Context, tag string, names []string) error {
+	var missing []string
+	request := map[string]any{"op": "hold", "tag": tag, "names": names}
+	err := c.call(ctx, zfs.OpHold, names[0], request, &missing)
+	var f *failures
+	if errors.As(err, &f) {
+		if held, rest := f.without(zfs.OpHold, zfs.Exists); rest == nil {
+			if names = without(names, held); len(names) == 0 {
+				return nil
+			}
+			request["names"] = names
+			err = c.call(ctx, zfs.OpHold, names[0], request, &missing)
+		}
+	}
+	if err == nil && len(missing) > 0 {
+		f = &failures{}
+		for _, m := range missing {
+			f.Failures = append(f.Failures, failure{Errno: int(syscall.ENOENT), Message: "dataset does not exist", Name: m})
+		}
+		err = f
+	}
+	return typed(zfs.OpHold, names, err)
+}
+
+func without(names, gone []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(gone, n) })
+}
+
+// Release removes the holds, pool by pool.
+func (c *Client) Release(ctx context.Context, tag string, snapshots []string) error {
+	if err := zfsexec.CheckHold(tag, snapshots); err != nil {
+		return err
+	}
+	return c.perPool(ctx, zfs.OpRelease, map[string]any{"op": "release", "tag": tag}, snapshots)
+}
+
+// perPool makes a bulk request for each pool; that a pool is missing is no
+// error, as for the names in it.
+func (c *Client) perPool(ctx context.Context, op string, request map[string]any, names []string) error {
+	var errs []error
+	for _, some := range byPool(names) {
+		request["names"] = some
+		err := c.call(ctx, op, some[0], request, nil)
+		var f *failures
+		if errors.As(err, &f) {
+			if err = nil; f.drop(op, zfs.NotFound) {
+				err = f
+			}
+		}
+		errs = append(errs, typed(op, some, err))
+	}
+	return errors.Join(errs...)
+}
+
+// Bookmark makes all bookmarks of a pool in one transaction.
+func (c *Client) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	if err := zfsexec.CheckBookmarks(bookmarks); err != nil {
+		return err
+	}
+	var errs []error
+	for _, names := range byPool(slices.Sorted(maps.Keys(bookmarks))) {
+		some := map[string]string{}
+		for _, b := range names {
+			some[b] = bookmarks[b]
+		}
+		errs = append(errs, c.bookmark(ctx, some))
+	}
+	return errors.Join(errs...)
+}
+
+// bookmark leaves out those that are there already and mark the same
+// snapshot: one of them fails all.
+func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) error {
+	for {
+		names := slices.Sorted(maps.Keys(bookmarks))
+		if len(names) == 0 {
+			return nil
+		}
+		request := map[string]any{"op": "bookmark", "bookmarks": bookmarks}
+		err := c.call(ctx, zfs.OpBookmark, names[0], request, nil)
+		var f *failures
+		if !errors.As(err, &f) {
+			return err
+		}
+		there, rest := f.without(zfs.OpBookmark, zfs.Exists)
+		if rest != nil || len(there) == 0 {
+			return typed(zfs.OpBookmark, names, err)
+		}
+		for _, b := range there {
+			if err := c.cli.SameVersion(ctx, b, bookmarks[b], typed(zfs.OpBookmark, []string{b}, err)); err != nil {
+				return err
+			}
+			delete(bookmarks, b)
+		}
+	}
+}
+
+// Destroy destroys the snapshots of each pool in one transaction, then its
+// bookmarks.
+func (c *Client) Destroy(ctx context.Context, versions []string) error {
+	snapshots, bookmarks, err := zfsexec.ByDataset(versions)
+	if err != nil {
+		return err
+	}
+	var full []string
+	for ds, names := range snapshots {
+		for _, n := range names {
+			full = append(full, ds+"@"+n)
+		}
+	}
+	slices.Sort(full)
+	return errors.Join(
+		c.perPool(ctx, zfs.OpDestroy, map[string]any{"op": "destroy_snapshots"}, full),
+		c.perPool(ctx, zfs.OpDestroy, map[string]any{"op": "destroy_bookmarks"}, bookmarks),
+	)
+}

@@ -1,0 +1,206 @@
+package lzc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed" // helper.py
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+//go:embed helper.py
+var script string
+
+// Unavailable says why libzfs_core cannot be used on this host.
+type Unavailable struct{ Reason string }
+
+func (e *Unavailable) Error() string { return e.Reason }
+
+const (
+	// startTime bounds the start of the helper: loading Python and the
+	// library takes a second on a slow machine.
+	startTime = 30 * time.Second
+	// maxReply bounds one reply in bytes.
+	maxReply = 64 << 20
+)
+
+// helper is one running Python process. It serves one request at a time.
+type helper struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr zfsexec.Tail
+	gone   chan struct{} // closed when the process is reaped
+}
+
+type hello struct {
+	PyZFS  string `json:"pyzfs"`
+	Python string `json:"python"`
+}
+
+// startHelper starts Python with the script on its command line: no file is
+// left behind, and -I keeps the user's environment and directory out of it.
+func startHelper(ctx context.Context, cli *zfsexec.CLI) (*helper, hello, error) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return nil, hello{}, &Unavailable{"python3 is not installed"}
+	}
+	h := &helper{cmd: exec.Command(python, "-I", "-c", script), gone: make(chan struct{})}
+	h.cmd.Env = append(os.Environ(), "LC_ALL=C", "PYTHONDONTWRITEBYTECODE=1")
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	h.cmd.Stderr = &h.stderr
+	h.cmd.WaitDelay = time.Second
+	// Pipes of our own: those of cmd.StdoutPipe are closed by Wait, which
+	// runs beside the reader.
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, hello{}, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return nil, hello{}, err
+	}
+	h.cmd.Stdin, h.cmd.Stdout = inR, outW
+	err = cli.StartChild(h.cmd)
+	// The child has its own; with ours open its end would go unnoticed.
+	inR.Close()
+	outW.Close()
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return nil, hello{}, fmt.Errorf("python3: %w", err)
+	}
+	h.in, h.out = inW, bufio.NewReader(outR)
+	go func() {
+		_ = h.cmd.Wait() // how it ended shows in what it said
+		close(h.gone)
+	}()
+	context.AfterFunc(ctx, h.kill)
+
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	var greeting hello
+	if err := h.reply(ctx, &greeting); err != nil {
+		h.kill()
+		return nil, hello{}, err
+	}
+	return h, greeting, nil
+}
+
+// message is one line from the helper.
+type message struct {
+	OK          json.RawMessage `json:"ok"`
+	Unavailable string          `json:"unavailable"`
+	Error       *failures       `json:"error"`
+}
+
+// call sends a request and decodes its reply into result, which may be nil.
+// After any error but *failures the helper is of no more use.
+func (h *helper) call(ctx context.Context, request, result any) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if _, err := h.in.Write(append(line, '\n')); err != nil {
+		return h.crashed(err)
+	}
+	return h.reply(ctx, result)
+}
+
+func (h *helper) reply(ctx context.Context, result any) error {
+	type read struct {
+		line []byte
+		err  error
+	}
+	got := make(chan read, 1)
+	go func() {
+		line, err := readLine(h.out)
+		got <- read{line, err}
+	}()
+	var r read
+	select {
+	case r = <-got:
+	case <-ctx.Done():
+		// What it was doing may still be done; nobody can tell.
+		h.kill()
+		return context.Cause(ctx)
+	}
+	if r.err != nil {
+		return h.crashed(r.err)
+	}
+	var m message
+	if err := json.Unmarshal(r.line, &m); err != nil {
+		return fmt.Errorf("python helper: got %.200q, expected a reply: %w", r.line, err)
+	}
+	switch {
+	case m.Unavailable != "":
+		return &Unavailable{m.Unavailable}
+	case m.Error != nil:
+		return m.Error
+	case result == nil:
+		return nil
+	}
+	return json.Unmarshal(m.OK, result)
+}
+
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line bytes.Buffer
+	for {
+		part, err := r.ReadSlice('\n')
+		line.Write(part)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line.Bytes(), err
+		}
+		if line.Len() > maxReply {
+			return nil, fmt.Errorf("reply has more than %d bytes", maxReply)
+		}
+	}
+}
+
+// crashed words the end of a helper that should have gone on.
+func (h *helper) crashed(err error) error {
+	h.kill()
+	select {
+	case <-h.gone:
+	case <-time.After(time.Second):
+	}
+	text := strings.TrimSpace(h.stderr.String())
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:] // of a traceback the last line says what
+	}
+	if text == "" {
+		text = err.Error()
+	}
+	return fmt.Errorf("python helper ended unexpectedly: %s", text)
+}
+
+// dead tells that the process is gone.
+func (h *helper) dead() bool {
+	select {
+	case <-h.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process and its group; its stdin is closed for the case that
+// it cannot die yet.
+func (h *helper) kill() {
+	_ = h.in.Close()
+	if !h.dead() {
+		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) // it may be just gone
+	}
+}

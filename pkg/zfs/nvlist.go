@@ -1,0 +1,103 @@
+package zfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// Types of nvpairs that tokens use, and those that nest lists.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/nvpair.h
+const (
+	nvUint64      = 8
+	nvString      = 9
+	nvUint64Array = 16
+	nvList        = 19
+	nvListArray   = 20
+)
+
+const (
+	nvHeader     = 4 + 8  // encoding, byte order, 2 reserved; version and flags of the list
+	nvPairHeader = 16     // size, name size, reserved, number of values, type
+	nvMaxPairs   = 10_000 // far more than any token has
+)
+
+// parseNVList decodes a list in native encoding, which is how the kernel
+// packs resume tokens: numbers in the byte order that the second byte names,
+// names and values padded to 8 bytes. Values are uint64, string, []uint64 or
+// true (a boolean without value); of other types just true.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/nvpair/nvpair.c (nvs_native)
+func parseNVList(b []byte) (map[string]any, error) {
+	if len(b) < nvHeader {
+		return nil, fmt.Errorf("its list has %d bytes, expected at least %d", len(b), nvHeader)
+	}
+	if b[0] != 0 {
+		return nil, fmt.Errorf("its list has encoding %d, expected 0 (native)", b[0])
+	}
+	var order binary.ByteOrder = binary.BigEndian
+	if b[1] == 1 {
+		order = binary.LittleEndian
+	}
+	out := map[string]any{}
+	for b = b[nvHeader:]; ; {
+		if len(b) < 4 {
+			return nil, fmt.Errorf("its list ends after %d pairs without an end mark", len(out))
+		}
+		size := int64(int32(order.Uint32(b)))
+		if size == 0 {
+			return out, nil
+		}
+		if size < nvPairHeader || size%8 != 0 || size > int64(len(b)) || len(out) == nvMaxPairs {
+			return nil, fmt.Errorf("pair %d of its list has %d bytes of %d", len(out), size, len(b))
+		}
+		name, value, err := parseNVPair(b[:size], order)
+		if err != nil {
+			return nil, fmt.Errorf("pair %d of its list: %w", len(out), err)
+		}
+		if out[name] != nil {
+			return nil, fmt.Errorf("its list has %q twice", name)
+		}
+		out[name] = value
+		b = b[size:]
+	}
+}
+
+func parseNVPair(b []byte, order binary.ByteOrder) (name string, value any, err error) {
+	nameSize := int(int16(order.Uint16(b[4:])))
+	count := int64(int32(order.Uint32(b[8:])))
+	typ := order.Uint32(b[12:])
+	valueAt := nvPairHeader + (nameSize+7)&^7
+	if nameSize < 2 || valueAt > len(b) || b[nvPairHeader+nameSize-1] != 0 {
+		return "", nil, fmt.Errorf("its name has %d bytes, not ended by zero within the pair", nameSize)
+	}
+	name = string(b[nvPairHeader : nvPairHeader+nameSize-1])
+	data := b[valueAt:]
+	switch typ {
+	case nvUint64:
+		if len(data) < 8 {
+			return "", nil, fmt.Errorf("number %q has %d bytes, expected 8", name, len(data))
+		}
+		return name, order.Uint64(data), nil
+	case nvString:
+		end := bytes.IndexByte(data, 0)
+		if end < 0 {
+			return "", nil, fmt.Errorf("string %q is not ended by zero", name)
+		}
+		return name, string(data[:end]), nil
+	case nvUint64Array:
+		if count < 0 || count > int64(len(data)/8) {
+			return "", nil, fmt.Errorf("array %q has %d numbers in %d bytes", name, count, len(data))
+		}
+		numbers := make([]uint64, count)
+		for i := range numbers {
+			numbers[i] = order.Uint64(data[8*i:])
+		}
+		return name, numbers, nil
+	case nvList, nvListArray:
+		// Their members follow outside the pair; no token has any.
+		return "", nil, fmt.Errorf("%q is a list within the list", name)
+	}
+	return name, true, nil
+}

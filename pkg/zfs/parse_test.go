@@ -1,0 +1,207 @@
+package zfs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fixture is captured output without the lines that say how it was captured.
+func fixture(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "zfs-2.3.9", name))
+	require.NoError(t, err)
+	for bytes.HasPrefix(b, []byte("#")) {
+		_, b, _ = bytes.Cut(b, []byte("\n"))
+	}
+	return b
+}
+
+func TestParseVersions(t *testing.T) {
+	t.Parallel()
+	got, err := ParseVersions(bytes.NewReader(fixture(t, "list-versions.txt")))
+	require.NoError(t, err)
+	require.Len(t, got, 5)
+	var d []string
+	for _, v := range got["pa/d"] {
+		d = append(d, v.Short())
+	}
+	require.Equal(t, []string{"#b1", "@s1", "@s2"}, d)
+	require.Equal(t, Version{Bookmark, "b1", 8320397467104832291, 18}, got["pa/d"][0])
+	require.Equal(t, got["pa/d"][0].GUID, got["pa/d"][1].GUID)
+	require.Len(t, got["pa/with space"], 2)
+
+	// Order is of creation, not of output or name.
+	got, err = ParseVersions(strings.NewReader("t@a\t3\t30\nt@b\t2\t20\nt#z\t2\t20\nt@c\t4\t20\n"))
+	require.NoError(t, err)
+	require.Equal(t, []Version{{Bookmark, "z", 2, 20}, {Snapshot, "b", 2, 20}, {Snapshot, "c", 4, 20}, {Snapshot, "a", 3, 30}}, got["t"])
+
+	for _, wrong := range []struct{ text, says string }{
+		{"t@a\t1\n", "got 2 fields"},
+		{"t@a\t1\t2\t3\n", "got 4 fields"},
+		{"t\t1\t2\n", `got "t"`},
+		{"t@a\t0\t2\n", "guid of t@a"},
+		{"t@a\t1\t-\n", `createtxg of t@a: got "-"`},
+		{"t@a\t1\t2\n\n", "line 2"},
+	} {
+		_, err := ParseVersions(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParseSurvey(t *testing.T) {
+	t.Parallel()
+	got, err := ParseSurvey(bytes.NewReader(fixture(t, "get-survey.txt")))
+	require.NoError(t, err)
+	l := Listing{Datasets: got}
+	require.Equal(t, Volume, l.Find("pa/vol").Type)
+	require.Equal(t, "52428800", l.Find("pa/vol").Get("volsize"))
+	require.True(t, l.Find("pa/e").Encrypted())
+	require.False(t, l.Find("pa/d").Encrypted())
+	require.Equal(t, "pa/d@s1", l.Find("pa/clone").Get("origin"))
+	require.Equal(t, Property{"a value with  spaces", "local"}, l.Find("pa/with space").Properties["zxfer:note"])
+	require.True(t, l.Find("pb/part").Inconsistent())
+	require.False(t, l.Find("pb/inc").Inconsistent())
+	require.NotEmpty(t, l.Find("pb/inc").ResumeToken())
+	require.Equal(t, "inherited from pa", l.Find("pa/d").Properties["mountpoint"].Source)
+	require.Empty(t, l.Find("pa/d").Get("origin"))
+
+	for _, wrong := range []struct{ text, says string }{
+		{"t\ttype\tsnapshot\t-\nt\tguid\t1\t-\n", "type of t"},
+		{"t\ttype\tvolume\t-\n", "guid of t"},
+	} {
+		_, err := ParseSurvey(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParseProperties(t *testing.T) {
+	t.Parallel()
+	got, err := ParseProperties(bytes.NewReader(fixture(t, "get-local.txt")))
+	require.NoError(t, err)
+	require.Equal(t, map[string]map[string]Property{
+		"pa":            {"mountpoint": {"/mnt/A", "local"}},
+		"pa/d":          {"zxfer:send": {"yes", "local"}},
+		"pa/with space": {"zxfer:note": {"a value with  spaces", "local"}},
+	}, got)
+	got, err = ParseProperties(strings.NewReader("t\ta:b\tone\ttwo\tlocal\nt\tc:d\tone\n\ntwo\tlocal\n"))
+	require.NoError(t, err)
+	require.Equal(t, "one\ttwo", got["t"]["a:b"].Value)
+	require.Equal(t, "one\n\ntwo", got["t"]["c:d"].Value)
+	for _, wrong := range []struct{ text, says string }{
+		{"t\tguid\t1\n", "at the end"},
+		{"\n", "empty line"},
+		{"\ta\tb\tc\n", "expected name"},
+		{strings.Repeat("x", maxLine+10), "line 1"},
+	} {
+		_, err := ParseProperties(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParsePool(t *testing.T) {
+	t.Parallel()
+	p, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get.txt")))
+	require.NoError(t, err)
+	require.Equal(t, "pa", p.Name)
+	require.Equal(t, uint64(5665841030683887519), p.GUID)
+	require.Equal(t, "ONLINE", p.Properties["health"])
+	require.Equal(t, "active", p.Features["encryption"])
+	require.True(t, p.FeatureOn("large_blocks"))
+	require.NotContains(t, p.Properties, "feature@encryption")
+
+	old, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get-old.txt")))
+	require.NoError(t, err)
+	require.False(t, old.FeatureOn("large_blocks"))
+	require.False(t, old.FeatureOn("no-such-feature"))
+
+	_, err = ParsePool(strings.NewReader("a\tguid\t1\t-\nb\tguid\t2\t-\n"))
+	require.ErrorContains(t, err, `pool "b" after "a"`)
+	_, err = ParsePool(strings.NewReader(""))
+	require.ErrorContains(t, err, "guid")
+}
+
+func TestParseEstimate(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]uint64{
+		"nvP-full.txt": 23123696, "nvP-token-incr.txt": 1187200,
+	} {
+		got, err := ParseEstimate(bytes.NewReader(fixture(t, name)))
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+	}
+	for _, name := range []string{"nvP-incr.txt", "nvP-range.txt", "nvP-bm.txt", "nvP-token.txt"} {
+		got, err := ParseEstimate(bytes.NewReader(fixture(t, name)))
+		require.NoError(t, err, name)
+		require.Positive(t, got, name)
+	}
+	for _, wrong := range []struct{ text, says string }{
+		{"", "got no line"},
+		{"full\ttank/a@x\t10\n", "the last line is"},
+		{"size\t1.1M\n", `"1.1M"`},
+		{"size\t-1\n", `"-1"`},
+	} {
+		_, err := ParseEstimate(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParseVersionOutput(t *testing.T) {
+	t.Parallel()
+	v, err := ParseVersionOutput(bytes.NewReader(fixture(t, "version.txt")))
+	require.NoError(t, err)
+	require.Equal(t, Versions{"2.3.9-0+deb13u1", "2.3.9-0+deb13u1"}, v)
+	v, err = ParseVersionOutput(strings.NewReader("zfs-2.1.11-1\n"))
+	require.NoError(t, err)
+	require.Equal(t, Versions{Userland: "2.1.11-1"}, v)
+	_, err = ParseVersionOutput(strings.NewReader("nonsense\n"))
+	require.ErrorContains(t, err, "zfs-")
+}
+
+func addFixtures(f *testing.F) {
+	files, err := filepath.Glob("testdata/zfs-2.3.9/*.txt")
+	require.NoError(f, err)
+	for _, name := range files {
+		f.Add(fixture(f, filepath.Base(name)))
+	}
+}
+
+// What is parsed has names and numbers that are what they claim to be.
+func FuzzParsers(f *testing.F) {
+	addFixtures(f)
+	f.Add([]byte("t\ta:b\tone\ntwo\tlocal\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := ParseVersions(bytes.NewReader(b)); err == nil {
+			for _, versions := range m {
+				for i, v := range versions {
+					require.NotZero(t, v.GUID)
+					if i > 0 {
+						require.LessOrEqual(t, versions[i-1].CreateTXG, v.CreateTXG)
+					}
+				}
+			}
+		}
+		if m, err := ParseProperties(bytes.NewReader(b)); err == nil {
+			for name, props := range m {
+				require.NotEmpty(t, name)
+				require.NotEmpty(t, props)
+			}
+		}
+		if d, err := ParseSurvey(bytes.NewReader(b)); err == nil {
+			for _, d := range d {
+				require.NotZero(t, d.GUID)
+			}
+		}
+		if p, err := ParsePool(bytes.NewReader(b)); err == nil {
+			require.NotZero(t, p.GUID)
+		}
+		_, _ = ParseEstimate(bytes.NewReader(b))
+		if v, err := ParseVersionOutput(bytes.NewReader(b)); err == nil {
+			require.NotEmpty(t, v.Userland)
+		}
+	})
+}

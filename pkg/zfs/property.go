@@ -1,0 +1,125 @@
+package zfs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// surveyProperties are read for every dataset of a survey. All are known to
+// OpenZFS 2.1, which refuses the whole command for one unknown name, and none
+// is expensive.
+const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroot," +
+	"receive_resume_token,inconsistent,origin," +
+	"recordsize,volsize,volblocksize,compression,checksum,copies,dnodesize,special_small_blocks," +
+	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
+	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty
+
+// FlagsProperty is a user property of received datasets: the stream flags that
+// their first receive used ("w", "Lec"). A chain must keep them: toggling -L
+// within one loses data or fails the receive (openzfs#6224).
+const FlagsProperty = "zxfer:stream"
+
+// SurveyProperties are the properties that a survey reads for each dataset.
+func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
+
+// CheckProperty checks the form of a property's name: native
+// ("recordsize") or user ("org:name").
+//
+// https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html (User Properties)
+func CheckProperty(name string) error {
+	why := ""
+	switch {
+	case name == "":
+		why = "it is empty"
+	case len(name) > MaxName:
+		why = fmt.Sprintf("it has %d bytes, and ZFS allows %d", len(name), MaxName)
+	case name[0] == '-':
+		why = `it begins with "-"`
+	}
+	for _, r := range name {
+		if lower := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'; !lower && !strings.ContainsRune(":+._-@#", r) {
+			why = fmt.Sprintf("it has the character %q", r)
+			break
+		}
+	}
+	if why != "" {
+		return invalidName(name, "no name of a property: "+why,
+			`properties are written in lower case; user properties have a ":"`)
+	}
+	return nil
+}
+
+// UserProperty tells whether a property is one of the user's own, with ":".
+func UserProperty(name string) bool { return strings.Contains(name, ":") }
+
+// Sets of properties. The rules are those of zfs_prop.c and zfsprops(7).
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_prop.c
+var (
+	// shapesData: what decides the form of blocks written from now on.
+	shapesData = []string{"recordsize", "volblocksize", "compression", "checksum", "copies", "dnodesize"}
+
+	// filesystemOnly and volumeOnly cannot be set on the other type.
+	filesystemOnly = []string{"aclinherit", "aclmode", "acltype", "atime", "canmount", "casesensitivity",
+		"defaultgroupobjquota", "defaultgroupquota", "defaultprojectobjquota", "defaultprojectquota",
+		"defaultuserobjquota", "defaultuserquota", "devices", "direct", "dnodesize", "exec",
+		"filesystem_limit", "longname", "mountpoint", "nbmand", "normalization", "overlay", "quota",
+		"recordsize", "refquota", "relatime", "setuid", "sharenfs", "sharesmb", "snapdir",
+		"special_small_blocks", "utf8only", "version", "vscan", "xattr", "zoned"}
+	volumeOnly = []string{"snapdev", "volblocksize", "volmode", "volsize", "volthreading"}
+
+	// placeBound belongs to where a dataset is, not to what it holds:
+	// carrying it could mount over, share or fill up the target.
+	placeBound = []string{"mountpoint", "canmount", "sharenfs", "sharesmb", "readonly", "zoned", "jailed",
+		"mlslabel", "keylocation", "quota", "refquota", "reservation", "refreservation",
+		"filesystem_limit", "snapshot_limit"}
+
+	// fixedAtCreation comes with the stream or was decided at creation.
+	fixedAtCreation = []string{"casesensitivity", "normalization", "utf8only", "volblocksize", "volsize",
+		"encryption", "keyformat", "pbkdf2iters", "version", "origin"}
+
+	// readOnly only report.
+	readOnly = []string{"available", "clones", "compressratio", "createtxg", "creation", "defer_destroy",
+		"encryptionroot", "filesystem_count", "guid", "inconsistent", "ivsetguid", "keyguid", "keystatus",
+		"logicalreferenced", "logicalused", "mounted", "name", "numclones", "objsetid", "origin",
+		"receive_resume_token", "redact_snaps", "redacted", "refcompressratio", "referenced",
+		"snapshot_count", "snapshots_changed", "type", "used", "usedbychildren", "usedbydataset",
+		"usedbyrefreservation", "usedbysnapshots", "userrefs", "written"}
+
+	encryptionBound = []string{"encryption", "keyformat", "keylocation", "pbkdf2iters"}
+)
+
+// ShapesData tells whether a property decides how data is stored. These are
+// carried by default.
+func ShapesData(property string) bool { return slices.Contains(shapesData, property) }
+
+// PlaceBound tells whether a property belongs to a dataset's place rather
+// than to its data (mountpoint, sharing, limits …). These are never carried
+// over, only set by hand.
+func PlaceBound(property string) bool { return slices.Contains(placeBound, property) }
+
+// EncryptionBound tells whether a property is part of a dataset's encryption:
+// raw streams bring it, and refuse to have it set or excluded.
+func EncryptionBound(property string) bool { return slices.Contains(encryptionBound, property) }
+
+// ReadOnly tells whether a property only reports and can never be set.
+func ReadOnly(property string) bool { return slices.Contains(readOnly, property) }
+
+// Carryable tells whether the value of a property that is set locally on a
+// source may be set with -o when its type is received elsewhere.
+func Carryable(t Type, property string) bool {
+	return Settable(t, property) && !PlaceBound(property) && !slices.Contains(fixedAtCreation, property)
+}
+
+// Settable tells whether a dataset of the type can have the property. User
+// properties and properties that this package does not know fit every type.
+func Settable(t Type, property string) bool {
+	if UserProperty(property) {
+		return true
+	}
+	if t == Volume {
+		return !slices.Contains(filesystemOnly, property)
+	}
+	return !slices.Contains(volumeOnly, property)
+}

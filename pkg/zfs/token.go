@@ -1,0 +1,156 @@
+package zfs
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Token is what a resume token says: which stream was cut, and where.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (get_receive_resume_token_impl)
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send_resume_token_to_nvlist)
+type Token struct {
+	ToGUID   uint64 `json:"to_guid,string"`
+	ToName   string `json:"to_name"`                    // full name of the snapshot, as it was on the source when the stream began
+	FromGUID uint64 `json:"from_guid,string,omitempty"` // 0 for a full stream
+	Object   uint64 `json:"object"`                     // where to go on
+	Offset   uint64 `json:"offset"`
+	Bytes    uint64 `json:"bytes"` // of stream that were stored
+	// Flags are what the stream made use of: LargeBlocks is missing where
+	// -L was given and no block was large.
+	Flags    StreamFlags `json:"flags"`
+	Saved    bool        `json:"saved,omitempty"`    // of a stream of zfs send --saved
+	Redacted bool        `json:"redacted,omitempty"` // of a redacted stream
+}
+
+const (
+	tokenVersion = 1
+	// maxToken bounds the token's text, maxPacked its contents: names and
+	// numbers, and 8 bytes for each snapshot of a redacted stream.
+	maxToken  = 1 << 20
+	maxPacked = 1 << 20
+)
+
+// ParseToken decodes and checks a resume token. Errors are an *Error of kind
+// BadToken; fields that this package does not know are passed over.
+func ParseToken(s string) (Token, error) {
+	t, err := parseToken(s)
+	if err != nil {
+		return Token{}, badToken(err)
+	}
+	return t, nil
+}
+
+func badToken(err error) error {
+	return &Error{Kind: BadToken, Op: "token", Detail: "resume token: " + err.Error()}
+}
+
+// checkTokenSyntax checks that a token has the characters of one, so that it
+// can be nothing else on a command line.
+func checkTokenSyntax(s string) error {
+	for i, r := range s {
+		if hexDigit := r >= '0' && r <= '9' || r >= 'a' && r <= 'f'; !hexDigit && (r != '-' || i == 0) {
+			return badToken(fmt.Errorf("got the character %q at byte %d, expected hex digits and dashes", r, i))
+		}
+	}
+	return nil
+}
+
+func parseToken(s string) (Token, error) {
+	if len(s) > maxToken {
+		return Token{}, fmt.Errorf("got %d bytes, expected at most %d", len(s), maxToken)
+	}
+	f := strings.Split(s, "-")
+	if len(f) != 4 {
+		return Token{}, fmt.Errorf("got %d parts, expected version-checksum-size-data", len(f))
+	}
+	if v, err := strconv.ParseUint(f[0], 10, 32); err != nil || v != tokenVersion {
+		return Token{}, fmt.Errorf("got version %q, expected %d", f[0], tokenVersion)
+	}
+	sum, err := strconv.ParseUint(f[1], 16, 64)
+	if err != nil {
+		return Token{}, fmt.Errorf("got checksum %q, expected a hex number", f[1])
+	}
+	size, err := strconv.ParseUint(f[2], 16, 64)
+	if err != nil || size > maxPacked {
+		return Token{}, fmt.Errorf("got size %q, expected a hex number of at most %d bytes", f[2], maxPacked)
+	}
+	packed, err := hex.DecodeString(f[3])
+	if err != nil {
+		return Token{}, errors.New("its data is not hex-encoded")
+	}
+	// Words are summed in the byte order of the host that made the token.
+	if sumWords(packed, binary.LittleEndian) != sum && sumWords(packed, binary.BigEndian) != sum {
+		return Token{}, errors.New("its checksum is wrong")
+	}
+	data, err := inflate(packed, int(size))
+	if err != nil {
+		return Token{}, err
+	}
+	return tokenOf(data)
+}
+
+// sumWords is the first word of fletcher-4, which tokens are checked with:
+// the sum of all whole 32-bit words.
+func sumWords(b []byte, order binary.ByteOrder) (sum uint64) {
+	for ; len(b) >= 4; b = b[4:] {
+		sum += uint64(order.Uint32(b))
+	}
+	return sum
+}
+
+func inflate(packed []byte, size int) ([]byte, error) {
+	z, err := zlib.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("its data is not compressed: %w", err)
+	}
+	defer z.Close()
+	data, err := io.ReadAll(io.LimitReader(z, int64(size)+1))
+	if err != nil {
+		return nil, fmt.Errorf("its data does not decompress: %w", err)
+	}
+	if len(data) != size {
+		return nil, fmt.Errorf("its data has %d bytes or more, expected %d", len(data), size)
+	}
+	return data, nil
+}
+
+func tokenOf(data []byte) (Token, error) {
+	list, err := parseNVList(data)
+	if err != nil {
+		return Token{}, err
+	}
+	var t Token
+	for _, n := range []struct {
+		name     string
+		to       *uint64
+		required bool
+	}{
+		{"toguid", &t.ToGUID, true}, {"fromguid", &t.FromGUID, false}, {"object", &t.Object, true},
+		{"offset", &t.Offset, true}, {"bytes", &t.Bytes, true},
+	} {
+		v, ok := list[n.name].(uint64)
+		if !ok && (n.required || list[n.name] != nil) {
+			return Token{}, fmt.Errorf("it has no number %q", n.name)
+		}
+		*n.to = v
+	}
+	var ok bool
+	if t.ToName, ok = list["toname"].(string); !ok {
+		return Token{}, errors.New(`it has no string "toname"`)
+	}
+	has := func(name string) bool { return list[name] != nil }
+	t.Flags = StreamFlags{
+		Raw: has("rawok"), LargeBlocks: has("largeblockok"), Embedded: has("embedok"), Compressed: has("compressok"),
+	}
+	t.Saved = has("savedok")
+	t.Redacted = has("redact_snaps") || has("book_redact_snaps")
+	return t, nil
+}

@@ -1,0 +1,239 @@
+package zfsexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// estimates is how many zfs send -n run at once.
+const estimates = 4
+
+// Estimate asks for each stream by itself.
+func (c *CLI) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
+	sizes := make([]uint64, len(streams))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(estimates)
+	for i, s := range streams {
+		g.Go(func() error {
+			args, err := zfs.EstimateArgs(s)
+			if err != nil {
+				return err
+			}
+			out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpEstimate, Subject: s.Dataset + "@" + s.To}, args)
+			if err != nil {
+				return err
+			}
+			sizes[i], err = zfs.ParseEstimate(out)
+			return err
+		})
+	}
+	return sizes, g.Wait()
+}
+
+// CheckSnapshots checks that one transaction can take all the snapshots: the
+// names are legal, of one pool, and no two of one dataset.
+func CheckSnapshots(snapshots []string) error {
+	seen := map[string]string{}
+	for _, s := range snapshots {
+		ds, _, err := zfs.ParseSnapshot(s)
+		if err != nil {
+			return err
+		}
+		if other, twice := seen[ds]; twice {
+			return fault.Usagef("", "snapshot %s: one transaction takes one snapshot of a dataset, and %s is wanted too", s, other)
+		}
+		if zfs.PoolOf(s) != zfs.PoolOf(snapshots[0]) {
+			return fault.Usagef("", "snapshot %s: one transaction is of one pool, and %s is wanted too", s, snapshots[0])
+		}
+		seen[ds] = s
+	}
+	return nil
+}
+
+// Snapshot takes all snapshots in one transaction, or none.
+func (c *CLI) Snapshot(ctx context.Context, snapshots []string) error {
+	if len(snapshots) == 0 {
+		return nil
+	}
+	if err := CheckSnapshots(snapshots); err != nil {
+		return err
+	}
+	f := zfs.Failure{Op: zfs.OpSnapshot, Subject: snapshots[0]}
+	_, err := c.zfsOutput(ctx, f, append([]string{"snapshot"}, snapshots...))
+	return err
+}
+
+// CheckHold checks the names of holds.
+func CheckHold(tag string, snapshots []string) error {
+	if err := zfs.CheckComponent(tag); err != nil {
+		return fmt.Errorf("tag of a hold: %w", err)
+	}
+	if strings.HasPrefix(tag, "-") || strings.HasPrefix(tag, ".") {
+		return fault.Usagef("", `tag of a hold %q: it begins with %q`, tag, tag[:1])
+	}
+	for _, s := range snapshots {
+		if _, _, err := zfs.ParseSnapshot(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Hold places a hold on each snapshot.
+func (c *CLI) Hold(ctx context.Context, tag string, snapshots []string) error {
+	return c.hold(ctx, zfs.OpHold, zfs.Exists, tag, snapshots)
+}
+
+// Release removes the holds.
+func (c *CLI) Release(ctx context.Context, tag string, snapshots []string) error {
+	return c.hold(ctx, zfs.OpRelease, zfs.NotFound, tag, snapshots)
+}
+
+func (c *CLI) hold(ctx context.Context, op string, fine zfs.Kind, tag string, snapshots []string) error {
+	if err := CheckHold(tag, snapshots); err != nil {
+		return err
+	}
+	var errs []error
+	for some := range chunks(snapshots) {
+		_, err := c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: some[0]}, append([]string{op, tag}, some...))
+		errs = append(errs, except(err, fine))
+	}
+	return errors.Join(errs...)
+}
+
+// CheckBookmarks checks the names of bookmarks and their snapshots.
+func CheckBookmarks(bookmarks map[string]string) error {
+	for b, s := range bookmarks {
+		of, _, err := zfs.ParseBookmark(b)
+		if err != nil {
+			return err
+		}
+		ds, _, err := zfs.ParseSnapshot(s)
+		if err != nil {
+			return err
+		}
+		if of != ds {
+			return fault.Usagef("", "bookmark %s: it is not of the dataset of %s", b, s)
+		}
+	}
+	return nil
+}
+
+// Bookmark makes the bookmarks one by one; zfs(8) knows no other way.
+func (c *CLI) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	if err := CheckBookmarks(bookmarks); err != nil {
+		return err
+	}
+	var errs []error
+	for _, b := range slices.Sorted(maps.Keys(bookmarks)) {
+		s := bookmarks[b]
+		_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpBookmark, Subject: b}, []string{"bookmark", s, b})
+		if errors.Is(err, &zfs.Error{Kind: zfs.Exists}) {
+			err = c.SameVersion(ctx, b, s, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// SameVersion returns nil if two versions have one GUID, else the error
+// given, or why it could not be told.
+func (c *CLI) SameVersion(ctx context.Context, a, b string, otherwise error) error {
+	props, err := c.Properties(ctx, []string{a, b}, []string{"guid"})
+	if err != nil {
+		return err
+	}
+	if g := props[a]["guid"].Value; g != "" && g == props[b]["guid"].Value {
+		return nil
+	}
+	return otherwise
+}
+
+// ByDataset sorts out what is to be destroyed: snapshot names by dataset, and
+// full names of bookmarks. A name that is neither is a usage fault, so that
+// nothing else can be destroyed.
+func ByDataset(versions []string) (snapshots map[string][]string, bookmarks []string, err error) {
+	snapshots = map[string][]string{}
+	for _, name := range versions {
+		ds, v, err := zfs.ParseVersion(name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("only snapshots and bookmarks are destroyed: %w", err)
+		}
+		if v.Kind == zfs.Bookmark {
+			bookmarks = append(bookmarks, name)
+		} else {
+			snapshots[ds] = append(snapshots[ds], v.Name)
+		}
+	}
+	return snapshots, bookmarks, nil
+}
+
+// Destroy destroys snapshots, dataset by dataset, and bookmarks, one by one.
+// It goes on with the others when one fails.
+func (c *CLI) Destroy(ctx context.Context, versions []string) error {
+	snapshots, bookmarks, err := ByDataset(versions)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	destroy := func(subject, target string) {
+		_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: subject}, []string{"destroy", target})
+		errs = append(errs, except(err, zfs.NotFound))
+	}
+	for _, ds := range slices.Sorted(maps.Keys(snapshots)) {
+		for names := range chunks(snapshots[ds]) {
+			destroy(ds+"@"+names[0], ds+"@"+strings.Join(names, ","))
+		}
+	}
+	for _, b := range bookmarks {
+		destroy(b, b)
+	}
+	return errors.Join(errs...)
+}
+
+// CreateParents creates the missing datasets above dataset as filesystems
+// that never mount. It looks once, and runs one zfs create for each: -p would
+// set the option on the last only.
+func (c *CLI) CreateParents(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	above := ancestors(dataset)
+	if len(above) < 2 {
+		return nil // the pool
+	}
+	there, err := c.Properties(ctx, above, []string{"type"})
+	if err != nil {
+		return err
+	}
+	for _, name := range above[1:] {
+		if there[name] != nil {
+			continue
+		}
+		f := zfs.Failure{Op: zfs.OpCreate, Subject: name, Properties: []string{"canmount"}}
+		_, err := c.zfsOutput(ctx, f, []string{"create", "-u", "-o", "canmount=off", name})
+		if err = except(err, zfs.Exists); err != nil { // a parallel receive made it
+			return err
+		}
+	}
+	return nil
+}
+
+// DiscardPartial drops the saved state of an interrupted receive; that there
+// is none is no error.
+func (c *CLI) DiscardPartial(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDiscard, Subject: dataset}, []string{"receive", "-A", dataset})
+	return except(err, zfs.NoState)
+}

@@ -1,0 +1,114 @@
+package zfsexec
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"zxfer/pkg/zfs"
+)
+
+// Backend makes the small changes around a transfer, in bulk where it can.
+// CLI does it by command line, package lzc by libzfs_core; one conformance
+// suite holds for both. Errors are *zfs.Error and name what failed.
+type Backend interface {
+	// Name says what is used, for people: "libzfs_core (pyzfs)".
+	Name() string
+	// Estimate returns the size of each stream in bytes.
+	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
+	// Snapshot takes all snapshots in one transaction, or none.
+	Snapshot(ctx context.Context, snapshots []string) error
+	// Hold places a hold on each; one with the tag already is no error.
+	Hold(ctx context.Context, tag string, snapshots []string) error
+	// Release removes holds; what is gone is no error.
+	Release(ctx context.Context, tag string, snapshots []string) error
+	// Bookmark makes bookmarks: full bookmark name to full snapshot name.
+	// One of the same GUID already there is no error.
+	Bookmark(ctx context.Context, bookmarks map[string]string) error
+	// Destroy destroys snapshots and bookmarks, nothing else; what is gone
+	// is no error.
+	Destroy(ctx context.Context, versions []string) error
+	// Close ends what the back end started.
+	Close() error
+}
+
+// CLI runs the tools of one host. Its methods may be called from several
+// goroutines.
+type CLI struct {
+	zfs, zpool string // paths, "" where not found
+	log        func(string)
+	spawn      *spawner
+}
+
+var _ Backend = (*CLI)(nil)
+
+// New finds the tools on PATH, or where they are installed while PATH is a
+// user's. That they are missing shows when they are used: an error of kind
+// NoZFS. log, which may be nil, is told what a command warned of although it
+// succeeded.
+func New(log func(string)) *CLI {
+	if log == nil {
+		log = func(string) {}
+	}
+	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner()}
+}
+
+func lookPath(tool string) string {
+	if p, err := exec.LookPath(tool); err == nil {
+		return p
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if p, err := exec.LookPath(filepath.Join(dir, tool)); err == nil {
+			return p
+		}
+	}
+	return ""
+}
+
+// Name is "zfs command line".
+func (c *CLI) Name() string { return "zfs command line" }
+
+// Close kills every child that still runs.
+func (c *CLI) Close() error {
+	c.spawn.close()
+	return nil
+}
+
+// StartChild starts a command that the kernel kills when this process ends,
+// however it does, or when Close is called. The caller waits for it.
+func (c *CLI) StartChild(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return c.spawn.run(cmd)
+}
+
+// Version returns the versions of the tools and of the loaded module.
+func (c *CLI) Version(ctx context.Context) (zfs.Versions, error) {
+	out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpVersion}, []string{"version"})
+	if err != nil {
+		return zfs.Versions{}, err
+	}
+	v, err := zfs.ParseVersionOutput(out)
+	if err != nil {
+		return zfs.Versions{}, err
+	}
+	// The module's own word beats what the tools believe.
+	if b, err := os.ReadFile("/sys/module/zfs/version"); err == nil {
+		v.Module = strings.TrimSpace(string(b))
+	}
+	return v, nil
+}
+
+// userName is who runs the tools, for hints.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}

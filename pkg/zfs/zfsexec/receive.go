@@ -1,0 +1,145 @@
+package zfsexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+const (
+	// abortGrace is how long a receive may take to save its resumable state
+	// once its stream ended; it waits for the pool to sync.
+	abortGrace = time.Minute
+	// failGrace is how long a receive that stopped reading may take to say
+	// why.
+	failGrace = 10 * time.Second
+)
+
+// errAborted ends a receive that does not end by the end of its stream.
+var errAborted = errors.New("receive was given up")
+
+// ReceiveSink is a running zfs receive. Its Write returns the child's failure
+// where another would return a broken pipe.
+type ReceiveSink struct {
+	p    *process
+	w    *os.File
+	name string
+	log  func(string)
+	kill context.CancelCauseFunc
+}
+
+var _ transfer.Sink = (*ReceiveSink)(nil)
+
+// OpenReceive starts to store a stream. It ends with ctx; with this process,
+// however that dies, it ends by itself and keeps what arrived.
+func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink, error) {
+	args, err := zfs.ReceiveArgs(r)
+	if err != nil {
+		return nil, err
+	}
+	// Not resized: a receive of OpenZFS before 2.2 resizes it itself, and on
+	// a larger one could wait for ever.
+	child, w, err := newPipe(ours{write: true})
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	properties := append(slices.Sorted(maps.Keys(r.Set)), r.Exclude...)
+	ctx, kill := context.WithCancelCause(ctx)
+	p, err := c.start(ctx, start{
+		tool: c.zfs, args: args, stdin: child, orphan: true,
+		failure: zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Properties: properties, Rollback: r.Rollback},
+	})
+	if err != nil {
+		kill(nil)
+		w.Close()
+		return nil, err
+	}
+	// A writer is woken even where the child cannot die.
+	context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
+	return &ReceiveSink{p: p, w: w, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
+}
+
+// Name is "zfs receive DATASET".
+func (s *ReceiveSink) Name() string { return s.name }
+
+// Pipe is the write end of the child's stdin, for splice(2). Who gets EPIPE
+// from it must ask Wait why.
+func (s *ReceiveSink) Pipe() *os.File { return s.w }
+
+// Withhold is how many bytes of the stream's end must not be written before
+// the whole stream was found genuine: without them its last snapshot does not
+// come to be.
+func (s *ReceiveSink) Withhold() int { return zfs.TailSize }
+
+// Wait returns when the child is gone, with its failure.
+func (s *ReceiveSink) Wait() error { return s.p.wait() }
+
+// Write passes bytes on to zfs receive.
+func (s *ReceiveSink) Write(b []byte) (int, error) {
+	n, err := s.w.Write(b)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {
+		if failed := s.failure(failGrace); failed != nil {
+			return n, failed
+		}
+	}
+	return n, err
+}
+
+// failure waits for the child to say why it stopped reading.
+func (s *ReceiveSink) failure(within time.Duration) error {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-s.p.done:
+		return s.p.err
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Commit ends the stream and waits for zfs receive to have stored it, as long
+// as that takes, but not beyond ctx.
+func (s *ReceiveSink) Commit(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { s.kill(context.Cause(ctx)) })
+	defer stop()
+	defer s.kill(nil)
+	_ = s.w.Close() // the child's exit tells whether all arrived
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	// A property that could not be set is only warned of.
+	for line := range strings.Lines(s.p.stderr.String()) {
+		s.log(s.name + ": " + strings.TrimSpace(line))
+	}
+	return nil
+}
+
+// Abort ends the stream early and waits, for a while, for zfs receive to save
+// its resumable state. It returns what went wrong beyond the cause and that
+// the stream is incomplete.
+func (s *ReceiveSink) Abort(cause error) error {
+	defer s.kill(nil)
+	_ = s.w.Close()
+	timer := time.AfterFunc(abortGrace, func() { s.kill(errAborted) })
+	defer timer.Stop()
+	err := s.Wait()
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
+	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}):
+		return nil
+	case cause != nil && !errors.Is(err, errStuck) && errors.Is(err, cause):
+		return nil // it ended because of the context that cause is of
+	}
+	return err
+}

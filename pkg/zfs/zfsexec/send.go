@@ -1,0 +1,98 @@
+package zfsexec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// sendPipe is the size of the pipe from zfs send in bytes: the most that an
+// unprivileged process may ask for (fs.pipe-max-size).
+const sendPipe = 1 << 20
+
+// SendSource is a running zfs send. Its Read returns the child's failure
+// where another would return the end.
+type SendSource struct {
+	p    *process
+	r    *os.File
+	name string
+	stop func() bool
+	kill context.CancelCauseFunc
+}
+
+var _ transfer.Source = (*SendSource)(nil)
+
+// errReleased ends a child whose stream nobody wants any more.
+var errReleased = errors.New("stream was closed before its end")
+
+// OpenSend starts a stream. It ends with ctx, with Close, or with this
+// process.
+func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (*SendSource, error) {
+	args, err := zfs.SendArgs(s)
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := newPipe(ours{read: true})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	// Smaller is slower but not wrong: a user over pipe-user-pages-soft gets
+	// EPERM.
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, sendPipe)
+	subject := s.Dataset + "@" + s.To
+	ctx, kill := context.WithCancelCause(ctx)
+	p, err := c.start(ctx, start{
+		tool: c.zfs, args: args, stdout: w,
+		failure: zfs.Failure{Op: zfs.OpSend, Subject: subject},
+	})
+	if err != nil {
+		kill(nil)
+		r.Close()
+		return nil, err
+	}
+	src := &SendSource{p: p, r: r, name: "zfs send " + subject, kill: kill}
+	// A reader is woken even where the child cannot die.
+	src.stop = context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	return src, nil
+}
+
+// Name is "zfs send DATASET@SNAPSHOT".
+func (s *SendSource) Name() string { return s.name }
+
+// Pipe is the read end of the child's stdout, for splice(2). Who reads it to
+// its end must ask Wait what that end means.
+func (s *SendSource) Pipe() *os.File { return s.r }
+
+// Wait returns when the child is gone: nil if the stream is whole.
+func (s *SendSource) Wait() error { return s.p.wait() }
+
+// Read reads from the stream. io.EOF means that zfs send exited 0.
+func (s *SendSource) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if n > 0 || err == nil {
+		return n, nil
+	}
+	if err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
+		if failed := s.Wait(); failed != nil {
+			return 0, failed
+		}
+	}
+	return 0, err
+}
+
+// Close ends the child, if it still runs, and releases the pipe.
+func (s *SendSource) Close() error {
+	s.stop()
+	s.kill(errReleased)
+	err := s.r.Close()
+	<-s.p.done
+	return err
+}

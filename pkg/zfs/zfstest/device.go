@@ -1,0 +1,59 @@
+package zfstest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// blkZName asks a zvol's device for the volume's name (256 bytes).
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (BLKZNAME)
+const blkZName = 0x8100127d
+
+// Device opens the block device of a volume. It is looked for among /dev/zd*,
+// since the links under /dev/zvol are udev's work.
+func Device(t testing.TB, volume string) *os.File {
+	t.Helper()
+	var found *os.File
+	require.Eventually(t, func() bool {
+		all, err := filepath.Glob("/dev/zd*")
+		require.NoError(t, err)
+		for _, path := range all {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				continue // gone, or a snapshot's
+			}
+			if deviceName(f) == volume {
+				found = f
+				return true
+			}
+			_ = f.Close()
+		}
+		return false
+	}, 10*time.Second, 20*time.Millisecond, "no device of %s", volume)
+	return found
+}
+
+func deviceName(f *os.File) string {
+	name, err := ioctlName(int(f.Fd()))
+	if err != nil {
+		return ""
+	}
+	s, _, _ := bytes.Cut(name[:], []byte{0})
+	return string(s)
+}
+
+func ioctlName(fd int) (name [256]byte, err error) {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), blkZName, uintptr(unsafe.Pointer(&name)))
+	if errno != 0 {
+		err = errno
+	}
+	return name, err
+}

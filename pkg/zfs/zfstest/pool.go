@@ -1,0 +1,149 @@
+// Package zfstest gives tests real pools on real ZFS, and holds the
+// conformance suite of zfsexec.Backend. A pool is a file on a tmpfs of its
+// own, has a random name, and goes with its test; no other pool is touched.
+//
+// It is for tests only, and does not make ZFS appear: without it tests skip.
+package zfstest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	mrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Require skips the test unless this is the test guest, or a host whose owner
+// asked for tests on its own ZFS, with root and /dev/zfs.
+func Require(t testing.TB) {
+	t.Helper()
+	switch {
+	case os.Getenv("ZXFER_GUEST") != "1" && os.Getenv("ZXFER_TEST_NATIVE") != "1":
+		t.Skip("needs real ZFS: run it in scripts/guest, or set ZXFER_TEST_NATIVE=1 to use this host's")
+	case os.Geteuid() != 0:
+		t.Skip("needs root to make pools")
+	}
+	if _, err := os.Stat("/dev/zfs"); err != nil {
+		t.Skipf("needs the ZFS module: %v", err)
+	}
+}
+
+// Options shape a pool. The zero value is usable.
+type Options struct {
+	Size   int64    // bytes, 0 = 256 MiB; sparse
+	Create []string // more arguments of zpool create, such as "-d" or "-O", "compression=off"
+}
+
+// Pool is a pool for one test.
+type Pool struct {
+	Name string
+	Dir  string // where its datasets are mounted
+	t    testing.TB
+}
+
+// NewPool makes a pool and destroys it when the test ends.
+func NewPool(t testing.TB, o Options) *Pool {
+	t.Helper()
+	Require(t)
+	if o.Size == 0 {
+		o.Size = 256 << 20
+	}
+	base, err := os.MkdirTemp("", "zxfer-pool-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Remove(base) })
+	require.NoError(t, syscall.Mount("tmpfs", base, "tmpfs", 0, "size="+strconv.FormatInt(o.Size+64<<20, 10)))
+	t.Cleanup(func() { _ = syscall.Unmount(base, syscall.MNT_DETACH) })
+	file := filepath.Join(base, "vdev")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, o.Size))
+
+	var id [6]byte
+	_, _ = rand.Read(id[:])
+	p := &Pool{Name: "zxt" + hex.EncodeToString(id[:]), Dir: filepath.Join(base, "mnt"), t: t}
+	args := append([]string{"create", "-O", "mountpoint=" + p.Dir}, o.Create...)
+	Run(t, "zpool", append(args, p.Name, file)...)
+	t.Cleanup(func() {
+		if out, err := exec.Command("zpool", "destroy", "-f", p.Name).CombinedOutput(); err != nil {
+			t.Errorf("zpool destroy %s: %v: %s", p.Name, err, out)
+		}
+	})
+	return p
+}
+
+// Run runs a command that must succeed, and returns its stdout without the
+// last newline.
+func Run(t testing.TB, command string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(command, args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %q: %s", command, args, stderr.String())
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// ZFS runs zfs, which must succeed.
+func (p *Pool) ZFS(args ...string) string {
+	p.t.Helper()
+	return Run(p.t, "zfs", args...)
+}
+
+// Get returns the value of a property.
+func (p *Pool) Get(name, property string) string {
+	p.t.Helper()
+	return p.ZFS("get", "-Hpo", "value", property, name)
+}
+
+// Dataset returns the full name of a dataset of the pool.
+func (p *Pool) Dataset(name string) string { return p.Name + "/" + name }
+
+// Create creates a dataset and returns its full name.
+func (p *Pool) Create(name string, args ...string) string {
+	p.t.Helper()
+	ds := p.Dataset(name)
+	p.ZFS(append(append([]string{"create"}, args...), ds)...)
+	return ds
+}
+
+// CreateEncrypted creates an encrypted filesystem, its key loaded, and
+// returns its full name and the file that holds the key.
+func (p *Pool) CreateEncrypted(name string, args ...string) (ds, key string) {
+	p.t.Helper()
+	key = filepath.Join(filepath.Dir(p.Dir), strings.ReplaceAll(name, "/", "-")+".key")
+	require.NoError(p.t, os.WriteFile(key, bytes.Repeat([]byte{'k'}, 32), 0o600))
+	return p.Create(name, append([]string{"-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://" + key}, args...)...), key
+}
+
+// Path is where a file of a mounted dataset is.
+func (p *Pool) Path(dataset, file string) string {
+	return filepath.Join(p.Dir, strings.TrimPrefix(dataset, p.Name), file)
+}
+
+// Write writes size bytes that depend on seed alone, and do not compress.
+func (p *Pool) Write(dataset, file string, size int64, seed uint64) {
+	p.t.Helper()
+	f, err := os.Create(p.Path(dataset, file))
+	require.NoError(p.t, err)
+	var key [32]byte
+	key[0], key[1] = byte(seed), byte(seed>>8)
+	_, err = io.CopyN(f, mrand.NewChaCha8(key), size)
+	require.NoError(p.t, err)
+	require.NoError(p.t, f.Close())
+}
+
+// Snapshot takes a snapshot and returns its full name.
+func (p *Pool) Snapshot(dataset, name string) string {
+	p.t.Helper()
+	p.ZFS("snapshot", dataset+"@"+name)
+	return dataset + "@" + name
+}

@@ -1,0 +1,147 @@
+// Command tally joins the event streams of several `go test -json` runs into
+// one account: what failed, with its output, and a closing line. A test that
+// was skipped in one run and passed in another (in the guest, say) passed.
+//
+//	go run ./scripts/tally run1.json run2.json
+//
+// It exits 1 when a test or package failed or no test ran.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+)
+
+// event is a line of test2json; see `go doc cmd/test2json`.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output
+	Test       string
+	Output     string
+}
+
+type id struct{ pkg, test string }
+
+// tally collects the outcome of every test over all runs.
+type tally struct {
+	outcome map[id]string // pass, fail, skip
+	output  map[id][]string
+	bad     []string // packages that failed without a failing test, with their output
+}
+
+func newTally() *tally {
+	return &tally{outcome: map[id]string{}, output: map[id][]string{}}
+}
+
+// rank orders outcomes: a failure anywhere counts, then a pass.
+var rank = map[string]int{"skip": 1, "pass": 2, "fail": 3}
+
+func (t *tally) read(r io.Reader) error {
+	in := bufio.NewReader(r)
+	failed := map[string]bool{} // packages with a failing test in this run
+	output := map[id][]string{}
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				t.bad = append(t.bad, strings.TrimRight(string(line), "\n"))
+			} else {
+				t.event(e, failed, output)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tally) event(e event, failed map[string]bool, output map[id][]string) {
+	k := id{e.Package, e.Test}
+	switch e.Action {
+	case "output", "build-output":
+		if k.pkg == "" {
+			k.pkg, _, _ = strings.Cut(e.ImportPath, " ")
+		}
+		output[k] = append(output[k], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			if e.Action == "fail" && !failed[e.Package] {
+				t.bad = append(t.bad, "FAIL "+e.Package+"\n"+strings.Join(output[k], ""))
+			}
+			return
+		}
+		if e.Action == "fail" {
+			failed[e.Package] = true
+		}
+		if rank[e.Action] > rank[t.outcome[k]] {
+			t.outcome[k], t.output[k] = e.Action, output[k]
+		}
+		delete(output, k)
+	}
+}
+
+// report prints the account and tells whether all is well.
+func (t *tally) report(w io.Writer) bool {
+	count := map[string]int{}
+	var keys []id
+	for k, o := range t.outcome {
+		count[o]++
+		keys = append(keys, k)
+	}
+	sort.Slice(keys, func(i, j int) bool {
+		return keys[i].pkg+" "+keys[i].test < keys[j].pkg+" "+keys[j].test
+	})
+	for _, k := range keys {
+		switch t.outcome[k] {
+		case "skip":
+			fmt.Fprintf(w, "SKIP %s %s: %s\n", k.pkg, k.test, reason(t.output[k]))
+		case "fail":
+			fmt.Fprintf(w, "FAIL %s %s\n%s", k.pkg, k.test, strings.Join(t.output[k], ""))
+		}
+	}
+	for _, b := range t.bad {
+		fmt.Fprintln(w, b)
+	}
+	count["fail"] += len(t.bad)
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count["pass"], count["fail"], count["skip"])
+	return count["fail"] == 0 && count["pass"] > 0
+}
+
+// reason is the line of a skipped test's output that says why.
+func reason(output []string) string {
+	for _, l := range output {
+		l = strings.TrimSpace(l)
+		if l != "" && !strings.HasPrefix(l, "===") && !strings.HasPrefix(l, "---") {
+			return l
+		}
+	}
+	return "no reason given"
+}
+
+func main() {
+	t := newTally()
+	for _, name := range os.Args[1:] {
+		f, err := os.Open(name)
+		if err == nil {
+			err = t.read(f)
+			f.Close()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "tally:", err)
+			os.Exit(1)
+		}
+	}
+	if !t.report(os.Stdout) {
+		os.Exit(1)
+	}
+}
