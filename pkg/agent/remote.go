@@ -31,6 +31,10 @@ type Transport interface {
 // interrupted receive saves its state in that time.
 const cancelGrace = 20 * time.Second
 
+// firstPings follow each other at once: the shortest of several round trips
+// is near the network's, whatever else the hosts have to do at the start.
+const firstPings = 8
+
 // Remote is the Site of another host.
 type Remote struct {
 	host string
@@ -40,6 +44,8 @@ type Remote struct {
 	silence time.Duration
 	rtt     atomic.Int64 // shortest round trip, ns
 	pinged  atomic.Int64 // when the last ping was sent, UnixNano
+	pongs   atomic.Int64
+	again   chan struct{} // asks for the next ping at once
 
 	out   chan []byte // messages to be written; the writer may block, callers not
 	done  chan struct{}
@@ -66,7 +72,7 @@ var _ site.Site = (*Remote)(nil)
 // An agent of another protocol is refused (fault.Refused).
 func NewRemote(ctx context.Context, host string, t Transport, log func(string)) (*Remote, error) {
 	r := &Remote{host: host, t: t, log: log, silence: silence,
-		out: make(chan []byte, 64), done: make(chan struct{}), calls: map[uint64]*pending{}}
+		out: make(chan []byte, 64), again: make(chan struct{}, 1), done: make(chan struct{}), calls: map[uint64]*pending{}}
 	in := bufio.NewReaderSize(t, 64<<10)
 	type greeting struct {
 		version string
@@ -153,6 +159,12 @@ func (r *Remote) handle(m *message) {
 		if old := r.rtt.Load(); trip > 0 && (old == 0 || trip < old) {
 			r.rtt.Store(trip)
 		}
+		if r.pongs.Add(1) < firstPings {
+			select {
+			case r.again <- struct{}{}:
+			default:
+			}
+		}
 		return
 	case logged:
 		r.log(r.host + ": " + m.Text)
@@ -194,6 +206,7 @@ func (r *Remote) keepAlive() {
 		_ = r.send(&message{Kind: ping}) // a lost host shows in done
 		select {
 		case <-tick.C:
+		case <-r.again:
 		case <-r.done:
 			return
 		}

@@ -166,7 +166,9 @@ func transient(err error) bool {
 	if errors.Is(err, wire.ErrTampered) {
 		return false
 	}
-	for _, kind := range []zfs.Kind{zfs.Killed, zfs.Incomplete, zfs.Busy} {
+	// Of a receive that still winds down after a cut, the next one may hear
+	// that the dataset exists or has partial state; planning anew decides.
+	for _, kind := range []zfs.Kind{zfs.Killed, zfs.Incomplete, zfs.Busy, zfs.Exists, zfs.PartialState, zfs.NoState} {
 		if errors.Is(err, &zfs.Error{Kind: kind}) {
 			return true
 		}

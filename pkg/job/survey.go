@@ -118,7 +118,7 @@ func (s *sender) surveyOrigins(ctx context.Context, req plan.Request, state *pla
 // the plan is complete before anything is changed.
 func pretendSnapshot(l *zfs.Listing, name string) {
 	for i, d := range l.Datasets {
-		v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: ^uint64(i)}
+		v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: ^uint64(i), CreateTXG: 1}
 		for _, have := range d.Versions {
 			v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
 		}

@@ -30,15 +30,25 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset, to zfs.Version) bool {
 		out.Discard = why
 		return false
 	}
+	known := t
+	if t.Inconsistent() {
+		known = nil
+	}
+	flags, ok := p.flags(d, known, out)
+	if !ok {
+		return true // a conflict came up
+	}
+	// A token tells of large blocks only where the stream has met one.
+	flags.LargeBlocks = flags.LargeBlocks || token.Flags.LargeBlocks && !flags.Raw
 	step := Step{
 		Kind: Resume, Done: token.Bytes, BaseGUID: token.FromGUID, ToGUID: token.ToGUID,
-		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: token.Flags},
+		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: flags},
 		Receive: zfs.ReceiveSpec{Target: out.Target},
 		Why:     fmt.Sprintf("the target has the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	// A first receive takes its properties again; those of an existing
 	// dataset are there already.
-	step.Receive.Set, step.Receive.Exclude = p.receiveProperties(d, token.Flags, t.Inconsistent())
+	step.Receive.Set, step.Receive.Exclude = p.receiveProperties(d, flags, t.Inconsistent())
 	if token.FromGUID != 0 {
 		for _, v := range d.Versions {
 			if v.GUID == token.FromGUID {
@@ -47,7 +57,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset, to zfs.Version) bool {
 		}
 	}
 	out.Steps = append(out.Steps, step)
-	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, to, false), token.Flags)
+	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, to, false), flags)
 	return true
 }
 

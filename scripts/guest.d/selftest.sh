@@ -39,8 +39,8 @@ st_arguments() {
 
 # shellcheck disable=SC2016 # for the guest's shell
 st_environment() {
-	ZXFER_SELFTEST=$'a b\nc' XDG_CACHE_HOME=/nowhere "${guest[@]}" \
-		sh -c 'printf %s "$ZXFER_SELFTEST,$XDG_CACHE_HOME,$ZXFER_GUEST"' >"$tmp/out"
+	ZXFER_SELFTEST=$'a b\nc' XDG_DATA_HOME=/nowhere "${guest[@]}" \
+		sh -c 'printf %s "$ZXFER_SELFTEST,$XDG_DATA_HOME,$ZXFER_GUEST"' >"$tmp/out"
 	printf 'a b\nc,,1' | cmp - "$tmp/out"
 }
 

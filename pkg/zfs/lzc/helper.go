@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -37,8 +36,9 @@ const (
 // helper is one running Python process. It serves one request at a time.
 type helper struct {
 	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *bufio.Reader
+	in     *os.File
+	out    *os.File
+	lines  *bufio.Reader // of out
 	stderr zfsexec.Tail
 	gone   chan struct{} // closed when the process is reaped
 }
@@ -82,7 +82,7 @@ func startHelper(ctx context.Context, cli *zfsexec.CLI) (*helper, hello, error) 
 		outR.Close()
 		return nil, hello{}, fmt.Errorf("python3: %w", err)
 	}
-	h.in, h.out = inW, bufio.NewReader(outR)
+	h.in, h.out, h.lines = inW, outR, bufio.NewReader(outR)
 	go func() {
 		_ = h.cmd.Wait() // how it ended shows in what it said
 		close(h.gone)
@@ -126,7 +126,7 @@ func (h *helper) reply(ctx context.Context, result any) error {
 	}
 	got := make(chan read, 1)
 	go func() {
-		line, err := readLine(h.out)
+		line, err := readLine(h.lines)
 		got <- read{line, err}
 	}()
 	var r read
@@ -196,10 +196,11 @@ func (h *helper) dead() bool {
 	}
 }
 
-// kill ends the process and its group; its stdin is closed for the case that
-// it cannot die yet.
+// kill ends the process and its group and closes its pipes, which also tells
+// one that cannot die yet.
 func (h *helper) kill() {
 	_ = h.in.Close()
+	_ = h.out.Close()
 	if !h.dead() {
 		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) // it may be just gone
 	}
