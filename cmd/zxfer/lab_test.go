@@ -164,7 +164,7 @@ func (p *process) wait(t *testing.T) outcome {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(3 * time.Minute):
+	case <-time.After(10 * time.Minute):
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // goroutine traces into stderr
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)

@@ -33,12 +33,14 @@ func sentinels() []sentinel {
 		{"canceled", context.Canceled},
 		{"deadline", context.DeadlineExceeded},
 		{"cut", wire.ErrCut},
+		{"truncated", wire.ErrTruncated},
 		{"tampered", wire.ErrTampered},
 		{"dial", wire.ErrDial},
 		{"nobody", wire.ErrNobody},
 		{"stall", transfer.ErrStall},
 		{"miscounted", transfer.ErrMiscounted},
 		{"lost", site.ErrLost},
+		{"operation", ErrUnknownOperation},
 	}
 }
 

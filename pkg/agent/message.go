@@ -1,27 +1,18 @@
 package agent
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
 )
 
-// Protocol is the version of what an agent and its client say to each other.
-// Both must have the same.
-const Protocol = 1
-
-// helloWord begins the line that an agent starts with:
-//
-//	zxfer-agent PROTOCOL VERSION
-const helloWord = "zxfer-agent"
-
-// Limits of what one end takes from the other.
+// Limits of what one end takes from the other, in bytes of JSON.
 const (
-	maxMessage = 64 << 20 // a listing of some 200,000 versions
-	maxNoise   = 64 << 10 // what a login shell may print before the hello line
+	maxRequest = 16 << 20 // to the agent: names of some 100,000 snapshots
+	maxAnswer  = 64 << 20 // to the client: a listing of some 200,000 versions
 )
 
 // kind says what a message is.
@@ -30,11 +21,11 @@ type kind string
 const (
 	call     kind = "call"     // client: ID, Op, Body = arguments
 	cancel   kind = "cancel"   // client: ID of a call
-	ping     kind = "ping"     // client
+	ping     kind = "ping"     // client: ID, which the pong has too
 	result   kind = "result"   // agent: ID, Body or Error
 	progress kind = "progress" // agent: ID, Body
 	logged   kind = "log"      // agent: Text
-	pong     kind = "pong"     // agent
+	pong     kind = "pong"     // agent: ID
 )
 
 // message is one message; four bytes of length, big-endian, come before its
@@ -48,26 +39,28 @@ type message struct {
 	Text  string          `json:"text,omitempty"`
 }
 
-func encode(m *message) ([]byte, error) {
+// encode returns a message as it crosses, at most limit bytes of JSON.
+func encode(m *message, limit int) ([]byte, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxMessage {
-		return nil, fmt.Errorf("message of %d bytes, at most %d are allowed", len(text), maxMessage)
+	if len(text) > limit {
+		return nil, &oversize{len(text), limit}
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))), text...), nil
 }
 
-// readMessage returns io.EOF only between two messages.
-func readMessage(r io.Reader) (*message, error) {
+// readMessage takes at most limit bytes of JSON. It returns io.EOF only
+// between two messages.
+func readMessage(r io.Reader, limit int) (*message, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n > maxMessage {
-		return nil, fmt.Errorf("message of %d bytes, at most %d are allowed", n, maxMessage)
+	if uint64(n) > uint64(limit) {
+		return nil, &oversize{int(n), limit}
 	}
 	// Memory grows with what really arrives, not with what was announced.
 	text, err := io.ReadAll(io.LimitReader(r, int64(n)))
@@ -84,39 +77,23 @@ func readMessage(r io.Reader) (*message, error) {
 	return m, nil
 }
 
-func hello(version string) string {
-	return fmt.Sprintf("%s %d %s\n", helloWord, Protocol, strings.ReplaceAll(version, " ", "-"))
-}
-
-// readHello passes over what a login shell printed and returns the agent's
-// version. Lines before it are given to noise.
-func readHello(r *bufio.Reader, noise func(string)) (version string, err error) {
-	for read := 0; read < maxNoise; {
-		line, err := r.ReadString('\n')
-		read += len(line)
-		var protocol int
-		if n, _ := fmt.Sscanf(line, helloWord+" %d %s\n", &protocol, &version); n == 2 {
-			if protocol != Protocol {
-				return version, &mismatch{protocol, version}
-			}
-			return version, nil
-		}
-		if text := strings.TrimSpace(line); text != "" {
-			noise(text)
-		}
-		if err != nil {
-			return "", err
-		}
+// decodeStrictly takes one JSON value. What it does not know it refuses: an
+// agent that passed over a field would do something else than was asked.
+func decodeStrictly(body []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
 	}
-	return "", fmt.Errorf("no answer of an agent in the first %d bytes", maxNoise)
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
 }
 
-// mismatch is an agent of another protocol.
-type mismatch struct {
-	protocol int
-	version  string
-}
+// oversize is a message that is too long to be sent or taken.
+type oversize struct{ size, limit int }
 
-func (m *mismatch) Error() string {
-	return fmt.Sprintf("zxfer there is %s and speaks protocol %d, this one speaks %d", m.version, m.protocol, Protocol)
+func (e *oversize) Error() string {
+	return fmt.Sprintf("message of %d bytes, at most %d are allowed", e.size, e.limit)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"zxfer/pkg/site"
@@ -24,6 +25,9 @@ type (
 	none struct{}
 )
 
+// ErrUnknownOperation is a call of what the agent does not have.
+var ErrUnknownOperation = errors.New("unknown operation")
+
 // operation carries out one call on a Site.
 type operation func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error)
 
@@ -31,7 +35,7 @@ type operation func(ctx context.Context, s site.Site, body json.RawMessage, prog
 func op[A, R any](f func(context.Context, site.Site, A) (R, error)) operation {
 	return func(ctx context.Context, s site.Site, body json.RawMessage, _ func(transfer.Progress)) (any, error) {
 		var args A
-		if err := json.Unmarshal(body, &args); err != nil {
+		if err := decodeStrictly(body, &args); err != nil {
 			return nil, fmt.Errorf("malformed arguments: %w", err)
 		}
 		return f(ctx, s, args)
@@ -86,7 +90,7 @@ func operations() map[string]operation {
 		opOffer:   op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
 		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 			var t site.Task
-			if err := json.Unmarshal(body, &t); err != nil {
+			if err := decodeStrictly(body, &t); err != nil {
 				return nil, fmt.Errorf("malformed arguments: %w", err)
 			}
 			return s.Transfer(ctx, t, progress)

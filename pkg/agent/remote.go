@@ -14,26 +14,30 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
-	"zxfer/pkg/zfs"
 )
 
 // Transport is the way to an agent: its standard output and input.
 type Transport interface {
 	io.Reader
 	io.Writer
-	// Close ends the way and returns what is known of why it ended, such as
-	// the remote shell's last words; nil if nothing is.
+	// Close ends the way, and with it a Read or Write under way. It waits
+	// until the agent has ended, within bounds, and returns what is known of
+	// why it failed, such as the remote shell's last words; nil if it did not.
 	Close() error
 }
 
-// cancelGrace is how long a cancelled call waits for the agent's answer: an
-// interrupted receive saves its state in that time.
-const cancelGrace = 20 * time.Second
-
-// firstPings follow each other at once: the shortest of several round trips
-// is near the network's, whatever else the hosts have to do at the start.
-const firstPings = 8
+const (
+	// cancelGrace is how long a cancelled call waits for the agent's answer:
+	// an interrupted receive saves its state in that time.
+	cancelGrace = 20 * time.Second
+	// lastWords is how long a lost connection may take to say why, before the
+	// calls that wait are told without.
+	lastWords = 2 * time.Second
+	// firstPings follow each other at once: the shortest of several round
+	// trips is near the network's, whatever else the hosts have to do at the
+	// start.
+	firstPings = 8
+)
 
 // Remote is the Site of another host.
 type Remote struct {
@@ -41,16 +45,15 @@ type Remote struct {
 	t    Transport
 	log  func(string)
 
-	silence time.Duration
-	rtt     atomic.Int64 // shortest round trip, ns
-	pinged  atomic.Int64 // when the last ping was sent, UnixNano
-	pongs   atomic.Int64
-	again   chan struct{} // asks for the next ping at once
+	rtt   atomic.Int64  // shortest round trip, ns
+	pongs atomic.Int64  // so far
+	again chan struct{} // asks for the next ping at once
 
-	out   chan []byte // messages to be written; the writer may block, callers not
-	done  chan struct{}
-	ended sync.Once
-	err   error // why, set before done is closed
+	out    chan []byte   // messages to be written; the writer may block, callers not
+	done   chan struct{} // closed when no answer will come any more
+	ended  sync.Once
+	err    error         // why, set before done is closed
+	closed chan struct{} // closed when the transport is
 
 	mu    sync.Mutex
 	next  uint64
@@ -63,35 +66,29 @@ type pending struct {
 	progress chan transfer.Progress // of one, the newest
 }
 
-var _ site.Site = (*Remote)(nil)
-
 // NewRemote waits for the agent's hello and returns its Site. host is the
 // name that messages show; log is told what the agent logs, and what its
 // shell printed. The transport is closed on failure.
 //
 // An agent of another protocol is refused (fault.Refused).
 func NewRemote(ctx context.Context, host string, t Transport, log func(string)) (*Remote, error) {
-	r := &Remote{host: host, t: t, log: log, silence: silence,
-		out: make(chan []byte, 64), again: make(chan struct{}, 1), done: make(chan struct{}), calls: map[uint64]*pending{}}
+	r := &Remote{host: host, t: t, log: log, out: make(chan []byte, 64), again: make(chan struct{}, 1),
+		done: make(chan struct{}), closed: make(chan struct{}), calls: map[uint64]*pending{}}
 	in := bufio.NewReaderSize(t, 64<<10)
-	type greeting struct {
-		version string
-		err     error
-	}
-	greeted := make(chan greeting, 1)
-	var noise []string
+	var noise string
+	greeted := make(chan error, 1)
 	go func() {
-		v, err := readHello(in, func(line string) { noise = append(noise, line) })
-		greeted <- greeting{v, err}
+		_, err := readHello(in, func(line string) { noise = line })
+		greeted <- err
 	}()
-	var g greeting
+	var err error
 	select {
-	case g = <-greeted:
+	case err = <-greeted:
 	case <-ctx.Done():
 		_ = t.Close() // ends the reading goroutine
 		return nil, fmt.Errorf("%s: %w", host, ctx.Err())
 	}
-	if g.err == nil {
+	if err == nil {
 		go r.read(in)
 		go r.write()
 		go r.keepAlive()
@@ -100,25 +97,43 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 	why := t.Close()
 	var other *mismatch
 	switch {
-	case errors.As(g.err, &other):
-		return nil, fault.Refusef("install this zxfer there, or leave --no-bootstrap out", "%s: %w", host, other)
+	case errors.As(err, &other):
+		return nil, fault.Refusef("install the same zxfer on both hosts; where the account starts zxfer by itself, the one that it starts", "%s: %w", host, other)
 	case why != nil:
 		return nil, fmt.Errorf("%s: %w", host, why)
-	case len(noise) > 0:
-		return nil, fmt.Errorf("%s: no agent answered; its shell said: %s", host, noise[len(noise)-1])
+	case noise != "":
+		return nil, fmt.Errorf("%s: no agent answered; its shell said: %s", host, noise)
 	}
-	return nil, fmt.Errorf("%s: no agent answered: %w", host, g.err)
+	return nil, fmt.Errorf("%s: no agent answered: %w", host, err)
 }
 
-// lose ends the Remote; the first reason stays.
+// lose ends the Remote; the first reason stays, unless the transport knows a
+// better one.
 func (r *Remote) lose(err error) {
 	r.ended.Do(func() {
-		if why := r.t.Close(); why != nil {
-			err = why
+		why := make(chan error, 1)
+		go func() {
+			why <- r.t.Close()
+			close(r.closed)
+		}()
+		select {
+		case w := <-why:
+			if w != nil {
+				err = w
+			}
+		case <-time.After(lastWords):
 		}
 		r.err = fmt.Errorf("%s: %w: %w", r.host, site.ErrLost, err)
 		close(r.done)
 	})
+}
+
+// Close ends the connection, and with it the agent, which it waits for within
+// the transport's bounds. Calls that wait fail with site.ErrLost.
+func (r *Remote) Close() error {
+	r.lose(errors.New("closed"))
+	<-r.closed
+	return nil
 }
 
 func (r *Remote) write() {
@@ -136,35 +151,27 @@ func (r *Remote) write() {
 }
 
 func (r *Remote) read(in io.Reader) {
-	heard := time.AfterFunc(r.silence, func() { r.lose(fmt.Errorf("it said nothing for %s", r.silence)) })
+	heard := time.AfterFunc(silence, func() { r.lose(fmt.Errorf("it said nothing for %s", silence)) })
 	defer heard.Stop()
 	for {
-		m, err := readMessage(in)
+		m, err := readMessage(in, maxAnswer)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("the agent ended")
 			}
 			r.lose(err)
 			return
 		}
-		heard.Reset(r.silence)
+		heard.Reset(silence)
 		r.handle(m)
 	}
 }
 
+// handle never waits: one slow caller must not hold up the others.
 func (r *Remote) handle(m *message) {
 	switch m.Kind {
 	case pong:
-		trip := time.Now().UnixNano() - r.pinged.Load()
-		if old := r.rtt.Load(); trip > 0 && (old == 0 || trip < old) {
-			r.rtt.Store(trip)
-		}
-		if r.pongs.Add(1) < firstPings {
-			select {
-			case r.again <- struct{}{}:
-			default:
-			}
-		}
+		r.measure(time.Duration(time.Now().UnixNano() - int64(m.ID)))
 		return
 	case logged:
 		r.log(r.host + ": " + m.Text)
@@ -184,7 +191,7 @@ func (r *Remote) handle(m *message) {
 		}
 	case progress:
 		var pr transfer.Progress
-		if json.Unmarshal(m.Body, &pr) != nil || p.progress == nil {
+		if p.progress == nil || json.Unmarshal(m.Body, &pr) != nil {
 			return
 		}
 		select { // a slow consumer sees the newest only
@@ -198,12 +205,26 @@ func (r *Remote) handle(m *message) {
 	}
 }
 
+func (r *Remote) measure(trip time.Duration) {
+	if old := r.rtt.Load(); trip > 0 && (old == 0 || int64(trip) < old) {
+		r.rtt.Store(int64(trip))
+	}
+	if r.pongs.Add(1) < firstPings {
+		select {
+		case r.again <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepAlive pings. The number of a ping is the time it was sent at, so that a
+// late answer is not taken for that to a later one.
 func (r *Remote) keepAlive() {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		r.pinged.Store(time.Now().UnixNano())
-		_ = r.send(&message{Kind: ping}) // a lost host shows in done
+		// A lost host shows in done.
+		_ = r.send(context.Background(), &message{Kind: ping, ID: uint64(time.Now().UnixNano())})
 		select {
 		case <-tick.C:
 		case <-r.again:
@@ -213,14 +234,16 @@ func (r *Remote) keepAlive() {
 	}
 }
 
-func (r *Remote) send(m *message) error {
-	raw, err := encode(m)
+func (r *Remote) send(ctx context.Context, m *message) error {
+	raw, err := encode(m, maxRequest)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %s: %w", r.host, m.Op, err)
 	}
 	select {
 	case r.out <- raw:
 		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", r.host, ctx.Err())
 	case <-r.done:
 		return r.err
 	}
@@ -228,6 +251,9 @@ func (r *Remote) send(m *message) error {
 
 // call asks the agent and waits for its answer.
 func (r *Remote) call(ctx context.Context, op string, args, into any, report func(transfer.Progress)) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", r.host, err)
+	}
 	body, err := json.Marshal(args)
 	if err != nil {
 		return err
@@ -246,7 +272,7 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 		delete(r.calls, id)
 		r.mu.Unlock()
 	}()
-	if err := r.send(&message{Kind: call, ID: id, Op: op, Body: body}); err != nil {
+	if err := r.send(ctx, &message{Kind: call, ID: id, Op: op, Body: body}); err != nil {
 		return err
 	}
 	stopped := ctx.Done()
@@ -254,17 +280,11 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 	for {
 		select {
 		case m := <-p.answer:
-			if m.Error != nil {
-				return m.Error.unpack(r.host)
-			}
-			if into == nil {
-				return nil
-			}
-			return json.Unmarshal(m.Body, into)
+			return r.answered(ctx, op, m, into)
 		case pr := <-p.progress:
 			report(pr)
 		case <-stopped:
-			if err := r.send(&message{Kind: cancel, ID: id}); err != nil {
+			if err := r.send(context.WithoutCancel(ctx), &message{Kind: cancel, ID: id}); err != nil {
 				return err
 			}
 			stopped, grace = nil, time.After(cancelGrace)
@@ -276,97 +296,21 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 	}
 }
 
-// Name is the host as it was typed.
-func (r *Remote) Name() string { return r.host }
-
-// RTT is the shortest round trip of the control connection so far.
-func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
-
-// Close ends the connection, and with it the agent.
-func (r *Remote) Close() error {
-	r.lose(errors.New("closed"))
+// answered takes an answer in.
+func (r *Remote) answered(ctx context.Context, op string, m *message, into any) error {
+	if m.Error != nil {
+		err := m.Error.unpack(r.host)
+		// The agent only knows that the call was cancelled, not why.
+		if why := ctx.Err(); errors.Is(err, context.Canceled) && why != nil && !errors.Is(err, why) {
+			return fmt.Errorf("%w: %w", why, err)
+		}
+		return err
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Body, into); err != nil {
+		return fmt.Errorf("%s: malformed answer of %s: %w", r.host, op, err)
+	}
 	return nil
-}
-
-// Facts asks the agent.
-func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
-	err = r.call(ctx, opFacts, none{}, &f, nil)
-	return f, err
-}
-
-// List asks the agent.
-func (r *Remote) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
-	err = r.call(ctx, opList, q, &l, nil)
-	return l, err
-}
-
-// DatasetOf asks the agent.
-func (r *Remote) DatasetOf(ctx context.Context, path string) (dataset string, err error) {
-	err = r.call(ctx, opDatasetOf, path, &dataset, nil)
-	return dataset, err
-}
-
-// Properties asks the agent.
-func (r *Remote) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = r.call(ctx, opProperties, propertiesArgs{names, properties}, &m, nil)
-	return m, err
-}
-
-// Estimate asks the agent.
-func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
-	err = r.call(ctx, opEstimate, streams, &sizes, nil)
-	return sizes, err
-}
-
-// Snapshot asks the agent.
-func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
-	return r.call(ctx, opSnapshot, snapshots, nil, nil)
-}
-
-// Hold asks the agent.
-func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error {
-	return r.call(ctx, opHold, holdArgs{tag, snapshots}, nil, nil)
-}
-
-// Release asks the agent.
-func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) error {
-	return r.call(ctx, opRelease, holdArgs{tag, snapshots}, nil, nil)
-}
-
-// Bookmark asks the agent.
-func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) error {
-	return r.call(ctx, opBookmark, bookmarks, nil, nil)
-}
-
-// Destroy asks the agent.
-func (r *Remote) Destroy(ctx context.Context, versions []string) error {
-	return r.call(ctx, opDestroy, versions, nil, nil)
-}
-
-// CreateParents asks the agent.
-func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
-	return r.call(ctx, opCreateParents, dataset, nil, nil)
-}
-
-// DiscardPartial asks the agent.
-func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
-	return r.call(ctx, opDiscard, dataset, nil, nil)
-}
-
-// Digest asks the agent.
-func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest, err error) {
-	err = r.call(ctx, opDigest, stream, &d, nil)
-	return d, err
-}
-
-// Offer asks the agent.
-func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err error) {
-	err = r.call(ctx, opOffer, o, &t, nil)
-	return t, err
-}
-
-// Transfer asks the agent.
-func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
-	err = r.call(ctx, opTransfer, t, &res, report)
-	return res, err
 }

@@ -1,4 +1,4 @@
-// Package agent lets a Site be on another host: Serve offers a Site's
+// Package agent lets a Site be on another host: a Server offers a Site's
 // operations on an agent's standard input and output, and Remote is a Site
 // that calls them. Messages are length-prefixed JSON; calls run side by side.
 //
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/site"
@@ -29,77 +30,126 @@ const (
 	endWithin = 60 * time.Second
 )
 
-// Server serves one Site.
+// Server serves one Site to one client.
 type Server struct {
 	Site    site.Site
 	Version string
 	// Silence is how long the agent waits for a sign of life; 0 = 30 seconds.
 	Silence time.Duration
 
-	out   io.Writer
-	outMu sync.Mutex
+	session atomic.Pointer[session] // while it serves
+}
 
+// Serve answers calls until the input ends, the other end falls silent, or
+// ctx ends; then everything that was started has ended too, or was given a
+// minute to. A clean end of input and the end of ctx return nil. It may return
+// while a read of in or a write of out still waits.
+func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	quiet := s.Silence
+	if quiet <= 0 {
+		quiet = silence
+	}
+	c := newSession(ctx, s.Site)
+	s.session.Store(c)
+	c.queue <- []byte(hello(s.Version))
+	c.heard = time.AfterFunc(quiet, func() {
+		c.end(fmt.Errorf("heard nothing for %s: the other end is gone", quiet))
+	})
+	defer c.heard.Stop()
+	defer context.AfterFunc(ctx, func() { c.end(nil) })()
+	go c.write(out)
+	go func() { c.end(c.read(bufio.NewReaderSize(in, 64<<10), quiet)) }()
+	<-c.gone
+	c.windDown()
+	if errors.Is(c.err, io.EOF) {
+		return nil
+	}
+	return c.err
+}
+
+// Log sends a line to the client, for the user. It never waits: lines that a
+// slow client does not take are dropped, as are those outside Serve.
+func (s *Server) Log(text string) {
+	if c := s.session.Load(); c != nil {
+		c.offer(&message{Kind: logged, Text: text})
+	}
+}
+
+// session is one client's.
+type session struct {
+	site  site.Site
+	ops   map[string]operation
+	heard *time.Timer
+	queue chan []byte // what is to be written: a client that does not read must not stop the reading of its cancels
+
+	once sync.Once
+	gone chan struct{} // closed when nobody is to be told anything any more
+	err  error         // why, set before gone is closed
+
+	ctx     context.Context // of all calls
+	stop    context.CancelFunc
 	mu      sync.Mutex
+	over    bool // no further call starts
 	running map[uint64]context.CancelFunc
 	calls   sync.WaitGroup
 }
 
-// Serve answers calls until the input ends, the other end falls silent, or
-// ctx ends; then everything that was started has ended too. A clean end of
-// input returns nil.
-func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	s.out, s.running = out, map[uint64]context.CancelFunc{}
-	if s.Silence <= 0 {
-		s.Silence = silence
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	if _, err := io.WriteString(out, hello(s.Version)); err != nil {
-		return err
-	}
-	heard := time.AfterFunc(s.Silence, func() {
-		end(fmt.Errorf("heard nothing for %s: the other end is gone", s.Silence))
+func newSession(ctx context.Context, s site.Site) *session {
+	c := &session{site: s, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
+		running: map[uint64]context.CancelFunc{}}
+	// Calls end after gone is closed, so that no client takes the end of its
+	// agent for an answer.
+	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return c
+}
+
+// end ends the session; the first reason stays.
+func (c *session) end(err error) {
+	c.once.Do(func() {
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+		c.err = err
+		close(c.gone)
+		c.stop()
 	})
-	defer heard.Stop()
-	go func() { end(s.read(ctx, bufio.NewReaderSize(in, 64<<10), heard)) }()
-	<-ctx.Done()
-	s.windDown()
-	if err := context.Cause(ctx); !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
 }
 
 // windDown waits until all calls have ended, and closes the Site.
-func (s *Server) windDown() {
+func (c *session) windDown() {
 	ended := make(chan struct{})
-	go func() { s.calls.Wait(); close(ended) }()
+	go func() { c.calls.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-time.After(endWithin):
 	}
-	_ = s.Site.Close() // nobody is left to be told
+	_ = c.site.Close() // nobody is left to be told
 }
 
-func (s *Server) read(ctx context.Context, in io.Reader, heard *time.Timer) error {
-	ops := operations()
+func (c *session) read(in io.Reader, quiet time.Duration) error {
 	for {
-		m, err := readMessage(in)
+		m, err := readMessage(in, maxRequest)
 		if err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return errors.New("the input ended within a message")
+			}
 			return err
 		}
-		heard.Reset(s.Silence)
+		c.heard.Reset(quiet)
 		switch m.Kind {
 		case ping:
-			s.write(&message{Kind: pong})
+			// Where the queue is full, what fills it is sign of life enough.
+			c.offer(&message{Kind: pong, ID: m.ID})
 		case cancel:
-			s.mu.Lock()
-			if stop := s.running[m.ID]; stop != nil {
+			c.mu.Lock()
+			if stop := c.running[m.ID]; stop != nil {
 				stop()
 			}
-			s.mu.Unlock()
+			c.mu.Unlock()
 		case call:
-			s.start(ctx, m, ops[m.Op])
+			if err := c.start(m); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("unexpected message %q", m.Kind)
 		}
@@ -107,63 +157,92 @@ func (s *Server) read(ctx context.Context, in io.Reader, heard *time.Timer) erro
 }
 
 // start runs a call on a goroutine of its own.
-func (s *Server) start(ctx context.Context, m *message, run operation) {
-	ctx, stop := context.WithCancel(ctx)
-	s.mu.Lock()
-	_, twice := s.running[m.ID]
-	s.running[m.ID] = stop
-	s.mu.Unlock()
-	s.calls.Add(1)
+func (c *session) start(m *message) error {
+	ctx, stop := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running[m.ID] != nil {
+		stop()
+		return fmt.Errorf("call %d is running already", m.ID)
+	}
+	if c.over {
+		stop()
+		return nil
+	}
+	c.running[m.ID] = stop
+	c.calls.Add(1)
 	go func() {
-		defer s.calls.Done()
+		defer c.calls.Done()
 		defer stop()
-		answer := &message{Kind: result, ID: m.ID}
-		var value any
-		err := fmt.Errorf("unknown operation %q", m.Op)
-		switch {
-		case twice:
-			err = fmt.Errorf("call %d is running already", m.ID)
-		case run != nil:
-			value, err = run(ctx, s.Site, m.Body, func(p transfer.Progress) { s.progress(m.ID, p) })
+		answer := c.answer(ctx, m)
+		c.mu.Lock()
+		delete(c.running, m.ID)
+		c.mu.Unlock()
+		select {
+		case c.queue <- answer:
+		case <-c.gone:
 		}
-		if err == nil {
-			answer.Body, err = json.Marshal(value)
-		}
-		if err != nil {
-			answer.Body, answer.Error = nil, pack(err)
-		}
-		s.mu.Lock()
-		delete(s.running, m.ID)
-		s.mu.Unlock()
-		s.write(answer)
 	}()
+	return nil
 }
 
-func (s *Server) progress(id uint64, p transfer.Progress) {
-	body, err := json.Marshal(p)
-	if err != nil {
-		return // a Progress is plain numbers
+// answer carries out a call and returns its encoded result.
+func (c *session) answer(ctx context.Context, m *message) []byte {
+	var value any
+	err := fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
+	if run := c.ops[m.Op]; run != nil {
+		value, err = run(ctx, c.site, m.Body, func(p transfer.Progress) {
+			if body, err := json.Marshal(p); err == nil {
+				c.offer(&message{Kind: progress, ID: m.ID, Body: body})
+			}
+		})
 	}
-	s.write(&message{Kind: progress, ID: id, Body: body})
+	answer := &message{Kind: result, ID: m.ID}
+	if err == nil {
+		answer.Body, err = json.Marshal(value)
+	}
+	if err == nil {
+		raw, tooLong := encode(answer, maxAnswer)
+		if tooLong == nil {
+			return raw
+		}
+		err = fmt.Errorf("answer of %s: %w", m.Op, tooLong)
+	}
+	raw, err := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, maxAnswer)
+	if err != nil {
+		// An error so long tells nothing; its beginning does.
+		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: err.Error()}}, maxAnswer)
+	}
+	return raw
 }
 
-// Log sends a line to the client, for the user. Before Serve it does nothing.
-func (s *Server) Log(text string) {
-	if s.out != nil {
-		s.write(&message{Kind: logged, Text: text})
+// offer writes a message unless the client is slow to read.
+func (c *session) offer(m *message) {
+	raw, err := encode(m, maxAnswer)
+	if err != nil {
+		return
+	}
+	select {
+	case c.queue <- raw:
+	default:
 	}
 }
 
-// write sends a message. A client that is gone shows as the end of input.
-func (s *Server) write(m *message) {
-	raw, err := encode(m)
-	if err != nil {
-		raw, err = encode(&message{Kind: result, ID: m.ID, Error: pack(err)})
-		if err != nil {
+func (c *session) write(out io.Writer) {
+	for {
+		select {
+		case <-c.gone:
+			return
+		default:
+		}
+		select {
+		case raw := <-c.queue:
+			if _, err := out.Write(raw); err != nil {
+				c.end(nil) // a client that takes nothing is gone
+				return
+			}
+		case <-c.gone:
 			return
 		}
 	}
-	s.outMu.Lock()
-	defer s.outMu.Unlock()
-	_, _ = s.out.Write(raw)
 }

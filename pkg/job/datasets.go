@@ -122,11 +122,11 @@ func slowestLimit(all []*StepResult) string {
 }
 
 // runDataset moves one dataset, surveying and planning it anew after a cut
-// until Retries tries in a row have brought no byte.
+// until Retries tries in a row have brought nothing that the target kept.
 func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) error {
 	tries := 0
 	for {
-		moved, err := s.runSteps(ctx, d, res, tries)
+		err := s.runSteps(ctx, d, res, tries)
 		if err == nil {
 			return nil
 		}
@@ -135,9 +135,6 @@ func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) 
 		}
 		if !transient(err) {
 			return fmt.Errorf("%s: %w", d.Source, err)
-		}
-		if moved {
-			tries = 0
 		}
 		for {
 			if tries >= s.req.Retries {
@@ -151,6 +148,9 @@ func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) 
 			}
 			var again *plan.Dataset
 			if again, err = s.replan(ctx, d); err == nil {
+				if advanced(d, again) {
+					tries = 0
+				}
 				d = again
 				break
 			}
@@ -222,18 +222,27 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	return p.Datasets[0], nil
 }
 
-// runSteps moves the streams of one dataset in order. moved tells whether any
-// byte arrived.
-func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tries int) (moved bool, err error) {
+// advanced tells whether the target holds more than when before was planned:
+// another stream is next, or more of the interrupted one is there.
+func advanced(before, after *plan.Dataset) bool {
+	if len(before.Steps) == 0 || len(after.Steps) == 0 {
+		return len(after.Steps) < len(before.Steps)
+	}
+	a, b := &before.Steps[0], &after.Steps[0]
+	return a.ToGUID != b.ToGUID || b.Done > a.Done
+}
+
+// runSteps moves the streams of one dataset in order.
+func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tries int) error {
 	if d.Discard != "" {
 		s.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
 		if err := s.target.do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if d.CreateParents {
 		if err := s.target.do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
-			return false, err
+			return err
 		}
 	}
 	for i := range d.Steps {
@@ -243,10 +252,9 @@ func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tr
 		r.Tries = tries + 1
 		s.rep.Finished(id, r)
 		res.add(r)
-		moved = moved || r.Bytes > 0
 		if err != nil {
-			return moved, err
+			return err
 		}
 	}
-	return moved, nil
+	return nil
 }

@@ -81,8 +81,12 @@ func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.
 			return sent, received, err
 		}
 	}
-	send := site.Task{Send: &step.Send, Options: s.req.Options}
-	receive := site.Task{Receive: &step.Receive, Options: s.req.Options}
+	options := s.req.Options
+	if step.Send.Flags.Raw {
+		options.Compress = "off" // encrypted blocks do not compress
+	}
+	send := site.Task{Send: &step.Send, Options: options}
+	receive := site.Task{Receive: &step.Receive, Options: options}
 	if s.link.listener == s.target {
 		send.Ticket, receive.Offered = &ticket, offered
 	} else {

@@ -126,6 +126,9 @@ func pretendSnapshot(l *zfs.Listing, name string) {
 	}
 }
 
+// implausible is more than any stream has: 2^60 bytes.
+const implausible = 1 << 60
+
 // estimate asks the source for the size of every stream.
 func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 	var specs []zfs.SendSpec
@@ -148,7 +151,11 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 		return fmt.Errorf("estimate: %w", err)
 	}
 	for i, st := range steps {
-		st.Bytes = sizes[i]
+		// ZFS may answer with a difference that went below zero
+		// (openzfs#16691): such a size is unknown.
+		if st.Bytes = sizes[i]; st.Bytes > implausible {
+			st.Bytes = 0
+		}
 	}
 	return nil
 }

@@ -7,17 +7,19 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// flagString writes stream flags for zfs.FlagsProperty: the letters of zfs
+// send, "none" where there are none.
 func flagString(f zfs.StreamFlags) string {
 	if f.Raw {
 		return "w"
 	}
 	s := ""
 	for _, o := range []struct {
-		on bool
-		c  string
+		on     bool
+		letter string
 	}{{f.LargeBlocks, "L"}, {f.Embedded, "e"}, {f.Compressed, "c"}} {
 		if o.on {
-			s += o.c
+			s += o.letter
 		}
 	}
 	if s == "" {
@@ -27,10 +29,10 @@ func flagString(f zfs.StreamFlags) string {
 }
 
 func parseFlags(s string) (zfs.StreamFlags, bool) {
-	switch {
-	case s == "none":
+	if s == "none" {
 		return zfs.StreamFlags{}, true
-	case s == "" || strings.Trim(s, "wLec") != "":
+	}
+	if s == "" || strings.Trim(s, "wLec") != "" {
 		return zfs.StreamFlags{}, false
 	}
 	return zfs.StreamFlags{
@@ -42,47 +44,54 @@ func parseFlags(s string) (zfs.StreamFlags, bool) {
 // recordedFlags are the flags that a dataset's chain began with. What it
 // inherits was recorded for another.
 func recordedFlags(t *zfs.Dataset) (zfs.StreamFlags, bool) {
-	p := t.Properties[zfs.FlagsProperty]
-	if !p.Local() {
+	r := t.Properties[zfs.FlagsProperty]
+	if !r.Local() {
 		return zfs.StreamFlags{}, false
 	}
-	return parseFlags(p.Value)
+	return parseFlags(r.Value)
 }
 
-// flags chooses the stream flags of a chain: t is the dataset that it goes on
-// in, nil for the first stream.
-func (p *planner) flags(d, t *zfs.Dataset, out *Dataset) (zfs.StreamFlags, bool) {
-	raw := d.Encrypted() && !p.req.Decrypt
-	if t != nil && !p.sameKind(d, t, out, raw) {
-		return zfs.StreamFlags{}, false
+func (p *planner) raw(d *zfs.Dataset) bool { return d.Encrypted() && !p.req.Decrypt }
+
+// choose returns the flags of a new chain. encrypts tells that a plain stream
+// is encrypted on arrival, which embedded blocks cannot be.
+func (p *planner) choose(d *zfs.Dataset, encrypts bool) zfs.StreamFlags {
+	if p.raw(d) {
+		return zfs.StreamFlags{Raw: true} // brings the others
 	}
-	if !p.features(d, out, raw) {
-		return zfs.StreamFlags{}, false
+	source, target := &p.state.Source.Pool, &p.state.Target.Pool
+	return zfs.StreamFlags{
+		LargeBlocks: target.FeatureOn("large_blocks"),
+		Embedded:    target.FeatureOn("embedded_data") && !d.Encrypted() && !encrypts,
+		// A block compressed by zstd cannot be stored without that feature.
+		Compressed: target.FeatureOn("lz4_compress") &&
+			(target.FeatureOn("zstd_compress") || source.Features["zstd_compress"] != "active"),
 	}
-	if raw {
-		return zfs.StreamFlags{Raw: true}, true
+}
+
+// goOn returns the flags of a chain that t began with. Large blocks are the
+// one that must not change on the way: a stream without them into a dataset
+// that has them is refused, the reverse has lost data.
+//
+// https://github.com/openzfs/zfs/issues/6224
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (recv_check_large_blocks)
+func (p *planner) goOn(d, t *zfs.Dataset) zfs.StreamFlags {
+	f := p.choose(d, t.Encrypted())
+	if f.Raw {
+		return f
 	}
-	if t != nil {
-		if f, ok := recordedFlags(t); ok && !f.Raw {
-			return f, true
-		}
+	if recorded, ok := recordedFlags(t); ok && !recorded.Raw {
+		recorded.Embedded = recorded.Embedded && !t.Encrypted()
+		return recorded
 	}
-	pool := &p.state.Target.Pool
-	f := zfs.StreamFlags{
-		LargeBlocks: pool.FeatureOn("large_blocks"),
-		Embedded:    pool.FeatureOn("embedded_data"),
-		Compressed:  pool.FeatureOn("lz4_compress") && (pool.FeatureOn("zstd_compress") || !p.state.Source.Pool.FeatureOn("zstd_compress")),
+	// Another tool began the chain, most likely as zfs send does by itself.
+	// If that is wrong, the receive says so before it changes anything.
+	f.LargeBlocks = false
+	if largeBlocks(d) && p.state.Target.Pool.Features["large_blocks"] == "active" {
+		p.note("%s does not record how its chain began: going on without -L; if zfs then asks for -L, run %s there",
+			p.onTarget(t.Name), command("zfs", "set", zfs.FlagsProperty+"=Lec", t.Name))
 	}
-	if t != nil {
-		// Another tool began the chain. Without large blocks the flag makes
-		// no difference; with them, it most likely was what zfs send does by
-		// itself, and changing it breaks the chain.
-		f.LargeBlocks = false
-		if largeBlocks(d) {
-			p.note("%s was not first received by zxfer: going on without -L, as zfs send does by itself (set %s=Lec on it if the chain was begun with -L)", t.Name, zfs.FlagsProperty)
-		}
-	}
-	return f, true
+	return f
 }
 
 // largeBlocks tells whether a dataset's blocks may be larger than 128 KiB.
@@ -91,62 +100,45 @@ func largeBlocks(d *zfs.Dataset) bool {
 	if d.Type == zfs.Volume {
 		size = d.Get("volblocksize")
 	}
+	return largeSize(size)
+}
+
+// largeSize tells whether a block size, as zfs get -p prints it, is larger
+// than pools take without the feature large_blocks.
+func largeSize(size string) bool {
 	var n uint64
 	_, err := fmt.Sscan(size, &n)
 	return err == nil && n > 128<<10
 }
 
-// sameKind refuses to mix raw and decrypted streams in one chain.
-func (p *planner) sameKind(d, t *zfs.Dataset, out *Dataset, raw bool) bool {
-	source, target := on(p.state.SourceHost, d.Name), on(p.state.TargetHost, t.Name)
-	hint := "send to another name, in full"
+// sameChain refuses to mix raw and other streams in one chain.
+func (p *planner) sameChain(d, t *zfs.Dataset, out *Dataset) bool {
+	source, target := p.onSource(d.Name), p.onTarget(t.Name)
 	recorded, known := recordedFlags(t)
-	switch {
-	case raw && !t.Encrypted():
-		p.conflict(EncryptionMixed, d.Name, out.Target,
-			fmt.Sprintf("%s is encrypted and %s is not: a raw increment cannot go on in it", source, target),
-			hint+"\n--decrypt goes on decrypted; the key must be loaded")
-	case raw && known && !recorded.Raw:
-		p.conflict(EncryptionMixed, d.Name, out.Target,
-			fmt.Sprintf("%s was received decrypted: a raw increment of %s cannot go on in it", target, source), hint+"\n--decrypt goes on decrypted")
-	case !raw && known && recorded.Raw:
-		p.conflict(EncryptionMixed, d.Name, out.Target,
-			fmt.Sprintf("%s was received raw: one decrypted increment would end its chain (openzfs#8758)", target), "leave --decrypt out")
-	default:
-		return true
+	refuse := func(hint, format string, args ...any) bool {
+		p.conflict(EncryptionMixed, d.Name, out.Target, hint, format, args...)
+		return false
 	}
-	return false
+	const anew = "name another target: it is then sent in full"
+	switch raw := p.raw(d); {
+	case raw && !t.Encrypted():
+		return refuse(anew+"\n--decrypt goes on unencrypted, with the key loaded",
+			"%s is encrypted and %s is not: a raw increment cannot be received there", source, target)
+	case raw && known && !recorded.Raw:
+		return refuse(anew+"\n--decrypt goes on as before, with the key loaded",
+			"%s was not received raw: a raw increment of %s cannot be received there", target, source)
+	case !raw && known && recorded.Raw && d.Encrypted():
+		return refuse("leave --decrypt out, or "+anew,
+			"%s was received raw: one decrypted increment of %s would end its chain for ever (openzfs#8758)", target, source)
+	case !raw && t.Encrypted():
+		return p.checkTargetKey(d, out, t)
+	}
+	return true
 }
 
-// features refuses a stream that the target's pool cannot store. A pool whose
-// features are unknown is not judged.
-func (p *planner) features(d *zfs.Dataset, out *Dataset, raw bool) bool {
-	pool := &p.state.Target.Pool
-	if len(pool.Features) == 0 {
-		return true
+// watchChain has CheckIVSets look at the base of an increment.
+func (p *planner) watchChain(d, t *zfs.Dataset, out *Dataset, base, there zfs.Version) {
+	if d.Encrypted() && t.Encrypted() {
+		out.chain = &chain{source: base.In(d.Name), target: there.In(t.Name), guid: base.GUID, raw: p.raw(d)}
 	}
-	var need []string
-	if raw {
-		need = append(need, "encryption")
-		if largeBlocks(d) {
-			need = append(need, "large_blocks")
-		}
-	}
-	if size := d.Get("dnodesize"); size != "" && size != "legacy" {
-		need = append(need, "large_dnode")
-	}
-	if strings.HasPrefix(d.Get("compression"), "zstd") {
-		need = append(need, "zstd_compress")
-	}
-	ok := true
-	for _, f := range need {
-		if pool.FeatureOn(f) {
-			continue
-		}
-		ok = false
-		p.conflict(FeatureMissing, d.Name, out.Target,
-			fmt.Sprintf("pool %s does not have the feature %s, which %s uses", on(p.state.TargetHost, pool.Name), f, on(p.state.SourceHost, d.Name)),
-			fmt.Sprintf("zpool set feature@%s=enabled %s (older ZFS may then no longer import the pool)", f, pool.Name))
-	}
-	return ok
 }

@@ -2,127 +2,200 @@ package plan
 
 import (
 	"fmt"
-	"strings"
+	"strconv"
 
 	"zxfer/pkg/zfs"
 )
 
-// common returns the newest version of the source, a snapshot rather than a
-// bookmark, that is a snapshot on the target too. GUIDs decide, never names.
-func common(d, t *zfs.Dataset) (base zfs.Version, onTarget zfs.Version, ok bool) {
+// common returns the newest version of the source before a snapshot that is a
+// snapshot on the target too, and that one. GUIDs decide, never names; of a
+// bookmark and the snapshot that it was made of, the snapshot is taken, as
+// only that can begin a stream of several. What is bookmarked on the target
+// only is no base: a receive needs the snapshot.
+func common(d, t *zfs.Dataset, before zfs.Version) (base, there zfs.Version, ok bool) {
 	have := make(map[uint64]zfs.Version, len(t.Versions))
-	for _, v := range t.Snapshots() {
-		have[v.GUID] = v
+	for _, v := range t.Versions {
+		if v.Kind == zfs.Snapshot {
+			have[v.GUID] = v
+		}
 	}
 	for _, v := range d.Versions {
-		tv, there := have[v.GUID]
-		if !there {
-			continue
-		}
-		if !ok || v.CreateTXG > base.CreateTXG || v.CreateTXG == base.CreateTXG && v.Kind == zfs.Snapshot {
-			base, onTarget, ok = v, tv, true
+		if tv, both := have[v.GUID]; both && v.CreateTXG < before.CreateTXG &&
+			(!ok || v.CreateTXG > base.CreateTXG || v.CreateTXG == base.CreateTXG && v.Kind == zfs.Snapshot) {
+			base, there, ok = v, tv, true
 		}
 	}
-	return base, onTarget, ok
+	return base, there, ok
 }
 
 // increment plans what the target lacks of a dataset that it has.
-func (p *planner) increment(d, t *zfs.Dataset, out *Dataset, to zfs.Version) {
-	if v, ok := snapshotWithGUID(t, to.GUID); ok {
-		if latest, _ := t.Latest(); latest.GUID != v.GUID {
-			p.note("%s already has @%s, and newer snapshots: nothing to send", out.Target, v.Name)
-		}
-		return
-	}
-	base, tbase, ok := common(d, t)
+func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
+	base, there, ok := common(d, t, out.Arrive)
 	if !ok {
 		p.noCommon(d, t, out)
 		return
 	}
-	if base.CreateTXG > to.CreateTXG {
-		p.conflict(Diverged, d.Name, out.Target,
-			fmt.Sprintf("%s is already at @%s, which is newer than %s", on(p.state.TargetHost, out.Target), tbase.Name, to.In(d.Name)),
-			"send a newer snapshot")
+	if !p.mayFollow(d, t, out, there) || !p.sameChain(d, t, out) || !p.checkFeatures(d, out) {
 		return
 	}
-	if !p.baseIsLatest(d, t, out, tbase) {
+	flags := p.goOn(d, t)
+	p.follow(d, out, base, p.req.runs(d, base.CreateTXG, out.Arrive, base.Kind == zfs.Bookmark), flags)
+	if !p.checkNamesFree(d, t, out, there.CreateTXG) {
 		return
 	}
-	flags, ok := p.flags(d, t, out)
-	if !ok {
-		return
-	}
-	p.follow(d, out, base, p.req.runs(d, base.CreateTXG, to, base.Kind == zfs.Bookmark), flags)
-	out.targetBase = tbase.In(t.Name)
+	p.watchChain(d, t, out, base, there)
 	first := &out.Steps[0]
-	first.Why = fmt.Sprintf("%s is the newest version on both sides", base.Short())
-	if base.Kind == zfs.Bookmark {
-		first.Why = fmt.Sprintf("bookmark %s remembers @%s, the target's newest common snapshot", base.Short(), tbase.Name)
-	}
+	first.Receive.Set = p.changedProperties(d)
 	first.Receive.Rollback = len(out.Loses) > 0
+	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", there.Name)
+	if base.Kind == zfs.Bookmark {
+		first.Why = fmt.Sprintf("%s remembers @%s, the newest common snapshot of the target", base.Short(), there.Name)
+	}
 }
 
-func snapshotWithGUID(d *zfs.Dataset, guid uint64) (zfs.Version, bool) {
-	for _, v := range d.Snapshots() {
-		if v.GUID == guid {
-			return v, true
+// mayFollow tells whether the target takes an increment from its base:
+// nothing may have come behind it, or Rollback allows to lose that.
+func (p *planner) mayFollow(d, t *zfs.Dataset, out *Dataset, base zfs.Version) bool {
+	var newer []zfs.Version
+	for _, v := range t.Versions {
+		if v.Kind == zfs.Snapshot && v.CreateTXG > base.CreateTXG {
+			newer = append(newer, v)
 		}
 	}
-	return zfs.Version{}, false
-}
-
-// baseIsLatest tells whether the target can take an increment from its base:
-// nothing may have come after it, or Rollback allows to lose that.
-func (p *planner) baseIsLatest(d, t *zfs.Dataset, out *Dataset, tbase zfs.Version) bool {
-	var newer []string
-	for _, v := range t.Snapshots() {
-		if v.CreateTXG > tbase.CreateTXG {
-			newer = append(newer, v.Short())
-		}
-	}
-	written := t.Get("written")
-	changed := written != "" && written != "0"
-	if len(newer) == 0 && !changed {
+	latest, _ := t.Latest()
+	written := written(t)
+	switch {
+	case len(newer) == 0 && written == 0:
 		return true
-	}
-	if p.req.Rollback {
-		return p.lose(t, out, tbase.CreateTXG)
-	}
-	host, name := p.state.TargetHost, t.Name
-	if len(newer) > 0 {
-		p.conflict(Diverged, d.Name, name,
-			fmt.Sprintf("both sides went on since the common snapshot @%s: %s has %s, %s has %s", tbase.Name,
-				on(p.state.SourceHost, d.Name), quoted(newest(d)), on(host, name), quoted(newer)),
-			fmt.Sprintf("send to another name, or let the target lose %s: --rollback", strings.Join(newer, ", ")))
+	case p.req.Rollback:
+		for _, v := range newer {
+			out.Loses = append(out.Loses, v.In(t.Name))
+		}
+		if written > 0 {
+			out.Loses = append(out.Loses, fmt.Sprintf("the %d bytes written to %s since @%s", written, t.Name, latest.Name))
+		}
+		return true
+	case len(newer) > 0:
+		p.diverged(d, t, out, base, newer)
 		return false
 	}
-	p.conflict(Modified, d.Name, name,
-		fmt.Sprintf("%s has been modified since its newest snapshot @%s: %s bytes were written", on(host, name), tbase.Name, written),
-		fmt.Sprintf("lose the changes: zfs rollback %s@%s (or --rollback)\nkeep it from happening: zfs set readonly=on %s", name, tbase.Name, name))
+	p.conflict(Modified, d.Name, t.Name,
+		fmt.Sprintf("lose the changes: %s (or --rollback)\nkeep it from happening again: %s",
+			command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name)),
+		"%s has been modified since its newest snapshot @%s (%d bytes written): %s cannot be received on top",
+		p.onTarget(t.Name), latest.Name, written, p.onSource(out.Arrive.In(d.Name)))
 	return false
+}
+
+// written is what changed in a dataset since its newest snapshot, in bytes; 0
+// where it is unknown.
+func written(d *zfs.Dataset) uint64 {
+	n, err := strconv.ParseUint(d.Get("written"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// diverged tells a target that went its own way from one that is merely
+// ahead of what is asked for.
+func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, newer []zfs.Version) {
+	var names []string
+	ahead := true
+	for i := len(newer) - 1; i >= 0; i-- {
+		names = append(names, newer[i].Short())
+		_, known := snapshotWithGUID(d, newer[i].GUID)
+		ahead = ahead && known
+	}
+	list := some(names, len(names))
+	hint := "name another target; --rollback lets " + t.Name + " lose " + list
+	if ahead {
+		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target; --rollback lets "+t.Name+" lose "+list,
+			"%s already has %s, which is newer than %s, and lacks that one", p.onTarget(t.Name), list, p.onSource(out.Arrive.In(d.Name)))
+		return
+	}
+	p.conflict(Diverged, d.Name, t.Name, hint,
+		"%s has diverged: behind the common snapshot @%s it has %s, and %s has %s",
+		p.onTarget(t.Name), base.Name, list, p.onSource(d.Name), named(d))
+}
+
+// checkNamesFree refuses snapshots whose name another one of the target has.
+// Those behind kept, a CreateTXG of the target, are rolled back.
+func (p *planner) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) bool {
+	taken := make(map[string]uint64, len(t.Versions))
+	for _, v := range t.Versions {
+		if v.Kind == zfs.Snapshot && v.CreateTXG <= kept {
+			taken[v.Name] = v.GUID
+		}
+	}
+	free := true
+	check := func(name string) {
+		if guid, ok := taken[name]; ok {
+			free = false
+			p.conflict(NameTaken, d.Name, t.Name, "rename the target's: "+command("zfs", "rename", t.Name+"@"+name, "@"+name+"-old"),
+				"@%s exists on both sides but is not the same snapshot: that of %s cannot arrive while %s keeps its own (GUID %d)",
+				name, p.onSource(d.Name), p.onTarget(t.Name), guid)
+		}
+	}
+	for _, st := range out.Steps {
+		for _, name := range st.Send.Through {
+			check(name)
+		}
+		if st.Kind != Resume { // its name was free when it began
+			check(st.Send.To)
+		}
+	}
+	return free
 }
 
 // noCommon says why a target with a history of its own cannot be sent to.
 func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
-	source, target := on(p.state.SourceHost, d.Name), on(p.state.TargetHost, t.Name)
-	hint := fmt.Sprintf("send to another name, or move the target away: zfs rename %s %s-old", t.Name, t.Name)
-	if len(t.Snapshots()) == 0 {
-		p.conflict(NoCommon, d.Name, t.Name, fmt.Sprintf("%s exists and has no snapshot: it is not a copy of %s", target, source), hint)
+	source, target := p.onSource(d.Name), p.onTarget(t.Name)
+	below := t.Name + "/NAME"
+	hint := "name another target, such as " + below
+	if zfs.ParentOf(t.Name) != "" {
+		hint += ", or move that one away: " + command("zfs", "rename", t.Name, t.Name+"-old")
+	}
+	latest, ok := t.Latest()
+	if !ok {
+		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is no copy of %s", target, source)
 		return
 	}
-	byName := map[string]uint64{}
-	for _, v := range t.Snapshots() {
-		byName[v.Name] = v.GUID
+	if newer, ok := newerCommon(d, t); ok {
+		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target",
+			"%s is at @%s, which is newer than %s, and has no older snapshot of it", target, newer.Name, p.onSource(out.Arrive.In(d.Name)))
+		return
+	}
+	byName := make(map[string]uint64, len(t.Versions))
+	for _, v := range t.Versions {
+		if v.Kind == zfs.Snapshot {
+			byName[v.Name] = v.GUID
+		}
 	}
 	for i := len(d.Versions) - 1; i >= 0; i-- {
 		v := d.Versions[i]
-		if guid, ok := byName[v.Name]; ok {
-			p.conflict(NoCommon, d.Name, t.Name,
-				fmt.Sprintf("%s and %s both have @%s, but these are different snapshots (GUIDs %d and %d); they have no common one: the source has %s, the target %s",
-					source, target, v.Name, v.GUID, guid, quoted(newest(d)), quoted(newest(t))), hint)
+		if guid, ok := byName[v.Name]; ok && v.Kind == zfs.Snapshot {
+			p.conflict(NoCommon, d.Name, t.Name, hint,
+				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other in common: the source has %s, the target %s",
+				v.Name, v.GUID, guid, source, target, named(d), named(t))
 			return
 		}
 	}
-	p.conflict(NoCommon, d.Name, t.Name,
-		fmt.Sprintf("%s and %s have no common snapshot: the source has %s, the target %s", source, target, quoted(newest(d)), quoted(newest(t))), hint)
+	p.conflict(NoCommon, d.Name, t.Name, hint,
+		"%s and %s have no snapshot in common: the source has %s, the target %s (newest @%s)", source, target, named(d), named(t), latest.Name)
+}
+
+// newerCommon returns a snapshot of the target that the source has too.
+func newerCommon(d, t *zfs.Dataset) (zfs.Version, bool) {
+	for i := len(t.Versions) - 1; i >= 0; i-- {
+		if t.Versions[i].Kind != zfs.Snapshot {
+			continue
+		}
+		for _, v := range d.Versions {
+			if v.GUID == t.Versions[i].GUID {
+				return t.Versions[i], true
+			}
+		}
+	}
+	return zfs.Version{}, false
 }

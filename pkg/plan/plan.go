@@ -42,7 +42,7 @@ type State struct {
 	// SameHost tells that both listings are of one host.
 	SameHost bool
 	// IVSets are the ivsetguid values of encrypted bases where known, by
-	// GUID of the version: nil until the job has fetched them (see Plan.NeedIVSets).
+	// GUID of the version: nil until the job has fetched them (see NeedIVSets).
 	SourceIVSets map[uint64]string
 	TargetIVSets map[uint64]string
 	// SourceOrigins and TargetOrigins are GUIDs by full snapshot name of
@@ -74,10 +74,10 @@ type Dataset struct {
 	Arrive zfs.Version `json:"arrive"`
 	// Encrypted tells that the streams are raw streams of encrypted data.
 	Encrypted bool `json:"encrypted,omitempty"`
-	// targetBase is the full name of the first step's base on the target.
-	targetBase string
-	// Loses are the target's versions that Rollback destroys.
+	// Loses are the target's snapshots and changes that Rollback destroys.
 	Loses []string `json:"loses,omitempty"`
+
+	chain *chain // whose IV sets tell whether the first step is possible
 }
 
 // Kind says what sort of stream a step is.
@@ -105,19 +105,11 @@ type Step struct {
 	ToGUID uint64 `json:"to_guid,string,omitempty"`
 }
 
-// ConflictID names a kind of conflict in JSON output and docs.
-type ConflictID string
-
-// Conflict is a reason why a dataset cannot be sent as asked. Its message
-// names both sides.
-type Conflict struct {
-	ID      ConflictID `json:"id"`
-	Source  string     `json:"source"`
-	Target  string     `json:"target"`
-	Message string     `json:"message"`
-	Hint    string     `json:"hint,omitempty"`
-	// SourceVersions and TargetVersions are the newest versions of each
-	// side, newest first, as evidence.
-	SourceVersions []string `json:"source_versions,omitempty"`
-	TargetVersions []string `json:"target_versions,omitempty"`
+// Steps returns the number of streams of the plan.
+func (p *Plan) Steps() int {
+	n := 0
+	for _, d := range p.Datasets {
+		n += len(d.Steps)
+	}
+	return n
 }

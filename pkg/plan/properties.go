@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -9,65 +8,113 @@ import (
 )
 
 // checkProperties refuses -o and -x that no dataset could take.
-func (p *planner) checkProperties() {
-	bad := func(name, why, hint string) {
-		p.conflict(BadProperty, p.req.Source, p.targetRoot, fmt.Sprintf("property %s: %s", name, why), hint)
+func (p *planner) checkProperties() bool {
+	ok := true
+	bad := func(hint, format string, args ...any) {
+		ok = false
+		p.conflict(BadProperty, p.req.Source, p.targetRoot, hint, format, args...)
 	}
-	for _, name := range slices.Concat(slices.Sorted(maps.Keys(p.req.Set)), p.req.Exclude) {
-		_, set := p.req.Set[name]
+	raw := slices.ContainsFunc(p.state.Source.Datasets, p.raw)
+	for _, name := range slices.Sorted(maps.Keys(p.req.Set)) {
+		feature := featureOf(name, p.req.Set[name])
 		switch {
 		case zfs.CheckProperty(name) != nil:
-			bad(name, zfs.CheckProperty(name).Error(), "")
-		case set && zfs.ReadOnly(name):
-			bad(name, "it is read-only", "leave -o "+name+" out")
-		case set && name == "origin":
-			bad(name, "the origin is chosen by the plan", "leave -o origin out")
-		case zfs.EncryptionBound(name) && p.anyRaw():
-			bad(name, "raw streams bring their encryption, which cannot be set or excluded", "leave it out, or use --decrypt")
+			bad("", "-o %s: %s", name, zfs.CheckProperty(name))
+		case zfs.ReadOnly(name):
+			bad("leave it out", "-o %s: the property is read-only", name)
+		case !zfs.Known(name):
+			bad("a property of your own has a colon in its name, such as org.example:note", "-o %s: there is no such property", name)
+		case zfs.Fixed(name) && !zfs.EncryptionBound(name):
+			bad("leave it out", "-o %s: it comes with the stream and cannot be chosen on arrival", name)
+		case zfs.EncryptionBound(name) && raw:
+			bad("leave it out, or send decrypted: --decrypt", "-o %s: a raw stream brings its encryption and takes no other", name)
+		case zfs.EncryptionBound(name) && p.exists(p.targetRoot):
+			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(p.targetRoot))
+		case feature != "" && !p.targetTakes(feature):
+			bad(command("zpool", "set", "feature@"+feature+"=enabled", p.state.Target.Pool.Name),
+				"-o %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
 		}
-	}
-}
-
-func (p *planner) anyRaw() bool {
-	return !p.req.Decrypt && slices.ContainsFunc(p.state.Source.Datasets, (*zfs.Dataset).Encrypted)
-}
-
-// receiveProperties returns what a receive sets and excludes. A dataset that
-// is there already keeps what it has, but for -o and -x.
-func (p *planner) receiveProperties(d *zfs.Dataset, flags zfs.StreamFlags, first bool) (set map[string]string, exclude []string) {
-	set = map[string]string{}
-	if first {
-		// A replica: not mounted over anything, and not changed but by the
-		// next increment, which a changed target could not take.
-		set["readonly"] = "on"
-		if d.Type == zfs.Filesystem {
-			set["canmount"] = "noauto"
-		}
-		set[zfs.FlagsProperty] = flagString(flags)
-		for name, v := range d.Properties {
-			carried := zfs.ShapesData(name) || p.req.CarryProperties
-			if v.Local() && carried && zfs.Carryable(d.Type, name) {
-				set[name] = v.Value
-			}
-		}
-	}
-	for name, value := range p.req.Set {
-		if !zfs.Settable(d.Type, name) {
-			if first {
-				p.note("%s: -o %s is left out: a %s has no such property", d.Name, name, d.Type)
-			}
-			continue
-		}
-		set[name] = value
 	}
 	for _, name := range p.req.Exclude {
-		delete(set, name)
-		if zfs.Settable(d.Type, name) && first {
-			exclude = append(exclude, name)
+		switch {
+		case zfs.CheckProperty(name) != nil:
+			bad("", "-x %s: %s", name, zfs.CheckProperty(name))
+		case !zfs.Known(name):
+			bad("a property of your own has a colon in its name, such as org.example:note", "-x %s: there is no such property", name)
+		case zfs.EncryptionBound(name) && raw:
+			bad("leave it out, or send decrypted: --decrypt", "-x %s: a raw stream brings its encryption", name)
 		}
 	}
-	if len(set) == 0 {
-		set = nil
+	return ok
+}
+
+// exists tells whether the target holds a dataset, more than a part of one.
+func (p *planner) exists(target string) bool {
+	t := p.target[target]
+	return t != nil && !t.Inconsistent()
+}
+
+// newProperties returns what the first receive of a dataset sets. What is
+// excluded is simply not set: no stream of ours brings properties by itself.
+func (p *planner) newProperties(d *zfs.Dataset, flags zfs.StreamFlags, at place) map[string]string {
+	// A replica: not mounted over anything, and not changed but by the next
+	// increment, which a changed target could not take.
+	set := map[string]string{"readonly": "on", zfs.FlagsProperty: flagString(flags)}
+	if d.Type == zfs.Filesystem {
+		set["canmount"] = "noauto"
 	}
-	return set, exclude
+	if at.belowReplica && !p.raw(d) {
+		// Below an encrypted replica, whose key is not there, only what was
+		// not encrypted on the source either can be received.
+		set["encryption"] = "off"
+	}
+	p.carry(d, set, p.req.CarryProperties)
+	p.override(d, set)
+	return set
+}
+
+// changedProperties returns what a receive into an existing dataset sets:
+// only what was asked for.
+func (p *planner) changedProperties(d *zfs.Dataset) map[string]string {
+	set := map[string]string{}
+	if p.req.CarryProperties {
+		p.carry(d, set, true)
+	}
+	p.override(d, set)
+	if len(set) == 0 {
+		return nil
+	}
+	return set
+}
+
+// carry adds what is set on the source: all, or what shapes data.
+func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
+	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
+		v := d.Properties[name]
+		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || d.Get(name) == "" {
+			continue
+		}
+		if !zfs.ShapesData(name) && !all || !zfs.Carryable(d.Type, name) {
+			continue
+		}
+		if f := featureOf(name, v.Value); f != "" && !p.targetTakes(f) {
+			p.note("%s: %s=%s is not carried: pool %s lacks the feature %s", d.Name, name, v.Value, p.onTarget(p.state.Target.Pool.Name), f)
+			continue
+		}
+		set[name] = v.Value
+	}
+}
+
+// override applies -o and -x.
+func (p *planner) override(d *zfs.Dataset, set map[string]string) {
+	for _, name := range p.req.Exclude {
+		delete(set, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.req.Set)) {
+		if !zfs.Settable(d.Type, name) {
+			p.note("%s: -o %s is left out: a %s has no such property", d.Name, name, d.Type)
+			continue
+		}
+		set[name] = p.req.Set[name]
+	}
 }

@@ -6,91 +6,107 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// resume plans the rest of an interrupted receive, if there is one and it
-// leads anywhere; otherwise Discard says why its state will be dropped.
-func (p *planner) resume(d, t *zfs.Dataset, out *Dataset, to zfs.Version) bool {
-	text := t.ResumeToken()
-	if text == "" {
-		if t.Inconsistent() {
-			out.Discard = "a first receive was cut off without leaving a resume token"
-		}
-		return false
-	}
+// resume plans the rest of an interrupted receive and what follows it. Where
+// its state leads nowhere, Discard says why, and nothing is planned. It
+// returns whether the dataset needs no more planning.
+func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if p.req.NoResume {
-		out.Discard = "asked for (--no-resume)"
+		out.Discard = "asked for by --no-resume"
 		return false
 	}
+	text := t.ResumeToken()
 	token, err := zfs.ParseToken(text)
 	if err != nil {
 		out.Discard = err.Error()
 		return false
 	}
-	at, why := p.resumable(d, token, to)
+	at, why := p.leadsTo(d, t, token, out.Arrive)
 	if why != "" {
 		out.Discard = why
 		return false
 	}
-	known := t
-	if t.Inconsistent() {
-		known = nil
+	if !p.sameChain(d, t, out) || !p.checkFeatures(d, out) {
+		return true
 	}
-	flags, ok := p.flags(d, known, out)
-	if !ok {
-		return true // a conflict came up
-	}
-	// A token tells of large blocks only where the stream has met one.
-	flags.LargeBlocks = flags.LargeBlocks || token.Flags.LargeBlocks && !flags.Raw
 	step := Step{
 		Kind: Resume, Done: token.Bytes, BaseGUID: token.FromGUID, ToGUID: token.ToGUID,
-		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: flags},
+		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: p.tokenFlags(d, t, token)},
 		Receive: zfs.ReceiveSpec{Target: out.Target},
-		Why:     fmt.Sprintf("the target has the first %d bytes of @%s", token.Bytes, at.Name),
+		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
-	// A first receive takes its properties again; those of an existing
-	// dataset are there already.
-	step.Receive.Set, step.Receive.Exclude = p.receiveProperties(d, flags, t.Inconsistent())
-	if token.FromGUID != 0 {
-		for _, v := range d.Versions {
-			if v.GUID == token.FromGUID {
-				step.Send.From = v.Short()
-			}
-		}
+	if t.Inconsistent() {
+		// A first receive takes its properties anew, and the rest of a
+		// clone's stream its origin.
+		step.Receive.Set = p.newProperties(d, step.Send.Flags, p.placeOf(out.Target))
+		step.Receive.Origin = t.Get("origin")
+	} else {
+		step.Receive.Set = p.changedProperties(d)
 	}
+	step.Send.From = p.baseName(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
-	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, to, false), flags)
+	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)
+	if latest, ok := t.Latest(); ok {
+		p.checkNamesFree(d, t, out, latest.CreateTXG)
+	}
 	return true
 }
 
-// resumable returns the snapshot that a token leads to, or why it is of no use.
-func (p *planner) resumable(d *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
+// leadsTo returns the snapshot that a token leads to, or why it is of no use.
+func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
 	at, ok := snapshotWithGUID(d, token.ToGUID)
 	switch {
 	case !ok:
 		return at, fmt.Sprintf("its snapshot %s is gone from the source", token.ToName)
 	case at.In(d.Name) != token.ToName:
-		return at, fmt.Sprintf("its snapshot %s is now named %s, which zfs send -t does not find", token.ToName, at.In(d.Name))
+		return at, fmt.Sprintf("its snapshot %s is now %s, which zfs send -t does not find", token.ToName, at.In(d.Name))
 	case token.Redacted || token.Saved:
-		return at, "it belongs to a redacted or saved stream"
-	case d.Encrypted() && !p.req.Decrypt && !token.Flags.Raw:
-		return at, "the interrupted stream was not raw, and encrypted data is only sent raw"
+		return at, "it is of a redacted or saved stream"
+	case p.raw(d) && !token.Flags.Raw:
+		return at, "its stream was not raw, and encrypted data is sent raw"
 	case d.Encrypted() && p.req.Decrypt && token.Flags.Raw:
-		return at, "the interrupted stream was raw, and --decrypt was asked for"
+		return at, "its stream was raw, and --decrypt is asked for"
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
-	}
-	if token.FromGUID != 0 && !p.hasVersion(d, token.FromGUID) {
+	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":
 		return at, fmt.Sprintf("the base of its stream (GUID %d) is gone from the source", token.FromGUID)
+	case t.Inconsistent():
+		return at, ""
+	}
+	if latest, _ := t.Latest(); latest.GUID != token.FromGUID || written(t) > 0 {
+		return at, "the target has changed since, so that it could not be completed"
 	}
 	return at, ""
 }
 
-// hasVersion tells whether the source still has a base: in the dataset, or as
-// a clone's origin.
-func (p *planner) hasVersion(d *zfs.Dataset, guid uint64) bool {
+// baseName returns the base of a stream as SendSpec.From has it, "" where the
+// source has none of that GUID.
+func (p *planner) baseName(d *zfs.Dataset, guid uint64) string {
+	if guid == 0 {
+		return ""
+	}
+	name := ""
 	for _, v := range d.Versions {
-		if v.GUID == guid {
-			return true
+		if v.GUID == guid && (name == "" || v.Kind == zfs.Snapshot) {
+			name = v.Short()
 		}
 	}
-	return p.sourceSnap[d.Get("origin")] == guid
+	if origin := d.Get("origin"); name == "" && p.sourceSnap[origin] == guid {
+		return origin
+	}
+	return name
+}
+
+// tokenFlags are those of the chain that an interrupted receive is part of.
+// Of large blocks a token tells only where the stream has them.
+func (p *planner) tokenFlags(d, t *zfs.Dataset, token zfs.Token) zfs.StreamFlags {
+	if p.raw(d) {
+		return zfs.StreamFlags{Raw: true}
+	}
+	if f, ok := recordedFlags(t); ok && !f.Raw {
+		f.LargeBlocks = f.LargeBlocks || token.Flags.LargeBlocks
+		return f
+	}
+	f := p.choose(d, t.Encrypted())
+	f.LargeBlocks = token.Flags.LargeBlocks
+	return f
 }

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/zfs"
@@ -18,62 +18,55 @@ func (r *Request) wanted(name string) bool {
 }
 
 func matches(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if ok, err := path.Match(p, name); err == nil && ok { // bad patterns were refused before
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok && err == nil // a malformed pattern is the command line's to refuse
+	})
 }
 
 // arrival returns the snapshot that a dataset's transfer arrives at.
 func (r *Request) arrival(d *zfs.Dataset) (zfs.Version, bool) {
-	snaps := d.Snapshots()
-	for i := len(snaps) - 1; i >= 0; i-- {
-		if r.Snapshot == "" && r.wanted(snaps[i].Name) || r.Snapshot != "" && snaps[i].Name == r.Snapshot {
-			return snaps[i], true
+	for _, v := range slices.Backward(d.Versions) {
+		if v.Kind == zfs.Snapshot && (r.Snapshot == "" && r.wanted(v.Name) || r.Snapshot != "" && v.Name == r.Snapshot) {
+			return v, true
 		}
 	}
 	return zfs.Version{}, false
 }
 
-// nearest returns up to n snapshot names that a mistyped name may have meant,
-// those with the longest common beginning first, newest before older.
-func nearest(d *zfs.Dataset, name string, n int) []string {
-	snaps := d.Snapshots()
-	common := func(s string) int {
-		i := 0
-		for i < len(s) && i < len(name) && s[i] == name[i] {
-			i++
+// carried returns the snapshots that a full transfer would bring, in order.
+func (r *Request) carried(d *zfs.Dataset, to zfs.Version) []zfs.Version {
+	if r.LatestOnly {
+		return []zfs.Version{to}
+	}
+	var out []zfs.Version
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && v.CreateTXG <= to.CreateTXG && (v.GUID == to.GUID || r.wanted(v.Name)) {
+			out = append(out, v)
 		}
-		return i
-	}
-	var names []string
-	for i := len(snaps) - 1; i >= 0; i-- {
-		names = append(names, snaps[i].Name)
-	}
-	sort.SliceStable(names, func(i, j int) bool { return common(names[i]) > common(names[j]) })
-	return names[:min(n, len(names))]
-}
-
-// newest lists up to five versions of a dataset, newest first, as evidence.
-func newest(d *zfs.Dataset) []string {
-	var out []string
-	if d == nil {
-		return nil
-	}
-	for i := len(d.Versions) - 1; i >= 0 && len(out) < 5; i-- {
-		out = append(out, d.Versions[i].Short())
 	}
 	return out
 }
 
-// quoted joins versions for a message.
-func quoted(versions []string) string {
-	if len(versions) == 0 {
-		return "no snapshot"
+// nearest returns the names of snapshots that a mistyped one may have meant:
+// those with the longest common beginning first, newest before older.
+func nearest(d *zfs.Dataset, name string) []string {
+	var out []string
+	for _, v := range slices.Backward(d.Versions) {
+		if v.Kind == zfs.Snapshot {
+			out = append(out, v.Short())
+		}
 	}
-	return strings.Join(versions, ", ")
+	slices.SortStableFunc(out, func(a, b string) int { return commonPrefix(b[1:], name) - commonPrefix(a[1:], name) })
+	return out
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && strings.EqualFold(a[n:n+1], b[n:n+1]) {
+		n++
+	}
+	return n
 }
 
 // run is a stretch of snapshots that one stream carries, the last included.
@@ -84,40 +77,29 @@ type run struct {
 
 // runs cuts the way from a base to a snapshot into streams: one for every
 // stretch of wanted snapshots with no unwanted one in between. after is the
-// CreateTXG of the base; a bookmark cannot begin a stretch of several.
-func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, fromBookmark bool) []run {
+// CreateTXG of the base. alone tells that the first of them cannot be part of
+// a stretch: it is sent in full, or from a bookmark.
+func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool) []run {
 	if r.LatestOnly {
 		return []run{{to: to}}
 	}
 	var out []run
-	var open []zfs.Version
-	flush := func() {
-		if len(open) == 0 {
-			return
-		}
-		last := run{to: open[len(open)-1]}
-		for _, v := range open[:len(open)-1] {
-			last.through = append(last.through, v.Name)
-		}
-		out = append(out, last)
-		open = nil
-	}
-	// A stream of several snapshots (-I) carries every one in between and
-	// cannot begin at a bookmark: behind either, one goes alone (-i).
-	alone := fromBookmark
-	for _, v := range d.Snapshots() {
+	open := false // whether the last run may be extended
+	for _, v := range d.Versions {
 		switch {
-		case v.CreateTXG <= after || v.CreateTXG > to.CreateTXG:
+		case v.Kind != zfs.Snapshot || v.CreateTXG <= after || v.CreateTXG > to.CreateTXG:
 		case v.GUID != to.GUID && !r.wanted(v.Name):
-			flush()
-			alone = true
-		case alone:
-			out = append(out, run{to: v})
-			alone = false
+			// A stream of several snapshots (-I) carries every one in
+			// between: behind this gap, one goes alone (-i).
+			alone, open = true, false
+		case open:
+			last := &out[len(out)-1]
+			last.through = append(last.through, last.to.Name)
+			last.to = v
 		default:
-			open = append(open, v)
+			out = append(out, run{to: v})
+			open, alone = !alone, false
 		}
 	}
-	flush()
 	return out
 }

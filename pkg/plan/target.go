@@ -13,23 +13,17 @@ import (
 func TargetName(source, typed string) (string, error) {
 	name := strings.TrimSuffix(typed, "/")
 	if name == "" {
-		return "", fault.Usagef("name a pool or dataset", "the target is empty")
+		return "", fault.Usagef("name a pool or dataset", "the target %q names no dataset", typed)
 	}
 	if strings.HasSuffix(typed, "/") || !strings.Contains(typed, "/") {
 		if _, below, ok := strings.Cut(source, "/"); ok {
 			name += "/" + below
 		}
 	}
-	_, err := zfs.ParseDataset(name)
-	return name, err
+	return zfs.ParseDataset(name)
 }
 
 // targetOf maps a dataset at or below the source's root to its target.
 func targetOf(source, root, targetRoot string) string {
 	return targetRoot + strings.TrimPrefix(source, root)
-}
-
-// below tells whether a dataset is another one or lies below it.
-func below(name, root string) bool {
-	return name == root || strings.HasPrefix(name, root+"/")
 }

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -10,199 +9,187 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/wire"
 )
 
-// Adaptive compression: every frame is an independent zstd frame, so that
-// several cores compress at once, and the level may change from one to the
-// next.
+// Compression works frame by frame: each payload is a whole zstd frame, so
+// cores work side by side, every frame may have a level of its own, and any
+// zstd -d reads their concatenation.
 const (
-	// worthwhile is the share of a frame that compression must save.
+	// worthwhile is the share of a frame that compression must save, or the
+	// frame is sent as it is.
 	worthwhile = 0.05
-	// hopelessAfter frames in a row that save less, compression pauses.
-	hopelessAfter = 4
-	// probeFirst and probeLongest are the bytes that pass between two tries
-	// to compress while it pauses; the distance doubles from one to the other.
-	probeFirst   = 64 << 20
-	probeLongest = 256 << 20
+	// hopeless frames in a row that save less end compression for a while.
+	hopeless = 4
+	// After that one frame is tried every probeFirst bytes, then ever less
+	// often, down to every probeLast bytes.
+	probeFirst = 64 << 20
+	probeLast  = 256 << 20
 )
 
-func (o Options) compresses() bool { return o.Compress != "" && o.Compress != "off" }
-
-// levels are the encoders of one stream, the fastest first.
-var levels = []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression}
-
-// compressor compresses frames and learns from them.
-type compressor struct {
-	encoders []*zstd.Encoder // by level; one when the level is fixed
-	level    atomic.Int32
+// packer compresses pieces between the reader and the ring's takers.
+type packer struct {
+	encoders []*zstd.Encoder // by level, the fastest first; one if it is fixed
 	adaptive bool
+	threads  int
+	work     chan *piece
+	meter    meter
+	idle     []*wire.Stopwatch
 
-	mu       sync.Mutex
-	hopeless int   // frames in a row that saved too little
-	skip     int64 // bytes to pass uncompressed before the next try
-	distance int64
+	packed atomic.Int64 // pieces done; those not yet taken are the backlog
+	choice chooser
 }
 
-// newCompressor understands "auto", "zstd" and "zstd:LEVEL" (zstd's own 1–22).
-func newCompressor(mode string) (*compressor, error) {
-	c := &compressor{adaptive: mode == "auto", distance: probeFirst}
-	use := levels
-	if !c.adaptive {
-		name, text, given := strings.Cut(mode, ":")
-		level := 3
-		if given {
-			var err error
-			if level, err = strconv.Atoi(text); err != nil {
-				return nil, fmt.Errorf("compression %q: %q is no level", mode, text)
-			}
-		}
-		if name != "zstd" {
-			return nil, fmt.Errorf("unknown compression %q", mode)
-		}
-		use = []zstd.EncoderLevel{zstd.EncoderLevelFromZstd(level)}
+// newPacker understands "", "off", "auto", "zstd" and "zstd:LEVEL" (1 to 22); it
+// returns nil for the first two.
+func newPacker(o Options) (*packer, error) {
+	mode, text, levelled := strings.Cut(o.Compress, ":")
+	levels := []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression}
+	level, err := 3, error(nil)
+	if levelled {
+		level, err = strconv.Atoi(text)
 	}
-	for _, l := range use {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	switch {
+	case err != nil || level < 1 || level > 22 || levelled && mode != "zstd":
+		return nil, fault.Usagef("off, auto, zstd or zstd:1 to zstd:22", "unknown compression %q", o.Compress)
+	case mode == "" || mode == "off":
+		return nil, nil
+	case mode == "zstd":
+		levels = []zstd.EncoderLevel{zstd.EncoderLevelFromZstd(level)}
+	case mode != "auto":
+		return nil, fault.Usagef("off, auto, zstd or zstd:1 to zstd:22", "unknown compression %q", o.Compress)
+	}
+	p := &packer{adaptive: mode == "auto", threads: o.threads()}
+	p.choice.top = len(levels) - 1
+	p.choice.threads = int64(p.threads)
+	p.work = make(chan *piece, 2*p.threads)
+	for _, l := range levels {
+		// The end's digest covers the stream: a checksum a frame adds nothing.
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(p.threads), zstd.WithEncoderCRC(false))
 		if err != nil {
 			return nil, err
 		}
-		c.encoders = append(c.encoders, e)
+		p.encoders = append(p.encoders, e)
 	}
-	return c, nil
+	p.idle = stopwatches(p.threads)
+	p.meter.name, p.meter.in = StageCompress, waits(p.idle...)
+	return p, nil
 }
 
-// adapt steps the level by the queues around the compressors: up while
-// finished frames wait for the network, down as soon as none do.
-func (c *compressor) adapt(networkWaits bool) {
-	if !c.adaptive {
+// threads is how many goroutines compress or decompress.
+func (o Options) threads() int {
+	if o.CompressThreads > 0 {
+		return o.CompressThreads
+	}
+	return runtime.NumCPU()
+}
+
+// add hands a piece to the workers.
+func (k *packer) add(p *piece) {
+	p.ready = make(chan struct{})
+	k.work <- p // workers never block: there is room again soon
+}
+
+// start starts the workers; they end when work is closed.
+func (k *packer) start(g *sync.WaitGroup, r *ring) {
+	for i := range k.threads {
+		g.Add(1)
+		go func() {
+			defer g.Done()
+			k.idle[i].Start()
+			for p := range k.work {
+				k.idle[i].Stop()
+				k.pack(p, r)
+				close(p.ready)
+				k.idle[i].Start()
+			}
+		}()
+	}
+}
+
+// pack replaces a piece's block by a compressed one, if that is worth it.
+func (k *packer) pack(p *piece, r *ring) {
+	raw := p.block.Payload()
+	defer k.packed.Add(1)
+	k.meter.bytes.Add(int64(len(raw)))
+	level, try := 0, true
+	if k.adaptive {
+		level, try = k.choice.next(len(raw), k.packed.Load()-int64(r.taken()))
+	}
+	if !try {
 		return
 	}
-	l := c.level.Load()
-	switch {
-	case networkWaits:
-		c.level.Store(0)
-	case int(l) < len(c.encoders)-1:
-		c.level.Store(l + 1)
+	spare := r.get()
+	out := k.encoders[level].EncodeAll(raw, spare.Room()[:0])
+	saved := len(raw) - len(out)
+	good := float64(saved) >= worthwhile*float64(len(raw))
+	k.choice.learn(good)
+	if !good {
+		r.release(spare)
+		return
 	}
+	spare.SetLen(len(out)) // in place: it is shorter than the room
+	p.header.Flags |= wire.Compressed
+	r.release(p.block)
+	p.block = spare
 }
 
-// try tells whether a frame of n bytes should be compressed.
-func (c *compressor) try(n int) bool {
-	if !c.adaptive {
-		return true
-	}
+// chooser picks the level of each frame, and whether to try at all.
+type chooser struct {
+	top     int // the highest level
+	threads int64
+
+	mu     sync.Mutex
+	level  int
+	since  int64 // frames since the level changed
+	poor   int   // frames in a row that saved too little
+	skip   int64 // bytes until the next try
+	stride int64 // bytes from one try to the next while compression rests
+}
+
+// next chooses for a frame of n bytes while backlog compressed frames wait for
+// the network: many mean that there is time for a higher level, few that the
+// network is about to wait for the compressors.
+func (c *chooser) next(n int, backlog int64) (level int, try bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.since++
+	switch {
+	case backlog <= c.threads:
+		if c.level > 0 {
+			c.level--
+			c.since = 0
+		}
+	case backlog >= 4*c.threads+4 && c.since >= 2*c.threads && c.level < c.top:
+		c.level++
+		c.since = 0
+	}
 	if c.skip > 0 {
 		c.skip -= int64(n)
-		return false
+		return 0, false
 	}
-	return true
+	if c.poor >= hopeless { // a probe
+		c.skip = c.stride
+	}
+	return c.level, true
 }
 
-// learn takes note of what compressing n bytes to m brought.
-func (c *compressor) learn(n, m int) {
-	if !c.adaptive {
-		return
-	}
+// learn notes whether a frame was worth its compression.
+func (c *chooser) learn(good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if float64(n-m) >= worthwhile*float64(n) {
-		c.hopeless, c.distance = 0, probeFirst
+	if good {
+		c.poor, c.skip, c.stride = 0, 0, 0
 		return
 	}
-	if c.hopeless++; c.hopeless >= hopelessAfter {
-		c.skip = c.distance
-		c.distance = min(2*c.distance, probeLongest)
-		c.hopeless = hopelessAfter - 1 // one more failure pauses again
+	if c.poor++; c.poor < hopeless {
+		return
 	}
-}
-
-// compress returns a frame with f's contents compressed, or f itself where
-// that saves too little.
-func (c *compressor) compress(f, spare *wire.Frame) (out, unused *wire.Frame) {
-	n := len(f.Payload())
-	if !c.try(n) {
-		return f, spare
+	if c.stride == 0 {
+		c.stride = probeFirst
+	} else if c.poor > hopeless {
+		c.stride = min(2*c.stride, probeLast)
 	}
-	packed := c.encoders[int(c.level.Load())%len(c.encoders)].EncodeAll(f.Payload(), spare.Room()[:0])
-	c.learn(n, len(packed))
-	if float64(n-len(packed)) < worthwhile*float64(n) || len(packed) > len(spare.Room()) {
-		return f, spare
-	}
-	spare.SetLen(len(packed))
-	spare.Kind, spare.Seq, spare.Raw, spare.Flags = f.Kind, f.Seq, f.Raw, wire.Compressed
-	return spare, f
-}
-
-// startCompression puts compressing workers between the reader's queue and a
-// new one, which the senders take from. It returns how many report to errs.
-func (s *sending) startCompression(errs chan<- error) (workers int, err error) {
-	c, err := newCompressor(s.opt.Compress)
-	if err != nil {
-		return 0, err
-	}
-	workers = s.opt.CompressThreads
-	if workers <= 0 {
-		workers = runtime.NumCPU()
-	}
-	s.compressor.workers = workers
-	for range workers {
-		go func() { errs <- s.pack(c) }()
-	}
-	return workers, nil
-}
-
-func (s *sending) pack(c *compressor) error {
-	t := startTimer()
-	for {
-		f, err := s.queue.take()
-		t.add(&s.compressor.in)
-		if err != nil {
-			return err
-		}
-		if f == nil {
-			s.packed.close(s.queue.count())
-			return nil
-		}
-		c.adapt(s.packed.empty())
-		out, unused := c.compress(f, s.queue.frame())
-		s.queue.recycle(unused)
-		t.add(&s.compressor.busy)
-		s.compressor.bytes.Add(int64(out.Raw))
-		if err := s.packed.put(out); err != nil {
-			return err
-		}
-		t.add(&s.compressor.out)
-	}
-}
-
-// expand returns a frame with f's contents decompressed; f itself where they
-// are not compressed.
-func (r *receiving) expand(f *wire.Frame) (*wire.Frame, error) {
-	if f.Flags&wire.Compressed == 0 {
-		if int(f.Raw) != len(f.Payload()) {
-			return nil, fmt.Errorf("%w: frame %d has %d bytes, its header says %d", ErrMiscounted, f.Seq, len(f.Payload()), f.Raw)
-		}
-		return f, nil
-	}
-	out := r.queue.frame()
-	if len(out.Room()) < int(f.Raw) {
-		out = wire.NewFrame(int(f.Raw))
-	}
-	plain, err := r.decoder.DecodeAll(f.Payload(), out.Room()[:0])
-	if err != nil || len(plain) != int(f.Raw) || len(plain) > len(out.Room()) {
-		return nil, fmt.Errorf("%w: frame %d does not decompress to %d bytes: %w", ErrMiscounted, f.Seq, f.Raw, err)
-	}
-	out.SetLen(len(plain))
-	out.Kind, out.Seq, out.Raw, out.Flags = f.Kind, f.Seq, f.Raw, 0
-	r.expander.bytes.Add(int64(len(plain)))
-	r.queue.recycle(f)
-	return out, nil
-}
-
-// newDecoder returns a decoder that never allocates more than a frame may hold.
-func newDecoder() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(wire.MaxPayload), zstd.WithDecoderConcurrency(0))
+	c.skip = c.stride
 }

@@ -1,65 +1,86 @@
 package transfer
 
+import "time"
+
 // What can limit a transfer, as LimitedBy names it.
 const (
 	LimitSource      = "source"
-	LimitCompress    = "compression"
-	LimitSenderCPU   = "sender's CPU"
+	LimitCompress    = "compress"
+	LimitBandwidth   = "bandwidth limit"
+	LimitSenderCPU   = "sender cpu"
 	LimitNetwork     = "network"
-	LimitWindow      = "receiver's window"
-	LimitSendBuffer  = "sender's buffer"
-	LimitReceiverCPU = "receiver's CPU"
-	LimitExpand      = "decompression"
+	LimitWindow      = "network (receiver window)"
+	LimitSendBuffer  = "network (send buffer)"
+	LimitReceiverCPU = "receiver cpu"
+	LimitExpand      = "decompress"
 	LimitTarget      = "target"
 )
 
-// minimumShare is the share of a stage's time below which nothing is named: a
-// transfer that short or that idle has no bottleneck worth a name.
-const minimumShare = 0.05
+// leastShare is the share of its lifetime for which a stage must have held up
+// the others to be named: below it a transfer is too short, or too evenly
+// matched, to have one bottleneck.
+const leastShare = 0.1
 
 // LimitedBy names what limits a transfer, from both ends' stages and what the
-// kernel says of the sender's connections (nil for a local copy).
+// kernel says of the sender's connections (nil for a local copy or while it is
+// unknown); "" while nothing stands out. Either end's stages may be missing.
 //
-// Of every link of the chain it takes the share of the time for which that
-// link kept its neighbours waiting: the source while the reader waits for it;
-// a stage's CPU while it is busy; the target while the writer waits for it.
-// The network is the limit while the sender waits to send and the receiver
-// waits for data at the same time: were the target slow, the receiver's ring
-// would be full and the receiver would wait for that instead. The largest
-// share wins. Which part of the network it was, TCP_INFO tells: the time that
-// the receiver's window or the sender's buffer held back the connection.
+// Rings couple the stages: behind the slowest one all rings run full, and the
+// stages there wait for their output; after it all rings run empty, and the
+// stages there wait for their input. The slowest itself waits for neither, so
+// the largest share of a lifetime spent Busy wins. A read stage is busy while
+// it waits for the Source, a write stage while it waits for the Sink.
+//
+// The network is no stage. It is the slowest while the sender waits to write
+// to it and the receiver waits to read from it, both at once: of a slow target
+// the receiver would not wait to read, of a slow source the sender would not
+// wait to write. So its share is the lesser of the two. Without the receiver's
+// stages the sender's wait counts alone.
+//
+// Which part of the network it was, TCP_INFO says: of the time in which there
+// was something to send, the receiver's window was shut, or the send buffer was
+// too small for the round trip, for more than half.
 func LimitedBy(sender, receiver []Stage, n *Network) string {
-	all := map[string]Stage{}
-	for _, st := range append(append([]Stage{}, sender...), receiver...) {
-		all[st.Name] = st
+	stage := func(name string) Stage {
+		for _, stages := range [][]Stage{sender, receiver} {
+			for _, s := range stages {
+				if s.Name == name {
+					return s
+				}
+			}
+		}
+		return Stage{}
 	}
-	life := func(st Stage) float64 { return float64(st.Busy + st.WaitIn + st.WaitOut) }
-	longest := 0.0
-	for _, st := range all {
-		longest = max(longest, life(st))
+	share := func(part time.Duration, s Stage) float64 {
+		if life := s.Busy + s.WaitIn + s.WaitOut; life > 0 {
+			return float64(part) / float64(life)
+		}
+		return 0
 	}
-	if longest == 0 {
-		return ""
-	}
-	best, share := "", minimumShare
-	consider := func(name string, time float64) {
-		if time/longest > share {
-			best, share = name, time/longest
+	best, most := "", leastShare
+	for _, c := range []struct{ limit, stage string }{
+		{LimitSource, StageRead}, {LimitCompress, StageCompress}, {LimitBandwidth, StageLimit}, {LimitSenderCPU, StageSend},
+		{LimitReceiverCPU, StageReceive}, {LimitExpand, StageExpand}, {LimitTarget, StageWrite},
+	} {
+		s := stage(c.stage)
+		if v := share(s.Busy, s); v > most {
+			best, most = c.limit, v
 		}
 	}
-	consider(LimitTarget, float64(all[StageWrite].WaitOut))
-	consider(LimitSource, float64(all[StageRead].WaitIn))
-	consider(LimitCompress, float64(all[StageCompress].Busy))
-	consider(LimitSenderCPU, float64(all[StageSend].Busy))
-	consider(LimitReceiverCPU, float64(all[StageReceive].Busy))
-	consider(LimitExpand, float64(all[StageExpand].Busy))
-	consider(LimitNetwork, float64(min(all[StageSend].WaitOut, all[StageReceive].WaitIn)))
+	send, receive := stage(StageSend), stage(StageReceive)
+	crossing := share(send.WaitOut, send)
+	if receive.Name != "" {
+		crossing = min(crossing, share(receive.WaitIn, receive))
+	}
+	if crossing > most {
+		best = LimitNetwork
+	}
 	if best == LimitNetwork && n != nil && n.BusyTime > 0 {
 		switch {
 		case n.RwndLimited > n.BusyTime/2:
-			return LimitWindow
+			best = LimitWindow
 		case n.SndbufLimited > n.BusyTime/2:
-			return LimitSendBuffer
+			best = LimitSendBuffer
 		}
 	}
 	return best

@@ -1,80 +1,112 @@
 package transfer
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"zxfer/pkg/wire"
 )
 
-// meter counts what one stage does. Its methods may be called from the
-// stage's goroutines at once; times are then averaged over them.
+// meter counts what a stage does. Stages take the time only where they have to
+// wait: a clock reading is a system call on some machines.
 type meter struct {
-	name    string
-	workers int
-	bytes   atomic.Int64
-	busy    atomic.Int64
-	in      atomic.Int64
-	out     atomic.Int64
+	name  string
+	bytes atomic.Int64
+	// in and out are the times waited so far, on average over the stage's
+	// goroutines.
+	in, out func(life time.Duration) time.Duration
 }
 
-// timer adds the time between its creation, or its last call, to a counter.
-type timer struct{ last time.Time }
-
-func startTimer() timer { return timer{time.Now()} }
-
-func (t *timer) add(to *atomic.Int64) {
-	now := time.Now()
-	to.Add(int64(now.Sub(t.last)))
-	t.last = now
-}
-
-func (m *meter) stage() Stage {
-	n := int64(max(1, m.workers))
-	return Stage{
-		Name: m.name, Bytes: m.bytes.Load(), Busy: time.Duration(m.busy.Load() / n),
-		WaitIn: time.Duration(m.in.Load() / n), WaitOut: time.Duration(m.out.Load() / n),
+func (m *meter) stage(life time.Duration) Stage {
+	s := Stage{Name: m.name, Bytes: m.bytes.Load()}
+	if m.in != nil {
+		s.WaitIn = min(m.in(life), life)
 	}
+	if m.out != nil {
+		s.WaitOut = min(m.out(life), life-s.WaitIn)
+	}
+	s.Busy = life - s.WaitIn - s.WaitOut
+	return s
+}
+
+// waits is a meter's time of one or several goroutines.
+func waits(watches ...*wire.Stopwatch) func(time.Duration) time.Duration {
+	return func(time.Duration) time.Duration {
+		var sum time.Duration
+		for _, w := range watches {
+			sum += w.Elapsed()
+		}
+		return sum / time.Duration(max(1, len(watches)))
+	}
+}
+
+// allBut is the time of a stage that waits except for what w measures.
+func allBut(w *wire.Stopwatch) func(time.Duration) time.Duration {
+	return func(life time.Duration) time.Duration { return life - min(life, w.Elapsed()) }
+}
+
+// plus adds up the waits of a stage for different things.
+func plus(a, b func(time.Duration) time.Duration) func(time.Duration) time.Duration {
+	return func(life time.Duration) time.Duration { return a(life) + b(life) }
+}
+
+// stopwatches returns n of them.
+func stopwatches(n int) []*wire.Stopwatch {
+	out := make([]*wire.Stopwatch, n)
+	for i := range out {
+		out[i] = new(wire.Stopwatch)
+	}
+	return out
 }
 
 // progressEvery is how often a running transfer reports.
 const progressEvery = 500 * time.Millisecond
 
-// watch reports progress and ends the transfer when it stalls. stalledAt says
-// what was being waited for. The returned function ends it and reports once
-// more.
-func watch(now func() Progress, report func(Progress), stall time.Duration, fail func(error), stalledAt func(Progress) string) (stop func()) {
-	if stall <= 0 {
-		stall = DefaultStall
-	}
+// watcher reports progress and ends a transfer that stalls.
+type watcher struct {
+	now    func() Progress
+	report func(Progress) // may be nil
+	stall  time.Duration
+	// moved is anything that changes while the transfer gets on.
+	moved func() int64
+	// stalled makes the error of a transfer that does not.
+	stalled func() error // a wire.ErrCut if it is the other end's
+	fail    context.CancelCauseFunc
+}
+
+// start begins to watch. stop ends it; the last report is the caller's.
+func (w *watcher) start() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(progressEvery)
+		tick := time.NewTicker(min(progressEvery, max(w.stall/8, time.Millisecond)))
 		defer tick.Stop()
-		var bytes int64
-		moved := time.Now()
+		last, since := w.moved(), time.Now()
+		reported := time.Now()
 		for {
 			select {
 			case <-quit:
 				return
-			case <-tick.C:
-			}
-			p := now()
-			if report != nil {
-				report(p)
-			}
-			if p.Bytes != bytes {
-				bytes, moved = p.Bytes, time.Now()
-			} else if time.Since(moved) > stall {
-				fail(stalled(stalledAt(p), stall))
-				return
+			case now := <-tick.C:
+				if m := w.moved(); m != last {
+					last, since = m, now
+				} else if now.Sub(since) >= w.stall {
+					// The end whose source or sink hangs knows more: it
+					// speaks first.
+					err := w.stalled()
+					if !errors.Is(err, wire.ErrCut) || now.Sub(since) >= w.stall+w.stall/4 {
+						w.fail(err)
+						return
+					}
+				}
+				if w.report != nil && now.Sub(reported) >= progressEvery-progressEvery/10 {
+					reported = now
+					w.report(w.now())
+				}
 			}
 		}
 	}()
-	return func() {
-		close(quit)
-		<-done
-		if report != nil {
-			report(now())
-		}
-	}
+	return func() { close(quit); <-done }
 }

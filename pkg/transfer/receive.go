@@ -2,139 +2,120 @@ package transfer
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/zeebo/xxh3"
 
 	"zxfer/pkg/wire"
 )
 
-// aliveEvery is how often a receiver tells that it is at work, so that a
-// sender can tell a long commit from a dead peer.
-const aliveEvery = 5 * time.Second
-
 // Receive moves a stream from a link into a Sink. The Sink is committed only
-// after the sender's end matched what arrived, and aborted in any other case.
-// The link is closed at the end.
+// after the sender's end matched what arrived, and aborted in any other case;
+// the sender is told how it went. The error is the cause: the Sink's own, what
+// the sender reported (*PeerError), wire.ErrCut, wire.ErrTampered,
+// ErrMiscounted, ErrStall, or the context's. The link is closed in any case.
+//
+// progress may be nil; it is called about twice a second and once at the end.
 func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
-	r := &receiving{sink: sink, link: link, opt: opt, queue: newQueue(opt.Buffer, opt.Block),
-		receiver: meter{name: StageReceive, workers: len(link.Conns())}, expander: meter{name: StageExpand},
-		writer: meter{name: StageWrite}, started: time.Now(), stop: make(chan struct{})}
-	var err error
-	if r.decoder, err = newDecoder(); err != nil {
-		_ = link.Close()
-		return Result{}, errors.Join(err, sink.Abort(err))
+	link.Receiving()
+	r := &receiving{sink: sink, link: link, opt: opt, started: time.Now(), tail: newTail(sink), hash: xxh3.New128()}
+	r.ring = newRing(opt.Buffer, opt.Block, r.tail.keep)
+	r.expand = newExpander(opt, r.ring)
+	n := len(link.Conns())
+	r.full = stopwatches(n)
+	var read []*wire.Stopwatch
+	for _, c := range link.Conns() {
+		read = append(read, c.ReadWait())
 	}
-	defer r.decoder.Close()
+	r.meter.name, r.meter.in, r.meter.out = StageReceive, waits(read...), waits(r.full...)
+	r.write.name, r.write.in = StageWrite, waits(&r.empty)
 	return r.run(ctx, progress)
 }
 
+// receiving is the state of one Receive.
 type receiving struct {
-	sink     Sink
-	link     *wire.Link
-	opt      Options
-	queue    *queue
-	receiver meter
-	expander meter
-	writer   meter
-	wired    meter
-	started  time.Time
+	sink    Sink
+	link    *wire.Link
+	opt     Options
+	started time.Time
 
+	ring   *ring
+	expand *expander
+	tail   tail
+	hash   *xxh3.Hasher128
+	meter  meter
+	write  meter
+	full   []*wire.Stopwatch // by connection: the ring had no room
+	empty  wire.Stopwatch    // the ring had nothing
+
+	fail    context.CancelCauseFunc
+	spliced *wire.Stopwatch // on the zero-copy path: the pipe had no room
 	frames  uint64
 	digest  string
-	decoder *zstd.Decoder
-
-	ackMu sync.Mutex // orders control frames to the sender
-	once  sync.Once
-	cause error
-	stop  chan struct{} // closed by the first failure
 }
 
-func (r *receiving) fail(err error) {
-	r.once.Do(func() {
-		r.cause = err
-		r.queue.abort(err)
-		// Tell the sender before its connection breaks: it then knows why.
-		_ = r.link.Conns()[0].SetWriteDeadline(time.Now().Add(2 * time.Second))
-		r.say(wire.Ack, err.Error())
-		close(r.stop)
-		_ = r.link.Close()
+func (r *receiving) run(ctx context.Context, report func(Progress)) (res Result, err error) {
+	parent := ctx
+	ctx, r.fail = context.WithCancelCause(parent)
+	unwound := make(chan struct{})
+	var said error // by the sink, when aborted
+	keep := context.AfterFunc(ctx, func() {
+		defer close(unwound)
+		r.ring.fail(context.Cause(ctx))
+		r.link.Interrupt()
+		said = r.sink.Abort(bare(context.Cause(ctx)))
 	})
-}
-
-// say sends a control frame to the sender; one that does not get through
-// shows as a cut there.
-func (r *receiving) say(kind wire.Kind, text string) {
-	r.ackMu.Lock()
-	defer r.ackMu.Unlock()
-	_ = writeControl(r.link.Conns()[0], kind, text)
-}
-
-func (r *receiving) progress() Progress {
-	p := Progress{Bytes: r.writer.bytes.Load(), Elapsed: time.Since(r.started)}
-	p.Stages = []Stage{r.receiver.stage()}
-	if r.expander.bytes.Load() > 0 {
-		p.Stages = append(p.Stages, r.expander.stage())
-	}
-	p.Stages = append(p.Stages, r.writer.stage())
-	return p
-}
-
-func (r *receiving) run(ctx context.Context, report func(Progress)) (Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	finish := watch(r.progress, report, r.opt.Stall, func(err error) { r.fail(err) }, func(p Progress) string {
-		if p.Stages[0].Bytes > p.Bytes {
-			return r.sink.Name() + " took nothing"
-		}
-		return "the sender or the network gave nothing"
-	})
-	unhook := context.AfterFunc(ctx, func() { r.fail(context.Cause(ctx)) })
+	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
+	stop := w.start()
 	quiet := r.keepAlive()
 
-	err := r.move()
-	if err == nil {
-		// From here on the stream is whole and verified; only the sink decides.
-		err = r.sink.Commit(ctx)
-		if err == nil {
-			quiet()
-			unhook()
-			r.say(wire.Ack, "")
-			r.awaitClose()
-		} else {
-			r.fail(err)
-		}
-	} else {
-		r.fail(err)
-		err = r.cause
-		if said := r.sink.Abort(err); said != nil && explains(said, err) {
-			err = said
-		}
+	if err := r.move(ctx); err != nil {
+		r.fail(err) // keeps the first cause
 	}
-	quiet()
-	unhook()
-	finish()
+	stop() // a long commit is no stall
+	if keep() {
+		// The stream is whole and verified; from here on the sink decides.
+		err = r.sink.Commit(parent)
+		quiet()
+	} else {
+		<-unwound
+		quiet()
+		err = withSaid(context.Cause(ctx), said, r.sink.Name())
+	}
+	if err != nil {
+		tell(parent, r.link, err)
+	} else if r.link.Conns()[0].WriteControl(wire.Ack, 0, nil) == nil {
+		r.link.Finish()
+	}
+	r.fail(nil)
 	_ = r.link.Close()
-	return Result{Progress: r.progress(), WireBytes: r.wired.bytes.Load(), Frames: int64(r.frames), Digest: r.digest}, err
+	res = Result{Progress: r.progress(), Frames: int64(r.frames), Digest: r.digest}
+	for _, c := range r.link.Conns() {
+		res.WireBytes += c.WireBytes()
+	}
+	if report != nil {
+		report(res.Progress)
+	}
+	return res, err
 }
 
-// explains tells whether what the sink said while it was aborted is the cause
-// of the failure: a receive that died makes writing to it fail, while a cut
-// makes any receive complain of an incomplete stream.
-func explains(said, cause error) bool {
-	var w *sinkError
-	return errors.As(cause, &w)
+// withSaid joins the cause of a failure with what the sink said when it was
+// aborted. A sink whose Write fails often says only then why.
+func withSaid(cause, said error, name string) error {
+	var own *sinkError
+	switch {
+	case said == nil:
+		return bare(cause)
+	case errors.As(cause, &own):
+		return said
+	}
+	return fmt.Errorf("%w; and %s: %w", bare(cause), name, said)
 }
-
-// sinkError marks an error of the Sink's Write.
-type sinkError struct{ error }
-
-func (e *sinkError) Unwrap() error { return e.error }
 
 // keepAlive tells the sender now and then that this end is at work.
 func (r *receiving) keepAlive() (stop func()) {
@@ -146,224 +127,236 @@ func (r *receiving) keepAlive() (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				r.say(wire.Alive, "")
-			case <-r.stop:
-				return
+				// If it fails, so do the reads.
+				_ = r.link.Conns()[0].WriteControl(wire.Alive, uint64(r.write.bytes.Load()), nil)
 			case <-quit:
 				return
 			}
 		}
 	}()
-	return sync.OnceFunc(func() { close(quit); <-done })
+	return func() { close(quit); <-done }
 }
 
-// awaitClose gives the sender time to read the acknowledgement: closing a
-// connection with unread bytes in it would reset it.
-func (r *receiving) awaitClose() {
-	c := r.link.Conns()[0]
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-	_, _ = c.ReadHeader(wire.NewFrame(0)) // the end of the connection
-}
-
-// move brings the stream into the sink, all but its withheld tail, and then,
-// once the end matched, the tail.
-func (r *receiving) move() error {
+// move brings the stream into the sink: all but its tail, and once the end was
+// verified that, too. It returns when nothing of it runs any more.
+func (r *receiving) move(ctx context.Context) error {
+	var account wire.Account
+	var err error
 	if p, ok := r.sink.(PipeSink); ok && r.link.Mode() == wire.Plain && len(r.link.Conns()) == 1 {
-		return r.splice(p)
-	}
-	conns := r.link.Conns()
-	ends := make([]ending, len(conns))
-	errs := make(chan error, len(conns))
-	for i, c := range conns {
-		go func() {
-			err := r.receive(c, &ends[i])
-			if err != nil {
-				r.queue.abort(err)
-			}
-			errs <- err
-		}()
-	}
-	arrived := make(chan error, 1)
-	go func() {
-		var first error
-		for range conns {
-			if err := <-errs; err != nil && first == nil {
-				first = err
-			}
-		}
-		if first == nil {
-			if first = checkCounts(ends); first != nil {
-				r.queue.abort(first)
-			} else {
-				r.queue.close(ends[0].Frames)
-			}
-		}
-		arrived <- first
-	}()
-	tail, err := r.write()
-	if err != nil {
-		r.queue.abort(err)
-		if errors.As(err, new(*sinkError)) {
-			return err
-		}
-	}
-	if cut := <-arrived; cut != nil {
-		return cut
+		r.spliced = new(wire.Stopwatch)
+		account, err = r.splice(p)
+	} else {
+		account, err = r.copy(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return r.release(tail, ends[0])
-}
-
-// checkCounts compares the connections' ends with each other.
-func checkCounts(ends []ending) error {
-	var frames uint64
-	for _, e := range ends {
-		frames += e.Connection
-		if e.Frames != ends[0].Frames || e.Bytes != ends[0].Bytes || e.Digest != ends[0].Digest {
-			return fmt.Errorf("%w: connections disagree", ErrMiscounted)
-		}
+	if err := r.verify(account); err != nil {
+		return err
 	}
-	if frames != ends[0].Frames {
-		return fmt.Errorf("%w: got %d frames, expected %d", ErrMiscounted, frames, ends[0].Frames)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return nil
-}
-
-// receive reads frames off one connection until its end.
-func (r *receiving) receive(c *wire.Conn, end *ending) error {
-	var count uint64
-	t := startTimer()
-	for {
-		f := r.queue.frame()
-		n, err := c.ReadHeader(f)
-		if err == nil {
-			err = c.ReadBody(f, n)
-		}
-		t.add(&r.receiver.in)
-		if err == nil {
-			err = c.Check(f)
-		}
-		t.add(&r.receiver.busy)
-		if err != nil {
-			return err
-		}
-		switch f.Kind {
-		case wire.Data:
-			count++
-			r.receiver.bytes.Add(int64(f.Raw))
-			r.wired.bytes.Add(int64(n) + wire.HeaderSize + wire.TagSize)
-			compressed := f.Flags&wire.Compressed != 0
-			if f, err = r.expand(f); err != nil {
-				return err
-			}
-			if compressed {
-				t.add(&r.expander.busy)
-			}
-			if err := r.queue.put(f); err != nil {
-				return err
-			}
-			t.add(&r.receiver.out)
-		case wire.End:
-			if *end, err = parseEnding(f); err != nil {
-				return err
-			}
-			if end.Connection != count {
-				return fmt.Errorf("%w: got %d frames on a connection, expected %d", ErrMiscounted, count, end.Connection)
-			}
-			return nil
-		case wire.Abort:
-			return &PeerError{string(f.Payload())}
-		default:
-			return fmt.Errorf("%w: unexpected frame from the sender", wire.ErrTampered)
-		}
-	}
-}
-
-// write puts frames into the sink in order and returns the tail that it holds
-// back.
-func (r *receiving) write() (tail []byte, err error) {
-	h := holder{keep: withhold(r.sink)}
-	hash := xxh3.New128()
-	t := startTimer()
-	for {
-		f, err := r.queue.take()
-		t.add(&r.writer.in)
-		if err != nil {
-			return nil, err
-		}
-		if f == nil {
-			r.digest = fmt.Sprintf("%x", hash.Sum128().Bytes())
-			return h.held, nil
-		}
-		p := f.Payload()
-		_, _ = hash.Write(p) // never fails
-		t.add(&r.writer.busy)
-		if err := h.write(r.sink, p); err != nil {
-			return nil, &sinkError{err}
-		}
-		t.add(&r.writer.out)
-		r.frames++
-		r.writer.bytes.Add(int64(len(p)))
-		r.queue.recycle(f)
-	}
-}
-
-// release checks the sender's end against what arrived and hands over the
-// tail.
-func (r *receiving) release(tail []byte, e ending) error {
-	switch {
-	case e.Bytes != r.writer.bytes.Load(), e.Frames != r.frames:
-		return fmt.Errorf("%w: got %d bytes in %d frames, expected %d in %d", ErrMiscounted, r.writer.bytes.Load(), r.frames, e.Bytes, e.Frames)
-	case e.Digest != "" && r.digest != "" && e.Digest != r.digest:
-		return fmt.Errorf("%w: digest %s, expected %s", ErrMiscounted, r.digest, e.Digest)
-	}
-	if len(tail) == 0 {
-		return nil
-	}
-	if _, err := r.sink.Write(tail); err != nil {
+	if err := r.tail.flush(r.sink, len(r.tail.held)); err != nil {
 		return &sinkError{err}
 	}
 	return nil
 }
 
-func withhold(s Sink) int {
-	if w, ok := s.(Withholder); ok {
-		return w.Withhold()
+// copy receives from all connections into the ring and writes from it.
+func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
+	var g sync.WaitGroup
+	ends := make(chan connEnd, len(r.link.Conns()))
+	for _, c := range r.link.Conns() {
+		g.Add(1)
+		go func() {
+			defer g.Done()
+			a, err := r.receive(ctx, c)
+			ends <- connEnd{a, err}
+		}()
 	}
-	return 0
-}
-
-// holder passes bytes on but for the last keep.
-type holder struct {
-	keep int
-	held []byte
-}
-
-// write writes what is certainly not among the last bytes of the stream.
-func (h *holder) write(w interface{ Write([]byte) (int, error) }, p []byte) error {
-	if len(p) < h.keep {
-		h.held = append(h.held, p...)
-		if extra := len(h.held) - h.keep; extra > 0 {
-			if _, err := w.Write(h.held[:extra]); err != nil {
-				return err
-			}
-			h.held = append(h.held[:0], h.held[extra:]...)
+	var account wire.Account
+	g.Add(1)
+	go func() {
+		defer g.Done()
+		var err error
+		if account, err = r.join(ctx, ends); err != nil {
+			r.fail(err)
 		}
+	}()
+	err := r.store(ctx)
+	if err != nil {
+		r.fail(err)
+	}
+	g.Wait()
+	r.expand.stop()
+	if ctx.Err() != nil {
+		return account, context.Cause(ctx)
+	}
+	return account, err
+}
+
+// connEnd is how one connection ended.
+type connEnd struct {
+	account wire.Account
+	err     error
+}
+
+// join waits for the ends of all connections, which must agree, and closes the
+// ring.
+//
+// When one ends early, the others get a moment to end, too: a sender that gave
+// up says why on each that still works, after what it had sent before. All that
+// came in order is genuine and is stored, so that a resume need not send it
+// again; then the ring ends with the error.
+func (r *receiving) join(ctx context.Context, ends <-chan connEnd) (whole wire.Account, err error) {
+	var early error
+	var late <-chan time.Time
+	var sum wire.Account
+	n := len(r.link.Conns())
+	for have := 0; have < n; {
+		var e connEnd
+		select {
+		case e = <-ends:
+		case <-late:
+			r.ring.cut(early)
+			r.link.Interrupt()
+			continue
+		case <-ctx.Done():
+			return whole, context.Cause(ctx)
+		}
+		have++
+		switch peer := errors.As(e.err, new(*PeerError)); {
+		case e.err == nil:
+		case !peer && !errors.Is(e.err, wire.ErrCut):
+			return whole, e.err
+		case early == nil:
+			early, late = e.err, time.After(explainWithin)
+		case peer:
+			early = e.err
+		}
+		sum.Bytes += e.account.StreamBytes
+		sum.Frames += e.account.StreamFrames
+		e.account.StreamBytes, e.account.StreamFrames = 0, 0
+		if have > 1 && early == nil && e.account != whole {
+			return whole, fmt.Errorf("%w: the connections' ends disagree", ErrMiscounted)
+		}
+		whole = e.account
+	}
+	if early != nil {
+		r.ring.cut(early)
+		return whole, nil
+	}
+	if sum.Bytes != whole.Bytes || sum.Frames != whole.Frames {
+		return whole, fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, sum.Bytes, sum.Frames, whole.Bytes, whole.Frames)
+	}
+	return whole, r.ring.close(whole.Frames, nil)
+}
+
+// receive reads frames off one connection until its end.
+func (r *receiving) receive(ctx context.Context, c *wire.Conn) (wire.Account, error) {
+	full := r.full[c.Stream()]
+	b := r.ring.get()
+	for {
+		h, err := c.ReadFrame(b)
+		if err != nil {
+			return wire.Account{}, err
+		}
+		if h.Kind != wire.Data {
+			a, err := r.control(c, h, b)
+			full.Start() // from now on it waits for the others
+			return a, err
+		}
+		if h.Flags&wire.Zero != 0 {
+			return wire.Account{}, fmt.Errorf("%w: a zero run in a stream", wire.ErrTampered)
+		}
+		r.meter.bytes.Add(int64(h.Raw))
+		p := &piece{block: b, header: h}
+		if h.Flags&wire.Compressed != 0 {
+			if err := r.expand.add(ctx, p, full); err != nil {
+				return wire.Account{}, err
+			}
+		}
+		if err := r.ring.put(p, full); err != nil {
+			return wire.Account{}, err
+		}
+		b = r.ring.get()
+	}
+}
+
+// control handles a frame that is not data.
+func (r *receiving) control(c *wire.Conn, h wire.Header, b *wire.Block) (wire.Account, error) {
+	switch h.Kind {
+	case wire.End:
+		a, err := wire.ParseAccount(b.Payload())
+		if err == nil {
+			err = c.CheckEnd(a)
+		}
+		return a, err
+	case wire.Abort:
+		return wire.Account{}, &PeerError{Text: string(b.Payload())}
+	}
+	return wire.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", wire.ErrTampered, h.Kind)
+}
+
+// store writes pieces to the sink until there are no more.
+func (r *receiving) store(ctx context.Context) error {
+	for {
+		p, err := r.ring.take(&r.empty)
+		if p == nil {
+			return err
+		}
+		if err := p.wait(ctx, &r.empty); err != nil {
+			return err
+		}
+		_, _ = r.hash.Write(p.block.Payload()) // never fails
+		n := len(p.block.Payload())
+		if err := r.tail.write(r.sink, p.block); err != nil {
+			return &sinkError{err}
+		}
+		r.frames++
+		r.write.bytes.Add(int64(n))
+		r.ring.release(p.block)
+	}
+}
+
+// verify compares the sender's account with what was stored.
+func (r *receiving) verify(a wire.Account) error {
+	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
+		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
+	}
+	if r.spliced != nil {
 		return nil
 	}
-	if len(h.held) > 0 {
-		if _, err := w.Write(h.held); err != nil {
-			return err
-		}
+	sum := r.hash.Sum128().Bytes()
+	if a.Digested && a.Digest != sum {
+		return fmt.Errorf("%w: digest %x arrived, %x was sent", ErrMiscounted, sum, a.Digest)
 	}
-	body := p[:len(p)-h.keep]
-	if len(body) > 0 {
-		if _, err := w.Write(body); err != nil {
-			return err
-		}
-	}
-	h.held = append(h.held[:0], p[len(body):]...)
+	r.digest = hex.EncodeToString(sum[:])
 	return nil
+}
+
+func (r *receiving) progress() Progress {
+	life := time.Since(r.started)
+	n := r.link.Network()
+	p := Progress{Bytes: r.write.bytes.Load(), Elapsed: life, Network: &n}
+	p.Stages = append(p.Stages, r.meter.stage(life))
+	if r.expand.meter.bytes.Load() > 0 {
+		p.Stages = append(p.Stages, r.expand.meter.stage(life))
+	}
+	p.Stages = append(p.Stages, r.write.stage(life))
+	return p
+}
+
+func (r *receiving) moved() int64 { return r.meter.bytes.Load() + r.write.bytes.Load() }
+
+func (r *receiving) stalled() error {
+	sink := r.meter.bytes.Load() > r.write.bytes.Load()
+	if r.spliced != nil {
+		sink = r.spliced.Running()
+	}
+	if sink {
+		return stalled(r.sink.Name()+" took nothing", r.opt.Stall)
+	}
+	return stalledNetwork("the network or the other end gave nothing", r.opt.Stall)
 }

@@ -2,262 +2,303 @@ package transfer
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"zxfer/pkg/wire"
 )
 
+// The receiver says every aliveEvery that it is at work; a sender that hears
+// nothing for silence takes the network for dead. It cannot ask TCP: see
+// wire's unackedTimeout.
+const (
+	aliveEvery = 5 * time.Second
+	silence    = 30 * time.Second
+)
+
+// explainWithin is how long a broken connection waits for another one to tell
+// why it broke.
+const explainWithin = time.Second
+
 // Send moves a Source onto a link and waits until the receiver has stored the
-// stream. It returns the failure's cause: the Source's own error, what the
-// receiver reported (*PeerError), or a cut of the connection (wire.ErrCut).
-// The link is closed in any case, the Source only on failure.
+// stream for good. The error is the cause: the Source's own, what the receiver
+// reported (*PeerError), wire.ErrCut, ErrStall, or the context's. The Source
+// is closed on failure, the link always.
+//
+// progress may be nil; it is called about twice a second and once at the end.
 func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
-	s := &sending{src: src, link: link, opt: opt, limit: limiter(opt),
-		queue:  newQueue(opt.Buffer, opt.Block),
-		reader: meter{name: StageRead}, sender: meter{name: StageSend, workers: len(link.Conns())},
-		compressor: meter{name: StageCompress}, started: time.Now(),
+	s := &sending{src: src, link: link, opt: opt, started: time.Now(), acked: make(chan struct{})}
+	var err error
+	if s.pack, err = newPacker(opt); err != nil {
+		link.Abort(err)
+		return Result{}, err
 	}
-	s.packed = s.queue
-	if opt.compresses() {
-		s.packed = newQueue(opt.Buffer/4, opt.Block)
+	n := len(link.Conns())
+	s.ring = newRing(opt.Buffer, opt.Block, 0)
+	s.reader = newReader(src, s.ring, opt.limitedBlock())
+	s.empty, s.limited = stopwatches(n), stopwatches(n)
+	s.limit = opt.bandwidth(s.limited)
+	s.meter.name, s.meter.in = StageSend, plus(waits(s.empty...), waits(s.limited...))
+	for _, c := range link.Conns() {
+		s.written = append(s.written, c.WriteWait())
 	}
+	s.meter.out = waits(s.written...)
 	return s.run(ctx, progress)
 }
 
-func (o Options) filled() Options {
-	if o.Buffer <= 0 {
-		o.Buffer = DefaultBuffer
-	}
-	if o.Block <= 0 {
-		o.Block = DefaultBlock
-	}
-	o.Block = min(o.Block, wire.MaxPayload)
-	return o
-}
-
-// limiter is the token bucket of --bwlimit, nil without one. Its burst is a
-// tenth of a second's worth.
-func limiter(o Options) *rate.Limiter {
-	if o.BandLimit <= 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(o.BandLimit), int(max(o.BandLimit/10, 4096)))
-}
-
-// allow waits until n bytes may pass.
-func allow(ctx context.Context, l *rate.Limiter, n int) error {
-	for l != nil && n > 0 {
-		part := min(n, l.Burst())
-		if err := l.WaitN(ctx, part); err != nil {
-			return err
-		}
-		n -= part
-	}
-	return nil
-}
-
+// sending is the state of one Send.
 type sending struct {
-	src        Source
-	link       *wire.Link
-	opt        Options
-	limit      *rate.Limiter
-	queue      *queue // from the reader
-	packed     *queue // to the senders: the same one without compression
-	reader     meter
-	compressor meter
-	sender     meter
-	started    time.Time
+	src     Source
+	link    *wire.Link
+	opt     Options
+	started time.Time
 
-	frames int64
-	wired  meter // bytes that crossed the network
+	ring    *ring
+	reader  *reader
+	pack    *packer // nil without compression
+	limit   *bandwidth
+	meter   meter
+	empty   []*wire.Stopwatch // by connection: the ring had nothing
+	limited []*wire.Stopwatch // by connection: the bandwidth limit
+	written []*wire.Stopwatch // by connection: the network
+
+	fail   context.CancelCauseFunc
+	ended  atomic.Bool // all is written; what remains is the receiver's
+	stored atomic.Int64
+	alive  atomic.Int64  // frames heard since
+	acked  chan struct{} // closed when nothing more comes from the receiver
+	frames uint64
 	digest string
-
-	once  sync.Once
-	cause error
 }
 
-// fail records the first failure and ends everything.
-func (s *sending) fail(err error) {
-	s.once.Do(func() {
-		s.cause = err
-		s.queue.abort(err)
-		s.packed.abort(err)
-		_ = s.link.Close()
-		_ = s.src.Close()
+func (s *sending) run(ctx context.Context, report func(Progress)) (res Result, err error) {
+	parent := ctx
+	ctx, s.fail = context.WithCancelCause(parent)
+	unwound := make(chan struct{})
+	keep := context.AfterFunc(ctx, func() {
+		defer close(unwound)
+		s.ring.fail(context.Cause(ctx))
+		s.link.Interrupt()
+		_ = s.src.Close() // the cause is known
 	})
-}
+	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, stalled: s.stalled, fail: s.fail}
+	stop := w.start()
+	go s.listen()
 
-func (s *sending) progress() Progress {
-	n := s.link.Network()
-	p := Progress{Bytes: s.sender.bytes.Load(), Elapsed: time.Since(s.started), Network: &n}
-	p.Stages = append(p.Stages, s.reader.stage())
-	if s.opt.compresses() {
-		p.Stages = append(p.Stages, s.compressor.stage())
-	}
-	p.Stages = append(p.Stages, s.sender.stage())
-	return p
-}
-
-func (s *sending) run(ctx context.Context, report func(Progress)) (Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := watch(s.progress, report, s.opt.Stall, s.fail, func(p Progress) string {
-		if p.Stages[0].Bytes > p.Bytes {
-			return "the network or the other end took nothing"
-		}
-		return s.src.Name() + " gave nothing"
-	})
-	unhook := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
-
-	acked := make(chan error, 1)
-	go func() { acked <- s.awaitAck() }()
-	err := s.move(ctx)
-	switch {
-	case err == nil:
-		err = <-acked
-	case s.ownFailure(err):
-		// The source failed: the receiver is told why before the link closes.
-		_ = s.link.Conns()[0].SetWriteDeadline(time.Now().Add(5 * time.Second))
-		_ = writeControl(s.link.Conns()[0], wire.Abort, err.Error())
-		s.fail(err)
-		<-acked
-	default:
-		// A receiver that failed says so and closes: its word explains the cut.
-		var peer *PeerError
-		if said := s.settle(acked); errors.As(said, &peer) {
-			err = said
-		}
-		s.fail(err)
-	}
-	unhook()
+	account, err := s.move(ctx)
 	if err == nil {
-		stop()
-	} else {
-		s.fail(err)
-		stop()
-		err = s.cause
+		err = s.finish(ctx, account)
 	}
+	if err != nil {
+		s.fail(err) // keeps the first cause
+	}
+	if !keep() {
+		<-unwound
+		<-s.acked
+		err = bare(context.Cause(ctx))
+		tell(parent, s.link, err)
+	}
+	stop()
+	s.fail(nil)
 	_ = s.link.Close()
-	res := Result{Progress: s.progress(), WireBytes: s.wired.bytes.Load(), Frames: s.frames, Digest: s.digest}
+	<-s.acked
+	res = Result{Progress: s.progress(), Frames: int64(s.frames), Digest: s.digest}
+	for _, c := range s.link.Conns() {
+		res.WireBytes += c.WireBytes()
+	}
+	if report != nil {
+		report(res.Progress)
+	}
 	return res, err
 }
 
-// settle waits a moment for what the receiver may have said before the cut.
-func (s *sending) settle(acked <-chan error) error {
-	select {
-	case err := <-acked:
-		return err
-	case <-time.After(2 * time.Second):
-		return nil
-	}
-}
-
-func (s *sending) ownFailure(err error) bool {
-	return errors.As(err, new(*sourceError)) && s.cause == nil
-}
-
-// move brings all bytes and the end onto the wire.
-func (s *sending) move(ctx context.Context) error {
-	if p, ok := s.src.(PipeSource); ok && s.spliceable() {
+// move brings the stream onto the connections, but not its end. It returns
+// when nothing of it runs any more; the error is the Source's, or any that
+// was the first.
+func (s *sending) move(ctx context.Context) (wire.Account, error) {
+	if p, ok := s.src.(PipeSource); ok && s.link.Mode() == wire.Plain && len(s.link.Conns()) == 1 && s.pack == nil {
 		return s.splice(ctx, p)
 	}
-	errs := make(chan error)
-	running := 1 + len(s.link.Conns())
-	if s.opt.compresses() {
-		workers, err := s.startCompression(errs)
-		if err != nil {
-			return err
-		}
-		running += workers
+	var g sync.WaitGroup
+	if s.pack != nil {
+		s.reader.each = s.pack.add
+		s.pack.start(&g, s.ring)
 	}
-	go func() { errs <- s.read() }()
-	counts := make([]uint64, len(s.link.Conns()))
+	g.Add(1)
+	go func() {
+		defer g.Done()
+		if err := s.reader.run(); err != nil {
+			s.fail(err)
+		}
+		if s.pack != nil {
+			close(s.pack.work)
+		}
+	}()
+	errs := make([]error, len(s.link.Conns()))
 	for i, c := range s.link.Conns() {
-		go func() { errs <- s.transmit(ctx, c, &counts[i]) }()
-	}
-	var first error
-	for range running {
-		if err := <-errs; err != nil && first == nil {
-			first = err
-			s.queue.abort(err)
-			s.packed.abort(err)
-		}
-	}
-	if first != nil {
-		return first
-	}
-	for i, c := range s.link.Conns() {
-		e := ending{Bytes: s.reader.bytes.Load(), Frames: uint64(s.frames), Connection: counts[i], Digest: s.digest}
-		if err := writeEnding(c, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// read brings the source into the queue.
-func (s *sending) read() (err error) {
-	s.frames, s.digest, err = fill(s.src, s.queue, s.opt.Block, &s.reader)
-	return err
-}
-
-// transmit sends frames over one connection.
-func (s *sending) transmit(ctx context.Context, c *wire.Conn, count *uint64) error {
-	t := startTimer()
-	for {
-		f, err := s.packed.take()
-		t.add(&s.sender.in)
-		if f == nil || err != nil {
-			return err
-		}
-		n := int64(len(f.Payload()))
-		if err := allow(ctx, s.limit, int(n)); err != nil {
-			return err
-		}
-		t.add(&s.sender.out)
-		c.Seal(f)
-		t.add(&s.sender.busy)
-		if err := c.Flush(f); err != nil {
-			return err
-		}
-		t.add(&s.sender.out)
-		s.sender.bytes.Add(int64(f.Raw))
-		s.wired.bytes.Add(n + wire.HeaderSize + wire.TagSize)
-		*count++
-		s.queue.recycle(f)
-	}
-}
-
-// awaitAck reads what the receiver says: that it is alive, and in the end how
-// it went.
-func (s *sending) awaitAck() error {
-	f := wire.NewFrame(1024)
-	c := s.link.Conns()[0]
-	for {
-		if err := c.ReadFrame(f); err != nil {
-			return err
-		}
-		switch f.Kind {
-		case wire.Alive:
-		case wire.Ack:
-			if len(f.Payload()) == 0 {
-				return nil
+		g.Add(1)
+		go func() {
+			defer g.Done()
+			if errs[i] = s.transmit(ctx, c); errs[i] != nil && !errors.As(errs[i], new(*sourceError)) {
+				s.explain(ctx, errs[i])
 			}
-			err := &PeerError{string(f.Payload())}
-			s.fail(err)
+		}()
+	}
+	g.Wait()
+	if ctx.Err() != nil {
+		return wire.Account{}, context.Cause(ctx)
+	}
+	sum := s.reader.digest()
+	s.frames, s.digest = s.reader.pieces, hex.EncodeToString(sum[:])
+	return wire.Account{Bytes: uint64(s.reader.meter.bytes.Load()), Frames: s.frames, Digest: sum, Digested: true}, errs[0]
+}
+
+// transmit sends pieces over one connection until there are no more.
+func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
+	i := c.Stream()
+	for {
+		p, err := s.ring.take(s.empty[i])
+		if p == nil {
+			s.empty[i].Start() // from now on it waits for the others
 			return err
-		case wire.Abort:
-			err := &PeerError{string(f.Payload())}
-			s.fail(err)
+		}
+		if err := p.wait(ctx, s.empty[i]); err != nil {
 			return err
-		default:
-			return fmt.Errorf("%w: unexpected frame from the receiver", wire.ErrTampered)
+		}
+		if err := s.limit.wait(ctx, len(p.block.Payload()), s.limited[i]); err != nil {
+			return err
+		}
+		if err := c.WriteFrame(p.header, p.block); err != nil {
+			return err
+		}
+		s.meter.bytes.Add(int64(p.header.Raw))
+		s.ring.release(p.block)
+	}
+}
+
+// wait waits for the worker of a piece.
+func (p *piece) wait(ctx context.Context, w *wire.Stopwatch) error {
+	if p.ready == nil {
+		return nil
+	}
+	select {
+	case <-p.ready:
+		return p.err
+	default:
+	}
+	w.Start()
+	defer w.Stop()
+	select {
+	case <-p.ready:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// explain fails with the error of a connection. A receiver that gave up says
+// why and then closes: its word is waited for.
+func (s *sending) explain(ctx context.Context, err error) {
+	if errors.Is(err, wire.ErrCut) {
+		timer := time.NewTimer(explainWithin)
+		defer timer.Stop()
+		select {
+		case <-s.acked:
+		case <-ctx.Done():
+		case <-timer.C:
 		}
 	}
+	s.fail(err)
+}
+
+// finish writes the end to all connections and waits for the receiver.
+func (s *sending) finish(ctx context.Context, a wire.Account) error {
+	s.ended.Store(true)
+	for _, c := range s.link.Conns() {
+		if err := c.WriteEnd(a); err != nil {
+			s.explain(ctx, err)
+			return err
+		}
+	}
+	for i, w := range s.written { // what it waits for now is behind it
+		if s.empty[i].Running() {
+			s.empty[i].Stop()
+		}
+		w.Start()
+	}
+	select {
+	case <-s.acked:
+		return nil // if it was not an Ack, the cause is set
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// listen reads what the receiver says.
+func (s *sending) listen() {
+	defer close(s.acked)
+	c := s.link.Conns()[0]
+	c.SetSilence(silence)
+	b := wire.NewBlock(wire.MaxControl, 0)
+	for {
+		h, err := c.ReadFrame(b)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		switch h.Kind {
+		case wire.Alive:
+			s.stored.Store(int64(h.Position))
+			if s.ended.Load() {
+				s.alive.Add(1)
+			}
+		case wire.Ack:
+			if !s.ended.Load() {
+				s.fail(fmt.Errorf("%w: the receiver confirmed a stream that has not ended", wire.ErrTampered))
+			}
+			return
+		case wire.Abort:
+			s.fail(&PeerError{Text: string(b.Payload())})
+			return
+		default:
+			s.fail(fmt.Errorf("%w: a frame of kind %d from the receiver", wire.ErrTampered, h.Kind))
+			return
+		}
+	}
+}
+
+func (s *sending) progress() Progress {
+	life := time.Since(s.started)
+	n := s.link.Network()
+	p := Progress{Bytes: s.meter.bytes.Load(), Elapsed: life, Network: &n}
+	p.Stages = append(p.Stages, s.reader.meter.stage(life))
+	if s.pack != nil {
+		p.Stages = append(p.Stages, s.pack.meter.stage(life))
+	}
+	if s.limit != nil {
+		p.Stages = append(p.Stages, s.limit.meter.stage(life))
+	}
+	p.Stages = append(p.Stages, s.meter.stage(life))
+	return p
+}
+
+// moved changes while the transfer gets on: after the end that is for the
+// receiver to say.
+func (s *sending) moved() int64 {
+	return s.reader.meter.bytes.Load() + s.meter.bytes.Load() + s.alive.Load()
+}
+
+func (s *sending) stalled() error {
+	switch {
+	case s.ended.Load():
+		return stalledNetwork("the other end did not confirm the stream", s.opt.Stall)
+	case s.reader.meter.bytes.Load() > s.meter.bytes.Load():
+		return stalledNetwork("the network or the other end took nothing", s.opt.Stall)
+	}
+	return stalled(s.src.Name()+" gave nothing", s.opt.Stall)
 }

@@ -1,10 +1,3 @@
-// Package transfer moves a stream from a Source to a Sink through stages
-// that overlap: bounded buffers between them, and a meter at each which tells
-// how long the stage waited for its input and for its output. The stage that
-// waits for neither is the bottleneck.
-//
-// It knows streams and frames, not datasets or devices: those are Sources and
-// Sinks. What crosses the network is package wire's.
 package transfer
 
 import (
@@ -21,7 +14,8 @@ type Source interface {
 	// Read returns io.EOF only when the stream ended well; a producer that
 	// failed returns its failure instead, after its last bytes.
 	io.Reader
-	// Close ends the producer, if it still runs, and releases it.
+	// Close ends the producer, if it still runs, and releases it. It may be
+	// called more than once, and while a Read is under way, which then fails.
 	Close() error
 	// Name says what produces, for meters and messages: "zfs send tank/a@x".
 	Name() string
@@ -31,10 +25,11 @@ type Source interface {
 type Sink interface {
 	io.Writer
 	// Commit makes the stream take effect; nil means it is stored. After a
-	// Commit or Abort the Sink is released.
+	// Commit, whatever it returned, or an Abort the Sink is released.
 	Commit(ctx context.Context) error
 	// Abort gives up: the target stays resumable or as it was. The error
-	// tells what the Sink itself has to say, nil if nothing beyond cause.
+	// tells what the Sink itself has to say, nil if nothing beyond cause. It
+	// may be called while a Write is under way, which then fails.
 	Abort(cause error) error
 	Name() string
 }
@@ -44,21 +39,28 @@ type Sink interface {
 // end of file for what Read would have returned: nil, or the failure.
 type PipeSource interface {
 	Source
+	// Pipe is the end to read; it must not block (see os.NewFile).
 	Pipe() *os.File
 	Wait() error
 }
 
-// PipeSink is a Sink whose bytes go into a pipe.
+// PipeSink is a Sink whose bytes go into a pipe. Write and the pipe may be used
+// in turns. When writing to the pipe fails, Abort tells why.
 type PipeSink interface {
 	Sink
+	// Pipe is the end to write; it must not block (see os.NewFile).
 	Pipe() *os.File
 }
 
-// Withholder is a Sink that must not see the stream's last bytes before the
-// stream's end has been verified: without them it cannot take effect.
-type Withholder interface{ Withhold() int }
+// Withholder is a Sink that must not see the last bytes of the stream before
+// the stream's end was verified, as without them it cannot take effect.
+type Withholder interface {
+	// Withhold is how many bytes that is.
+	Withhold() int
+}
 
-// Options shape a transfer. The zero value is usable.
+// Options shape a transfer. The zero value is usable. Both ends of a transfer
+// must be given the same Block.
 type Options struct {
 	Buffer          int64  `json:"buffer,omitempty"`   // bytes of ring on each side; 0 = DefaultBuffer
 	Block           int    `json:"block,omitempty"`    // bytes per frame; 0 = DefaultBlock
@@ -76,7 +78,26 @@ const (
 	DefaultStall  = 10 * time.Minute
 )
 
-// Stage is what one stage did so far. Busy+WaitIn+WaitOut is its lifetime.
+// MinBlock is the smallest frame in bytes, but for what a source yields less.
+const MinBlock = 16 << 10
+
+// filled returns the options with defaults and bounds applied.
+func (o Options) filled() Options {
+	if o.Block <= 0 {
+		o.Block = DefaultBlock
+	}
+	o.Block = min(max(o.Block, MinBlock), wire.MaxPayload)
+	if o.Buffer <= 0 {
+		o.Buffer = DefaultBuffer
+	}
+	if o.Stall <= 0 {
+		o.Stall = DefaultStall
+	}
+	return o
+}
+
+// Stage is what one stage did so far. Busy+WaitIn+WaitOut is its lifetime, of
+// one goroutine on average where it has several.
 type Stage struct {
 	Name    string        `json:"name"` // see the Stage… constants
 	Bytes   int64         `json:"bytes"`
@@ -86,14 +107,15 @@ type Stage struct {
 }
 
 // The stages, in the order that data passes them. A local copy has only the
-// first and the last.
+// first and the last, and StageLimit where one was set.
 const (
-	StageRead     = "read" // bytes from the Source
+	StageRead     = "read" // bytes from the Source; busy is waiting for it
 	StageCompress = "compress"
-	StageSend     = "send"    // tag or encrypt, and write to the network
-	StageReceive  = "receive" // read from the network, check the tag or decrypt
+	StageLimit    = "limit"   // busy is waiting for the bandwidth limit
+	StageSend     = "send"    // tag or encrypt; waits out for the network
+	StageReceive  = "receive" // waits in for the network; check or decrypt
 	StageExpand   = "decompress"
-	StageWrite    = "write" // bytes into the Sink
+	StageWrite    = "write" // bytes into the Sink; busy is waiting for it
 )
 
 // Progress is a moment of a running transfer, as one end sees it.

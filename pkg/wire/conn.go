@@ -1,177 +1,276 @@
 package wire
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// userTimeout is how long sent bytes may stay unacknowledged before the
-// connection counts as cut.
-const userTimeout = 20 * time.Second
-
-// Conn is one authenticated connection of a Link. One goroutine may read
-// frames while another writes them.
+// Conn is one authenticated connection of a Link. One goroutine at a time may
+// read from it; writes are put in order by the Conn.
 type Conn struct {
-	index   int
-	tcp     *net.TCPConn // nil where the transport is another (tests)
-	rw      net.Conn     // tcp, or tls over it
-	mode    Mode
-	send    tagger
-	receive tagger
+	stream int
+	mode   Mode
+	tcp    *net.TCPConn
+	rw     net.Conn // tcp, or TLS over cork over tcp
+	cork   *cork    // nil but in mode tls
+
+	writing sync.Mutex // guards what follows
+	send    *tagger
+	sent    uint64 // frames
+	broken  bool   // part of a frame was written
+	out     tally
+
+	receive  *tagger
+	received uint64 // frames
+	in       tally
+	ahead    [HeaderSize]byte // part of the next header, read along
+	aheadLen int
+	silence  time.Duration
+
+	interrupted atomic.Bool
+	crossed     atomic.Int64
+	readWait    Stopwatch
+	writeWait   Stopwatch
 }
 
-// tagged tells whether frames of a kind carry a tag. Inside TLS nothing does:
-// the record layer protects it.
-func (c *Conn) tagged(k Kind) bool {
-	return c.mode == Signed || c.mode == Plain && k != Data
-}
+// tally counts the Data frames of one direction.
+type tally struct{ frames, bytes uint64 }
 
-// Seal completes a frame's header and tag. Frames must be flushed in the
-// order in which they were sealed.
-func (c *Conn) Seal(f *Frame) {
-	f.putHeader()
-	if c.tagged(f.Kind) {
-		c.send.seal(f)
+func (t *tally) add(h Header) {
+	if h.Kind == Data {
+		t.frames++
+		t.bytes += uint64(h.Raw)
 	}
 }
 
-// Flush sends a sealed frame in one write.
-func (c *Conn) Flush(f *Frame) error {
-	if _, err := c.rw.Write(f.buf[:f.wireSize(c)]); err != nil {
-		return cut("send", err)
+// newConn puts a handshake's connection and keys together.
+func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
+	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
+	if t, ok := rw.(*tls.Conn); ok {
+		c.cork = t.NetConn().(*cork)
+		c.cork.readWait, c.cork.writeWait = &c.readWait, &c.writeWait
+	}
+	return c
+}
+
+// Stream is the number of the connection in its Link, from 0.
+func (c *Conn) Stream() int { return c.stream }
+
+// ReadWait is the time that reads spent in the kernel: nearly all of it waiting
+// for the network.
+func (c *Conn) ReadWait() *Stopwatch { return &c.readWait }
+
+// WriteWait is the time that writes spent in the kernel.
+func (c *Conn) WriteWait() *Stopwatch { return &c.writeWait }
+
+// WireBytes is how many bytes of frames crossed the connection so far, in both
+// directions, without what TLS adds.
+func (c *Conn) WireBytes() int64 { return c.crossed.Load() }
+
+// tagged tells whether frames of a kind carry a tag: control frames always,
+// data where nothing else protects them.
+func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
+
+// WriteFrame sends b's payload as one frame; h.Payload is set by it. The block
+// may be used again when it returns.
+func (c *Conn) WriteFrame(h Header, b *Block) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	h.Payload = b.n
+	frame := b.buf[b.off-HeaderSize : b.off+b.n]
+	h.put(frame)
+	if c.tagged(h.Kind) {
+		frame = c.send.seal(frame, c.sent)
+	}
+	if err := c.write(frame); err != nil {
+		return c.sendError(err)
+	}
+	c.sent++
+	c.out.add(h)
+	return nil
+}
+
+// WriteControl sends a control frame with a text, cut at MaxControl.
+func (c *Conn) WriteControl(k Kind, position uint64, text []byte) error {
+	b := NewBlock(min(len(text), MaxControl), 0)
+	b.SetLen(copy(b.Room(), text))
+	return c.WriteFrame(Header{Kind: k, Position: position}, b)
+}
+
+// WriteEnd sends the last frame of the connection, with the connection's own
+// counts filled in, and closes the connection for writing.
+func (c *Conn) WriteEnd(a Account) error {
+	c.writing.Lock()
+	a.StreamBytes, a.StreamFrames = c.out.bytes, c.out.frames
+	c.writing.Unlock()
+	if err := c.WriteControl(End, 0, a.Append(nil)); err != nil {
+		return err
+	}
+	// A forged length cannot make the receiver wait for what never comes: it
+	// sees the end of the connection instead.
+	if err := c.closeWrite(); err != nil {
+		return c.sendError(err)
 	}
 	return nil
 }
 
-func (f *Frame) wireSize(c *Conn) int {
-	n := HeaderSize + f.n
-	if c.tagged(f.Kind) {
-		n += TagSize
-	}
-	return n
-}
-
-// WriteFrame seals and sends a frame.
-func (c *Conn) WriteFrame(f *Frame) error {
-	c.Seal(f)
-	return c.Flush(f)
-}
-
-// WriteHeader sends the header of a Data frame of mode plain, whose n bytes of
-// payload the caller puts onto the connection by itself.
-func (c *Conn) WriteHeader(f *Frame, n int) error {
-	f.n = n
-	f.putHeader()
-	if _, err := c.rw.Write(f.buf[:HeaderSize]); err != nil {
-		return cut("send", err)
+// CheckEnd compares the connection's own counts in an End frame that was read
+// from it with what arrived.
+func (c *Conn) CheckEnd(a Account) error {
+	if a.StreamBytes != c.in.bytes || a.StreamFrames != c.in.frames {
+		return c.receiveError(fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent",
+			ErrTampered, c.in.bytes, c.in.frames, a.StreamBytes, a.StreamFrames))
 	}
 	return nil
 }
 
-// SetWriteDeadline bounds writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.rw.SetWriteDeadline(t) }
-
-// ReadHeader reads a frame's header and returns the length of its payload.
-// For Data frames of mode plain the caller may take the payload off the
-// connection by itself; otherwise ReadBody must follow.
-func (c *Conn) ReadHeader(f *Frame) (int, error) {
-	f.grow(0)
-	if err := readFull(c.rw, f.buf[:HeaderSize]); err != nil {
-		return 0, cut("receive", err)
+func (c *Conn) write(frame []byte) error {
+	if c.broken {
+		return net.ErrClosed
 	}
-	n, err := f.parseHeader(f.buf[:HeaderSize])
+	c.crossed.Add(int64(len(frame)))
+	if c.cork != nil {
+		c.cork.hold()
+		_, err := c.rw.Write(frame)
+		if ferr := c.cork.flush(); err == nil {
+			err = ferr
+		}
+		c.broken = err != nil
+		return err
+	}
+	c.writeWait.Start()
+	n, err := c.rw.Write(frame)
+	c.writeWait.Stop()
+	c.broken = err != nil && n > 0 // else another frame may still follow
+	return err
+}
+
+func (c *Conn) closeWrite() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if t, ok := c.rw.(*tls.Conn); ok && !c.broken {
+		if err := t.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	return c.tcp.CloseWrite()
+}
+
+// SetSilence makes a read fail with ErrCut after this long without a frame.
+func (c *Conn) SetSilence(d time.Duration) { c.silence = d }
+
+// ReadHeader reads the header of the next frame. ReadPayload with the same
+// Block must follow; or, for a Data frame of mode plain, SpliceTo and ReadPart
+// until its payload was taken.
+//
+// Nothing in the header of a tagged frame may be relied upon before
+// ReadPayload returned nil.
+func (c *Conn) ReadHeader(b *Block) (Header, error) {
+	if c.silence > 0 {
+		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // else the read fails
+		if c.interrupted.Load() {
+			_ = c.tcp.SetReadDeadline(past())
+		}
+	}
+	head := b.buf[b.off-HeaderSize : b.off]
+	n := copy(head, c.ahead[:c.aheadLen])
+	c.aheadLen = 0
+	if n < HeaderSize {
+		if _, err := c.read(head[n:], HeaderSize-n); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
+				err = fmt.Errorf("%w: nothing was heard from the other end for %s", ErrCut, c.silence)
+			}
+			return Header{}, c.receiveError(err)
+		}
+	}
+	h, err := parseHeader(head)
 	if err != nil {
-		return 0, fmt.Errorf("receive: connection %d: %w: %w", c.index, ErrTampered, err)
+		return h, c.receiveError(fmt.Errorf("%w: %w", ErrTampered, err))
 	}
-	return n, nil
+	c.received++
+	c.in.add(h)
+	return h, nil
 }
 
-// ReadBody reads the rest of a frame whose payload has n bytes. Nothing of it
-// may be used before Check.
-func (c *Conn) ReadBody(f *Frame, n int) error {
-	if len(f.Room()) < n {
-		header := [HeaderSize]byte(f.buf[:HeaderSize])
-		f.grow(n)
-		copy(f.buf, header[:])
+// ReadPayload reads the rest of a frame into b and checks its tag.
+func (c *Conn) ReadPayload(h Header, b *Block) error {
+	if h.Payload > b.cap {
+		return c.receiveError(fmt.Errorf("%w: %d bytes of payload, at most %d were agreed on", ErrTampered, h.Payload, b.cap))
 	}
-	f.n = n
-	if err := readFull(c.rw, f.buf[HeaderSize:f.wireSize(c)]); err != nil {
-		return cut("receive", err)
+	b.n = h.Payload
+	end := b.off + h.Payload
+	size := h.Payload
+	if c.tagged(h.Kind) {
+		size += TagSize
 	}
-	return nil
-}
-
-// Check checks the tag of a frame that was read, where its kind has one.
-func (c *Conn) Check(f *Frame) error {
-	if c.tagged(f.Kind) && !c.receive.open(f) {
-		return fmt.Errorf("receive: connection %d, frame %d: %w", c.index, f.Seq, ErrTampered)
+	// As far as it has arrived, the next header comes along: one system call
+	// less for each frame. It is never waited for.
+	got, err := c.read(b.buf[b.off:b.off+size+HeaderSize], size)
+	if err != nil {
+		return c.receiveError(err)
+	}
+	c.aheadLen = copy(c.ahead[:], b.buf[b.off+size:b.off+got])
+	if c.tagged(h.Kind) && !c.receive.open(b.buf[b.off-HeaderSize:end], b.buf[end:end+TagSize], c.received-1) {
+		return c.receiveError(fmt.Errorf("%w: its tag does not match", ErrTampered))
 	}
 	return nil
 }
 
 // ReadFrame reads and checks one frame.
-func (c *Conn) ReadFrame(f *Frame) error {
-	n, err := c.ReadHeader(f)
+func (c *Conn) ReadFrame(b *Block) (Header, error) {
+	h, err := c.ReadHeader(b)
 	if err == nil {
-		err = c.ReadBody(f, n)
+		err = c.ReadPayload(h, b)
 	}
-	if err == nil {
-		err = c.Check(f)
-	}
-	return err
+	return h, err
 }
 
-// SetReadDeadline bounds reads.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.rw.SetReadDeadline(t) }
-
-// TCP is the connection itself, for zero-copy; nil in mode tls.
-func (c *Conn) TCP() *net.TCPConn {
-	if c.mode == TLS {
-		return nil
-	}
-	return c.tcp
-}
-
-// tune sets what every data connection has: no delay of small control frames,
-// an early end for a dead peer, and the window if one was asked for.
-func tune(c *net.TCPConn, window int) error {
-	if err := c.SetNoDelay(true); err != nil {
-		return err
-	}
-	if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}); err != nil {
-		return err
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-		if serr == nil && window > 0 {
-			serr = setWindow(int(fd), window)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	return serr
-}
-
-// setWindow asks for socket buffers beyond net.core.*mem_max where the
-// process may (CAP_NET_ADMIN), within it otherwise; Network shows what was
-// granted.
-func setWindow(fd, bytes int) error {
-	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], bytes) == nil {
-			continue
-		}
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], bytes); err != nil {
-			return err
-		}
+// ReadPart reads the next len(p) bytes of the payload of a Data frame in mode
+// plain.
+func (c *Conn) ReadPart(p []byte) error {
+	if _, err := c.read(p, len(p)); err != nil {
+		return c.receiveError(err)
 	}
 	return nil
+}
+
+// read reads at least need bytes into p.
+func (c *Conn) read(p []byte, need int) (int, error) {
+	if need == 0 {
+		return 0, nil
+	}
+	if c.cork == nil { // which meters by itself: decrypting is not waiting
+		c.readWait.Start()
+		defer c.readWait.Stop()
+	}
+	n, err := io.ReadAtLeast(c.rw, p, need)
+	c.crossed.Add(int64(n))
+	return n, err
+}
+
+func (c *Conn) sendError(err error) error {
+	return &FrameError{Stream: c.stream, Frame: c.sent, Op: "send", Err: classify(err)}
+}
+
+func (c *Conn) receiveError(err error) error {
+	return &FrameError{Stream: c.stream, Frame: max(c.received, 1) - 1, Op: "receive", Err: classify(err)}
+}
+
+// past is a deadline that has passed.
+func past() time.Time { return time.Unix(1, 0) }
+
+// interrupt makes all reads fail, and writes too unless they are kept.
+func (c *Conn) interrupt(keepWrites bool) {
+	c.interrupted.Store(true)
+	_ = c.tcp.SetReadDeadline(past()) // fails only where the connection is closed
+	if !keepWrites {
+		_ = c.tcp.SetWriteDeadline(past())
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -14,103 +15,147 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Dial opens all connections of a ticket. Errors match ErrDial, name the
-// address, port and local address tried, and hint at the ways around.
+// dialHint names the ways around what usually is in the way.
+const dialHint = "a firewall between the two hosts? Open ports for it and name them: --port-range LOW-HIGH\n" +
+	"connect in the other direction: --dial source or --dial target\n" +
+	"use another address of the listening host: --data-address ADDRESS"
+
+// redial is the pause before a connection is tried again that was accepted
+// and then dropped: a listener which is flooded does that.
+const redial = 200 * time.Millisecond
+
+// Dial opens all connections of a ticket. Errors match ErrDial, unless ctx
+// ended; they name the address and port that was tried, from which local
+// address, and what happened, with a hint (see fault.HintOf).
 func Dial(ctx context.Context, t Ticket) (*Link, error) {
-	if modeByte[t.Mode] == 0 || t.Streams < 1 || t.Streams > maxStreams {
-		return nil, fmt.Errorf("%w: the ticket is malformed", ErrDial)
+	if err := t.check(); err != nil {
+		return nil, err
 	}
-	if t.Deadline <= 0 {
-		t.Deadline = defaultDeadline
+	deadline := t.Deadline
+	if deadline <= 0 {
+		deadline = defaultDeadline
 	}
-	var config *tls.Config
-	if t.Mode == TLS {
-		own, err := t.dialerIdentity()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDial, err)
-		}
-		config = pinned(own, t.ServerPin)
+	s, err := t.session()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDial, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.Deadline)
+	config, err := t.dialerConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDial, err)
+	}
+	d := &dialing{ticket: t, session: s, config: config, within: deadline}
+	timed, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	conns := make([]*Conn, t.Streams)
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(timed)
 	for i := range conns {
 		g.Go(func() (err error) {
-			conns[i], err = dialOne(gctx, &t, config, i)
+			conns[i], err = d.open(gctx, i)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		closeAll(conns)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, err
 	}
 	return newLink(t.Mode, conns), nil
 }
 
-func dialOne(ctx context.Context, t *Ticket, config *tls.Config, index int) (*Conn, error) {
-	d := net.Dialer{Timeout: t.Deadline}
-	c, err := d.DialContext(ctx, "tcp", t.Address)
-	if err != nil {
-		return nil, unreachable(t, err)
+// check refuses tickets that no listener makes.
+func (t *Ticket) check() error {
+	if !t.Mode.known() || t.Streams < 1 || t.Streams > MaxStreams {
+		return fmt.Errorf("%w: the ticket is malformed", ErrDial)
 	}
-	tcp := c.(*net.TCPConn)
-	conn, err := prove(ctx, tcp, t, config, index)
-	if err != nil {
-		_ = tcp.Close()
-		return nil, fmt.Errorf("%w to %s from %s: %w", ErrDial, t.Address, tcp.LocalAddr(), err)
-	}
-	conn.tcp = tcp
-	return conn, nil
+	return nil
 }
 
-func prove(ctx context.Context, c *net.TCPConn, t *Ticket, config *tls.Config, index int) (*Conn, error) {
-	if err := tune(c, t.Window); err != nil {
+type dialing struct {
+	ticket  Ticket
+	session session
+	config  *tls.Config
+	within  time.Duration
+}
+
+// open makes one connection. One that was accepted and then dropped is tried
+// again: the listener may be busy with strangers.
+func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
+	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: window(d.ticket.Window)}
+	nd.SetMultipathTCP(false)
+	for {
+		c, err := nd.DialContext(ctx, "tcp", d.ticket.Address)
+		if err != nil {
+			return nil, d.failed(err, localFor(d.ticket.Address))
+		}
+		tcp := c.(*net.TCPConn)
+		conn, err := d.prove(ctx, tcp, stream)
+		if err == nil {
+			return conn, nil
+		}
+		local := tcp.LocalAddr().String()
+		_ = tcp.Close() // the handshake's error counts
+		dropped := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+		if !dropped {
+			return nil, d.failed(err, local)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, d.failed(err, local)
+		case <-time.After(redial):
+		}
+	}
+}
+
+// prove runs the handshakes on a new connection.
+func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
+	if err := tcp.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var rw net.Conn = c
-	if config != nil {
-		tc := tls.Client(c, config)
-		if err := tc.Handshake(); err != nil {
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(past()) })
+	var rw net.Conn = tcp
+	if d.config != nil {
+		t := tls.Client(newCork(tcp), d.config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			stop()
 			return nil, err
 		}
-		rw = tc
+		rw = t
 	}
-	return introduce(rw, t, index)
+	send, receive, err := d.session.introduce(rw, stream)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newConn(stream, d.ticket.Mode, tcp, rw, send, receive), tcp.SetDeadline(time.Time{})
 }
 
-// unreachable explains a connection that could not be made.
-func unreachable(t *Ticket, err error) error {
-	why := err.Error()
+// failed explains a connection that could not be made.
+func (d *dialing) failed(err error, local string) error {
+	why := err
+	var timeout interface{ Timeout() bool }
 	switch {
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%w to %s: %w", ErrDial, t.Address, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		why = "refused"
-	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		why = fmt.Sprintf("no answer within %s", t.Deadline)
+		why = errors.New("connection refused")
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		why = "unreachable"
+		why = errors.New("unreachable")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		why = errors.New("the connection was accepted and then dropped")
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		why = fmt.Errorf("timeout: no answer within %s", d.within)
 	}
-	return fault.Failf("a firewall between the two? Open a port and name it: --port-range LOW-HIGH\n"+
-		"turn the direction around: --dial target or --dial source; use another address: --data-address ADDR\n"+
-		"or go through ssh: --wire ssh",
-		"%w to %s from %s: %s", ErrDial, t.Address, localFor(t.Address), why)
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
+	return fault.Failf(dialHint, "%w to %s (tcp) from %s: %w", ErrDial, d.ticket.Address, local, why)
 }
 
 // localFor is the local address that a connection to address starts from.
 func localFor(address string) string {
-	// Connecting a datagram socket sends nothing; it only asks the routes.
+	// Connecting a datagram socket asks the routes and sends nothing.
 	c, err := net.Dial("udp", address)
 	if err != nil {
-		return "this host, which has no route to it"
+		return "this host, which has no route there"
 	}
 	defer c.Close()
 	host, _, err := net.SplitHostPort(c.LocalAddr().String())
@@ -118,4 +163,12 @@ func localFor(address string) string {
 		return c.LocalAddr().String()
 	}
 	return host
+}
+
+func closeAll(conns []*Conn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.tcp.Close() // unused
+		}
+	}
 }

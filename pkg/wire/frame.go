@@ -1,10 +1,9 @@
 package wire
 
 import (
-	"crypto/cipher"
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 )
 
 // Kind is what a frame carries.
@@ -13,123 +12,159 @@ type Kind uint8
 // The kinds of frames. All but Data are control frames.
 const (
 	Data  Kind = 1 // a piece of the stream
-	End   Kind = 2 // the sender's account of this connection and of the stream
-	Abort Kind = 3 // the sender gives up; the payload says why
-	Ack   Kind = 4 // the receiver stored the stream, or the payload says why not
-	Alive Kind = 5 // the receiver is still at work
+	End   Kind = 2 // the sender's account of the whole stream; the last frame of a connection
+	Abort Kind = 3 // this end gives up; the payload says why, in UTF-8
+	Ack   Kind = 4 // the receiver stored the stream for good
+	Alive Kind = 5 // the receiver is at work; Position is the bytes it stored so far
 )
 
-// Flags of Data frames.
+// Flags are properties of Data frames.
+type Flags uint8
+
+// The flags. Both at once are not allowed.
 const (
-	Compressed uint8 = 1 << 0 // the payload is one zstd frame of Raw bytes
+	Zero       Flags = 1 << 0 // Raw zero bytes, no payload
+	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
 )
 
 const (
 	// HeaderSize is the length of a frame's header in bytes.
-	HeaderSize = 24
+	HeaderSize = 20
 	// TagSize is the length of a keyed tag in bytes.
 	TagSize = 16
-	// MaxPayload bounds a frame before anything is allocated for it.
-	MaxPayload = 16 << 20
-	// maxControl bounds control frames.
-	maxControl = 64 << 10
+	// MaxPayload bounds a Data frame in bytes, before anything is allocated
+	// for it.
+	MaxPayload = 8 << 20
+	// MaxControl bounds the payload of a control frame in bytes.
+	MaxControl = 8 << 10
 )
 
-// Frame is one frame in a buffer that leaves room for its header before the
-// payload and its tag behind it, so that it crosses in one system call.
-type Frame struct {
-	Kind  Kind
-	Flags uint8
-	Seq   uint64 // number of the frame in the stream, from 0; in control frames 0
-	Raw   uint32 // length of the payload when expanded; that of the payload if not compressed
-	buf   []byte // header, payload, tag
-	n     int    // payload length
+// Header is the head of a frame.
+type Header struct {
+	Kind     Kind
+	Flags    Flags
+	Payload  int    // bytes that follow, the tag not counted
+	Position uint64 // Data: the frame's number in the stream, from 0; in device mode its offset in bytes
+	Raw      uint32 // Data: stream bytes that the frame stands for
 }
 
-// NewFrame returns an empty frame that holds up to size bytes.
-func NewFrame(size int) *Frame {
-	return &Frame{buf: make([]byte, HeaderSize+size+TagSize)}
+func (h Header) put(b []byte) {
+	b[0], b[1], b[2], b[3] = byte(h.Kind), byte(h.Flags), 0, 0
+	binary.BigEndian.PutUint32(b[4:], uint32(h.Payload))
+	binary.BigEndian.PutUint64(b[8:], h.Position)
+	binary.BigEndian.PutUint32(b[16:], h.Raw)
 }
 
-// Room is the frame's whole payload buffer, to be filled; SetLen says how far.
-func (f *Frame) Room() []byte { return f.buf[HeaderSize : len(f.buf)-TagSize] }
+// parseHeader decodes HeaderSize bytes and refuses what no honest peer sends.
+func parseHeader(b []byte) (Header, error) {
+	h := Header{
+		Kind: Kind(b[0]), Flags: Flags(b[1]),
+		Position: binary.BigEndian.Uint64(b[8:]), Raw: binary.BigEndian.Uint32(b[16:]),
+	}
+	payload := binary.BigEndian.Uint32(b[4:])
+	limit := uint32(MaxControl)
+	if h.Kind == Data {
+		limit = MaxPayload
+	}
+	switch {
+	case h.Kind < Data || h.Kind > Alive:
+		return h, fmt.Errorf("unknown kind %d", h.Kind)
+	case b[2] != 0 || b[3] != 0 || h.Flags > Compressed:
+		return h, errors.New("reserved bits are set")
+	case payload > limit:
+		return h, fmt.Errorf("payload of %d bytes, at most %d are allowed", payload, limit)
+	case h.Kind != Data && (h.Flags != 0 || h.Raw != 0):
+		return h, errors.New("control frame with the fields of a data frame")
+	case h.Kind != Data:
+	case h.Raw == 0:
+		return h, errors.New("data frame of no data")
+	case h.Flags == Zero:
+		if payload != 0 {
+			return h, errors.New("zero run with a payload")
+		}
+	case h.Raw > MaxPayload:
+		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxPayload)
+	case h.Flags == 0 && h.Raw != payload:
+		return h, fmt.Errorf("payload of %d bytes for %d bytes of stream", payload, h.Raw)
+	}
+	h.Payload = int(payload)
+	return h, nil
+}
+
+// Block is the buffer of one frame. Around the payload it has room for what
+// the wire puts before and behind it, so that a frame crosses in one system
+// call and is never moved in memory.
+type Block struct {
+	buf []byte
+	off int // of the payload: at least HeaderSize
+	n   int // payload bytes
+	cap int
+}
+
+// NewBlock returns an empty Block for payloads of up to size bytes, with room
+// for front bytes before them (see Prepend).
+func NewBlock(size, front int) *Block {
+	off := max(front, HeaderSize)
+	// Behind the payload and its tag there is room for the next frame's
+	// header, which often can be read along (see Conn.ReadPayload).
+	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
+}
+
+// Room is the whole payload buffer, to be filled; SetLen says how far.
+func (b *Block) Room() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
 
 // SetLen makes the first n bytes of Room the payload.
-func (f *Frame) SetLen(n int) { f.n = n }
+func (b *Block) SetLen(n int) { b.n = n }
 
-// Payload is what the frame carries.
-func (f *Frame) Payload() []byte { return f.buf[HeaderSize : HeaderSize+f.n] }
+// Payload is what the Block holds.
+func (b *Block) Payload() []byte { return b.buf[b.off : b.off+b.n : b.off+b.cap] }
 
-// grow makes Room at least size bytes long.
-func (f *Frame) grow(size int) {
-	if len(f.Room()) < size {
-		f.buf = make([]byte, HeaderSize+size+TagSize)
+// Prepend copies p, at most the front that the Block was made with, directly
+// before the payload and returns both as one slice. The Block must not be
+// written as a frame before its payload was set anew.
+func (b *Block) Prepend(p []byte) []byte {
+	copy(b.buf[b.off-len(p):], p)
+	return b.buf[b.off-len(p) : b.off+b.n]
+}
+
+// Account is the payload of an End frame: what the sender says it sent. The
+// part on the whole stream is the same on every connection.
+type Account struct {
+	Bytes  uint64 // of the stream
+	Frames uint64 // Data frames of the stream
+	// Digest is the xxh3-128 of the stream, big-endian; Digested tells
+	// whether there is one (the zero-copy path never sees the bytes).
+	Digest   [16]byte
+	Digested bool
+	// StreamBytes and StreamFrames are what crossed on this connection.
+	StreamBytes  uint64
+	StreamFrames uint64
+}
+
+// accountSize is the length of an encoded Account.
+const accountSize = 8*4 + 1 + 16
+
+// Append appends the encoded Account to b.
+func (a Account) Append(b []byte) []byte {
+	for _, v := range []uint64{a.Bytes, a.Frames, a.StreamBytes, a.StreamFrames} {
+		b = binary.BigEndian.AppendUint64(b, v)
 	}
-}
-
-func (f *Frame) putHeader() {
-	h := f.buf[:HeaderSize]
-	h[0], h[1], h[2], h[3] = byte(f.Kind), f.Flags, 0, 0
-	binary.BigEndian.PutUint32(h[4:], uint32(f.n))
-	binary.BigEndian.PutUint64(h[8:], f.Seq)
-	binary.BigEndian.PutUint32(h[16:], f.Raw)
-	binary.BigEndian.PutUint32(h[20:], 0)
-}
-
-// parseHeader reads a header and returns the payload's length.
-func (f *Frame) parseHeader(h []byte) (int, error) {
-	f.Kind, f.Flags = Kind(h[0]), h[1]
-	n := binary.BigEndian.Uint32(h[4:])
-	f.Seq = binary.BigEndian.Uint64(h[8:])
-	f.Raw = binary.BigEndian.Uint32(h[16:])
-	limit := uint32(maxControl)
-	switch {
-	case f.Kind == Data:
-		limit = MaxPayload
-	case f.Kind < Data || f.Kind > Alive:
-		return 0, fmt.Errorf("unknown kind %d of frame", f.Kind)
+	var digested byte
+	if a.Digested {
+		digested = 1
 	}
-	if h[2] != 0 || h[3] != 0 || binary.BigEndian.Uint32(h[20:]) != 0 || f.Flags&^Compressed != 0 {
-		return 0, fmt.Errorf("reserved bits of the header are set")
+	return append(append(b, digested), a.Digest[:]...)
+}
+
+// ParseAccount decodes the payload of an End frame.
+func ParseAccount(p []byte) (a Account, err error) {
+	if len(p) != accountSize || p[32] > 1 {
+		return a, fmt.Errorf("%w: an End frame of %d bytes", ErrTampered, len(p))
 	}
-	if n > limit || f.Raw > MaxPayload {
-		return 0, fmt.Errorf("frame of %d bytes (%d expanded), at most %d are allowed", n, f.Raw, limit)
+	for i, v := range []*uint64{&a.Bytes, &a.Frames, &a.StreamBytes, &a.StreamFrames} {
+		*v = binary.BigEndian.Uint64(p[8*i:])
 	}
-	return int(n), nil
-}
-
-// tagger makes or checks the tags of one direction of one connection. The
-// nonce is the number of tagged frames so far: with a key of its own for each
-// connection and direction it never repeats, and a frame that was dropped,
-// repeated or moved does not match.
-type tagger struct {
-	gmac  cipher.AEAD // AES-GCM with nothing to encrypt
-	nonce [12]byte
-	count uint64
-	check [TagSize]byte
-}
-
-func (t *tagger) next() []byte {
-	binary.BigEndian.PutUint64(t.nonce[4:], t.count)
-	t.count++
-	return t.nonce[:]
-}
-
-// seal writes the tag of a frame behind its payload.
-func (t *tagger) seal(f *Frame) {
-	end := HeaderSize + f.n
-	t.gmac.Seal(f.buf[end:end], t.next(), nil, f.buf[:end])
-}
-
-// open tells whether the tag behind the payload is right.
-func (t *tagger) open(f *Frame) bool {
-	end := HeaderSize + f.n
-	_, err := t.gmac.Open(t.check[:0], t.next(), f.buf[end:end+TagSize], f.buf[:end])
-	return err == nil
-}
-
-// readFull is io.ReadFull for which an early end is a cut.
-func readFull(r io.Reader, p []byte) error {
-	_, err := io.ReadFull(r, p)
-	return err
+	a.Digested = p[32] == 1
+	copy(a.Digest[:], p[33:])
+	return a, nil
 }

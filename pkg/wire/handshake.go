@@ -1,13 +1,13 @@
 package wire
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
+	"bytes"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,60 +18,108 @@ import (
 
 // The handshake, on every connection, inside TLS where the mode is tls:
 //
-//	dialer    magic(8) mode(1) index(1) session(16) nonce(32)
+//	dialer    hello: magic(8) session(16) stream(2) nonce(32)
 //	listener  nonce(32) proof(32)
 //	dialer    proof(32)
 //
-// A proof is HMAC-SHA-256, under the session's secret, of a label for its
-// direction and of everything said before, TLS's exported key included. Nonces
-// are fresh on both ends, so a recorded handshake is worth nothing, and no side
-// learns more of the secret than that the other has it.
+// Both proofs are keyed with the session's secret over a label for their
+// direction and the transcript: mode, hello, the listener's nonce, and TLS's
+// exported key. Both nonces are fresh, so a recorded handshake proves nothing,
+// and neither end learns more of the secret than that the other has it.
 const (
-	magic     = "ZXFER/1\n"
-	nonceSize = 32
-	helloSize = len(magic) + 2 + 16 + nonceSize
+	magic       = "zxfer/1\n"
+	sessionSize = 16
+	nonceSize   = 32
+	secretSize  = 32
+	helloSize   = len(magic) + sessionSize + 2 + nonceSize
+	proofSize   = sha256.Size
 
-	handshakeTimeout = 10 * time.Second
+	labelTranscript    = "zxfer/1 transcript"
+	labelDialerProof   = "zxfer/1 dialer proof"
+	labelListenerProof = "zxfer/1 listener proof"
+	labelDialerKey     = "zxfer/1 key dialer to listener"
+	labelListenerKey   = "zxfer/1 key listener to dialer"
+	labelExporter      = "EXPORTER-zxfer-1"
 )
 
-var modeByte = map[Mode]byte{Signed: 1, TLS: 2, Plain: 3}
+// handshakeTimeout bounds one handshake, TLS's included.
+const handshakeTimeout = 10 * time.Second
 
-// errStranger is what a listener says of a peer that is not the expected one.
-var errStranger = errors.New("not a peer of this transfer")
-
-// transcript is what both ends have said so far.
-type transcript struct {
-	secret []byte
-	said   []byte
+// hello is what a dialer opens a connection with.
+type hello struct {
+	session [sessionSize]byte
+	stream  uint16
+	nonce   [nonceSize]byte
 }
 
-func (t *transcript) proof(label string) []byte {
-	m := hmac.New(sha256.New, t.secret)
-	m.Write([]byte("zxfer/1 " + label + " proof"))
-	m.Write(t.said)
+func (h *hello) bytes() []byte {
+	b := append(make([]byte, 0, helloSize), magic...)
+	b = append(b, h.session[:]...)
+	b = binary.BigEndian.AppendUint16(b, h.stream)
+	return append(b, h.nonce[:]...)
+}
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) != helloSize || string(b[:len(magic)]) != magic {
+		return h, errors.New("it does not speak this protocol")
+	}
+	b = b[len(magic):]
+	copy(h.session[:], b)
+	h.stream = binary.BigEndian.Uint16(b[sessionSize:])
+	copy(h.nonce[:], b[sessionSize+2:])
+	return h, nil
+}
+
+// session is what a handshake proves and derives keys from.
+type session struct {
+	id      [sessionSize]byte
+	secret  []byte
+	mode    Mode
+	streams int
+}
+
+func (t *Ticket) session() (session, error) {
+	s := session{secret: t.Secret, mode: t.Mode, streams: t.Streams}
+	id, err := hex.DecodeString(t.Session)
+	if err != nil || len(id) != sessionSize || len(t.Secret) != secretSize {
+		return s, errors.New("the ticket is malformed")
+	}
+	copy(s.id[:], id)
+	return s, nil
+}
+
+// transcript is the hash of all that both ends said and of where they said it.
+func (s *session) transcript(hello, nonce, exported []byte) []byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+func (s *session) proof(label string, transcript []byte) []byte {
+	m := hmac.New(sha256.New, s.secret)
+	m.Write([]byte(label))
+	m.Write(transcript)
 	return m.Sum(nil)
 }
 
-// taggers derives the keys of both directions.
-func (t *transcript) taggers() (dialer, listener tagger, err error) {
-	salt := sha256.Sum256(t.said)
-	for _, d := range []struct {
-		to    *tagger
-		label string
-	}{{&dialer, "dialer"}, {&listener, "listener"}} {
-		key, err := hkdf.Key(sha256.New, t.secret, salt[:], "zxfer/1 "+d.label+" tags", 16)
+// keys derives the tag keys of both directions of one connection.
+func (s *session) keys(transcript []byte) (dialer, listener *tagger, err error) {
+	derive := func(label string) (*tagger, error) {
+		key, err := hkdf.Key(sha256.New, s.secret, transcript, label, tagKeySize)
 		if err != nil {
-			return dialer, listener, err
+			return nil, err
 		}
-		block, err := aes.NewCipher(key)
-		if err != nil {
-			return dialer, listener, err
-		}
-		if d.to.gmac, err = cipher.NewGCM(block); err != nil {
-			return dialer, listener, err
-		}
+		return newTagger(key)
 	}
-	return dialer, listener, nil
+	if dialer, err = derive(labelDialerKey); err == nil {
+		listener, err = derive(labelListenerKey)
+	}
+	return dialer, listener, err
 }
 
 // exported binds the handshake to the TLS connection that it runs in.
@@ -80,91 +128,73 @@ func exported(c net.Conn) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	s := t.ConnectionState()
-	return s.ExportKeyingMaterial("EXPORTER-zxfer-1", nil, 32)
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial(labelExporter, nil, 32)
 }
 
-// introduce is the dialer's side.
-func introduce(c net.Conn, t *Ticket, index int) (*Conn, error) {
-	session, err := hex.DecodeString(t.Session)
-	if err != nil || len(session) != 16 || len(t.Secret) != 32 {
-		return nil, errors.New("the ticket is malformed")
-	}
+// introduce is the dialer's side for one stream. It returns the keys to send
+// and to receive with.
+func (s *session) introduce(c net.Conn, stream int) (send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	hello := make([]byte, 0, helloSize)
-	hello = append(hello, magic...)
-	hello = append(hello, modeByte[t.Mode], byte(index))
-	hello = append(hello, session...)
-	hello = hello[:helloSize]
-	if _, err := rand.Read(hello[helloSize-nonceSize:]); err != nil {
-		return nil, err
+	h := hello{session: s.id, stream: uint16(stream)}
+	_, _ = rand.Read(h.nonce[:]) // never fails
+	said := h.bytes()
+	if _, err := c.Write(said); err != nil {
+		return nil, nil, err
 	}
-	if _, err := c.Write(hello); err != nil {
-		return nil, err
+	var answer [nonceSize + proofSize]byte
+	if _, err := io.ReadFull(c, answer[:]); err != nil {
+		return nil, nil, err
 	}
-	answer := make([]byte, nonceSize+sha256.Size)
-	if _, err := io.ReadFull(c, answer); err != nil {
-		return nil, fmt.Errorf("the listener did not answer: %w", err)
+	transcript := s.transcript(said, answer[:nonceSize], bound)
+	if !hmac.Equal(answer[nonceSize:], s.proof(labelListenerProof, transcript)) {
+		return nil, nil, errImpostor
 	}
-	ts := &transcript{secret: t.Secret, said: append(append(bound, hello...), answer[:nonceSize]...)}
-	if !hmac.Equal(ts.proof("listener"), answer[nonceSize:]) {
-		return nil, errors.New("the listener does not know the session's secret")
+	if _, err := c.Write(s.proof(labelDialerProof, transcript)); err != nil {
+		return nil, nil, err
 	}
-	ts.said = append(ts.said, answer[nonceSize:]...)
-	if _, err := c.Write(ts.proof("dialer")); err != nil {
-		return nil, err
-	}
-	out := &Conn{index: index, rw: c, mode: t.Mode}
-	out.send, out.receive, err = ts.taggers()
-	return out, err
+	return s.keys(transcript)
 }
 
-// welcome is the listener's side. streams bounds the index.
-func welcome(c net.Conn, t *Ticket) (*Conn, error) {
+// errImpostor is a listener that does not know the secret.
+var errImpostor = errors.New("who listens there does not know the session's secret")
+
+// welcome is the listener's side. Its errors say what was wrong with a
+// stranger; nothing was told to the stranger that it did not know before.
+func (s *session) welcome(c net.Conn) (stream int, send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
-		return nil, err
+		return 0, nil, nil, err
 	}
-	hello := make([]byte, helloSize)
-	if _, err := io.ReadFull(c, hello); err != nil {
-		return nil, fmt.Errorf("%w: it said too little: %w", errStranger, err)
+	var said [helloSize]byte
+	if n, err := io.ReadFull(c, said[:]); err != nil {
+		return 0, nil, nil, fmt.Errorf("it said %d of %d bytes: %w", n, helloSize, err)
 	}
-	session, err := hex.DecodeString(t.Session)
-	if err != nil {
-		return nil, err
-	}
-	index := int(hello[len(magic)+1])
+	h, err := parseHello(said[:])
 	switch {
-	case string(hello[:len(magic)]) != magic:
-		return nil, fmt.Errorf("%w: it does not speak this protocol", errStranger)
-	case hello[len(magic)] != modeByte[t.Mode]:
-		return nil, fmt.Errorf("%w: it wants another mode", errStranger)
-	case !hmac.Equal(hello[len(magic)+2:len(magic)+18], session):
-		return nil, fmt.Errorf("%w: it names another session", errStranger)
-	case index >= t.Streams:
-		return nil, fmt.Errorf("%w: connection %d of %d", errStranger, index, t.Streams)
+	case err != nil:
+		return 0, nil, nil, err
+	case !bytes.Equal(h.session[:], s.id[:]):
+		return 0, nil, nil, errors.New("it asks for another session")
+	case int(h.stream) >= s.streams:
+		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
 	}
-	answer := make([]byte, nonceSize)
-	if _, err := rand.Read(answer); err != nil {
-		return nil, err
+	var nonce [nonceSize]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	transcript := s.transcript(said[:], nonce[:], bound)
+	if _, err := c.Write(append(nonce[:], s.proof(labelListenerProof, transcript)...)); err != nil {
+		return 0, nil, nil, err
 	}
-	ts := &transcript{secret: t.Secret, said: append(append(bound, hello...), answer...)}
-	answer = append(answer, ts.proof("listener")...)
-	if _, err := c.Write(answer); err != nil {
-		return nil, fmt.Errorf("%w: %w", errStranger, err)
+	var proof [proofSize]byte
+	if _, err := io.ReadFull(c, proof[:]); err != nil {
+		return 0, nil, nil, fmt.Errorf("it gave no proof: %w", err)
 	}
-	ts.said = append(ts.said, answer[nonceSize:]...)
-	proof := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(c, proof); err != nil {
-		return nil, fmt.Errorf("%w: it gave no proof: %w", errStranger, err)
+	if !hmac.Equal(proof[:], s.proof(labelDialerProof, transcript)) {
+		return 0, nil, nil, errors.New("it does not know the session's secret, or replays somebody who does")
 	}
-	if !hmac.Equal(ts.proof("dialer"), proof) {
-		return nil, fmt.Errorf("%w: it does not know the session's secret", errStranger)
-	}
-	out := &Conn{index: index, rw: c, mode: t.Mode}
-	out.receive, out.send, err = ts.taggers()
-	return out, err
+	receive, send, err = s.keys(transcript)
+	return int(h.stream), send, receive, err
 }

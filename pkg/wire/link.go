@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"io"
 	"sync"
 	"time"
 
@@ -11,8 +12,11 @@ import (
 type Link struct {
 	mode  Mode
 	conns []*Conn
-	once  sync.Once
-	last  Network // taken when the link was closed
+
+	receiving bool
+
+	mu   sync.Mutex
+	last Network // of the last time that the kernel could be asked
 }
 
 func newLink(mode Mode, conns []*Conn) *Link { return &Link{mode: mode, conns: conns} }
@@ -20,91 +24,102 @@ func newLink(mode Mode, conns []*Conn) *Link { return &Link{mode: mode, conns: c
 // Mode is how the link's bytes cross.
 func (l *Link) Mode() Mode { return l.mode }
 
-// Conns are the connections, by index.
+// Conns are the connections, by stream number.
 func (l *Link) Conns() []*Conn { return l.conns }
+
+// Receiving says that this end receives a stream: what it sends (Alive, Ack)
+// is small and read at once, so a peer that does not take it is gone. Without
+// it a dead network would show only after many minutes of retransmissions.
+func (l *Link) Receiving() {
+	l.receiving = true
+	for _, c := range l.conns {
+		raw, err := c.tcp.SyscallConn()
+		if err != nil {
+			continue // closed: the next read says so
+		}
+		_ = control(raw, func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+		})
+	}
+}
+
+// Interrupt makes all reads of this end fail, now and later, and leaves the
+// connections open for Abort. It does the same to writes, unless this end is
+// the receiver: what that writes is small, and half of a frame would be in the
+// way of Abort.
+func (l *Link) Interrupt() {
+	for _, c := range l.conns {
+		c.interrupt(l.receiving)
+	}
+}
 
 // Close ends all connections; reads and writes of both ends fail at once. It
 // may be called more than once.
 func (l *Link) Close() error {
-	l.once.Do(func() {
-		l.last = l.Network()
-		closeAll(l.conns)
-	})
+	l.Network() // for who asks afterwards
+	for _, c := range l.conns {
+		_ = c.tcp.Close() // nothing is buffered: there is nothing to lose
+	}
 	return nil
 }
 
-// Abort tells the peer that nothing will come, and why, as far as the
-// connection takes it without waiting, and closes the link.
+// lingerTime bounds how long a link that ends in an orderly way waits for the
+// peer to do the same.
+const lingerTime = 5 * time.Second
+
+// Abort tells the peer why this end gives up, on every connection that still
+// takes a frame, and closes the link. Nobody else may use the link any more:
+// see Interrupt. It takes up to lingerTime if the peer does not answer.
 func (l *Link) Abort(why error) {
-	f := NewFrame(maxControl)
-	f.Kind = Abort
-	f.SetText(why.Error())
-	c := l.conns[0]
-	_ = c.rw.SetWriteDeadline(time.Now().Add(2 * time.Second))
-	_ = c.WriteFrame(f) // the peer sees a cut instead
+	text := []byte(why.Error())
+	l.each(func(c *Conn) {
+		_ = c.tcp.SetWriteDeadline(time.Now().Add(lingerTime / 2))
+		_ = c.WriteControl(Abort, 0, text) // else the peer sees a cut
+	})
+	l.Finish()
+}
+
+// Finish closes the link after the last frame of this end was written. A
+// connection that is closed with unread bytes in it is reset, and what the
+// peer has not read yet is lost; so it is read to its end first.
+func (l *Link) Finish() {
+	l.each(func(c *Conn) {
+		_ = c.tcp.SetDeadline(time.Now().Add(lingerTime))
+		if c.closeWrite() == nil {
+			_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c.tcp}, make([]byte, 64<<10))
+		}
+	})
 	_ = l.Close()
 }
 
-// SetText makes a text the payload of a control frame.
-func (f *Frame) SetText(s string) {
-	f.grow(maxControl)
-	f.SetLen(copy(f.Room()[:maxControl], s))
-}
-
-// Network is what the kernel says of connections (TCP_INFO): times and
-// retransmits summed, the round trip and buffers of the worst.
-type Network struct {
-	Streams       int           `json:"streams"`
-	RTT           time.Duration `json:"rtt_ns"`
-	Retransmits   uint64        `json:"retransmits"`
-	DeliveryRate  uint64        `json:"delivery_rate"` // bytes per second, of all streams
-	BusyTime      time.Duration `json:"busy_ns"`
-	RwndLimited   time.Duration `json:"rwnd_limited_ns"`   // the receiver's window was full
-	SndbufLimited time.Duration `json:"sndbuf_limited_ns"` // the sender's buffer was
-	SendBuffer    int           `json:"send_buffer"`       // granted, bytes
-	ReceiveBuffer int           `json:"receive_buffer"`
-	Congestion    string        `json:"congestion,omitempty"`
-}
-
-// Network asks the kernel about all connections.
-// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (struct tcp_info)
-func (l *Link) Network() Network {
-	n := Network{Streams: len(l.conns)}
+// each runs f for all connections at once.
+func (l *Link) each(f func(*Conn)) {
+	var wg sync.WaitGroup
 	for _, c := range l.conns {
-		if c.tcp == nil {
-			continue
-		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			f(c)
+		}()
+	}
+	wg.Wait()
+}
+
+// Network asks the kernel about all connections. Of a closed link it returns
+// the last figures.
+func (l *Link) Network() Network {
+	var n Network
+	for _, c := range l.conns {
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
 			continue
 		}
-		_ = raw.Control(func(fd uintptr) { n.add(int(fd)) }) // closed: the last figures stay
+		_ = control(raw, n.add) // closed: counted by n.Streams
 	}
-	if n.RTT == 0 {
-		return l.last
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.Streams == len(l.conns) {
+		l.last = n
 	}
-	return n
-}
-
-func (n *Network) add(fd int) {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return
-	}
-	us := time.Microsecond
-	n.RTT = max(n.RTT, time.Duration(info.Rtt)*us)
-	n.Retransmits += uint64(info.Total_retrans)
-	n.DeliveryRate += info.Delivery_rate
-	n.BusyTime += time.Duration(info.Busy_time) * us
-	n.RwndLimited += time.Duration(info.Rwnd_limited) * us
-	n.SndbufLimited += time.Duration(info.Sndbuf_limited) * us
-	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
-		n.SendBuffer = max(n.SendBuffer, v)
-	}
-	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
-		n.ReceiveBuffer = max(n.ReceiveBuffer, v)
-	}
-	if v, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
-		n.Congestion = v
-	}
+	return l.last
 }

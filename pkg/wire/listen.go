@@ -2,293 +2,287 @@ package wire
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	mrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"zxfer/pkg/fault"
 )
 
-// maxPending bounds the connections that have not proved themselves yet;
-// more are dropped at once.
-const maxPending = 64
+const (
+	// MaxStreams is the largest number of connections of a Link.
+	MaxStreams = 64
 
-// maxStreams is the largest number of connections of a link.
-const maxStreams = 64
+	// maxPending bounds the connections that have not proved themselves. The
+	// oldest is dropped for a new one: a peer needs only some round trips, a
+	// stranger who says nothing becomes the oldest.
+	maxPending = 64
 
-// defaultDeadline is how long both ends wait for each other.
-const defaultDeadline = 30 * time.Second
+	// maxLogged bounds the strangers that are logged one by one.
+	maxLogged = 32
 
-// Listener waits for the connections of one transfer, exactly as many as were
-// offered, and drops everybody else.
+	// defaultDeadline is how long both ends wait for each other unless told.
+	defaultDeadline = 30 * time.Second
+
+	// acceptGrace is added to the listener's deadline, so that the dialer,
+	// which knows more about what went wrong, speaks first.
+	acceptGrace = 2 * time.Second
+)
+
+// Listener waits for the connections of one Link and drops everybody else.
 type Listener struct {
-	tcp    *net.TCPListener
-	offer  Offer
-	ticket Ticket
-	tls    *tls.Config
-	log    func(string)
-	peer   netip.Addr
-	stop   func() bool
+	tcp     *net.TCPListener
+	ticket  Ticket
+	session session
+	config  *tls.Config
+	peer    netip.Addr
+	log     func(string)
+	release func() // stops what would close the listener later
+	greets  sync.WaitGroup
+
+	mu       sync.Mutex
+	pending  []*net.TCPConn // handshakes under way, oldest first
+	conns    []*Conn        // by stream
+	have     int
+	dropped  int
+	over     bool
+	taken    bool
+	err      error
+	complete chan struct{} // closed when over
 }
 
-// Listen opens a listener as offered. It closes when ctx ends, when the
-// offer's deadline passes or when its connections are there. log is told of
-// dropped strangers; it may be nil.
+// Listen opens a listener as offered and starts to welcome connections. It
+// closes when its connections are there, when the offer's deadline passes or
+// when ctx ends. log is told of dropped strangers; it may be nil and is called
+// from several goroutines.
 //
-// An address that this host does not have, or a port range without a free
-// port, is a *fault.Error with a hint.
-func Listen(ctx context.Context, o Offer, log func(string)) (*Listener, error) {
-	if log == nil {
-		log = func(string) {}
-	}
+// An address that this host does not have, and a port range without a free
+// port, are *fault.Errors with a hint.
+func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
+	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
 	}
-	o.Streams = max(o.Streams, 1)
-	if o.Streams > maxStreams {
-		return nil, fault.Usagef("", "%d connections asked for, at most %d are possible", o.Streams, maxStreams)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
-	if modeByte[o.Mode] == 0 {
-		return nil, fault.Usagef("", "unknown wire %q", o.Mode)
+	l := &Listener{log: log, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
+	if log == nil {
+		l.log = func(string) {}
 	}
-	l := &Listener{offer: o, log: log}
 	if o.Peer != "" {
-		peer, err := netip.ParseAddr(o.Peer)
-		if err != nil {
-			return nil, fmt.Errorf("peer %q is not an IP address", o.Peer)
-		}
-		l.peer = peer.Unmap()
+		l.peer = netip.MustParseAddr(o.Peer).Unmap()
 	}
-	if err := l.makeTicket(); err != nil {
+	if err := l.makeTicket(o); err != nil {
 		return nil, err
 	}
-	if err := l.bind(); err != nil {
+	var err error
+	if l.tcp, err = o.bind(ctx); err != nil {
 		return nil, err
 	}
-	host := o.Address
+	host, port, err := net.SplitHostPort(l.tcp.Addr().String())
+	if err != nil {
+		_ = l.tcp.Close() // never used
+		return nil, err
+	}
 	if o.Advertise != "" {
 		host = o.Advertise
 	}
-	_, port, err := net.SplitHostPort(l.tcp.Addr().String())
-	if err != nil {
-		return nil, err
-	}
 	l.ticket.Address = net.JoinHostPort(host, port)
-	if err := l.tcp.SetDeadline(time.Now().Add(o.Deadline)); err != nil {
-		return nil, err
-	}
-	// A listener that nobody ever accepts on must not stay open either.
-	timer := time.AfterFunc(o.Deadline, func() { _ = l.tcp.Close() })
-	stopCtx := context.AfterFunc(ctx, func() { _ = l.tcp.Close() })
-	l.stop = func() bool { timer.Stop(); return stopCtx() }
+	l.mu.Lock() // ctx may have ended already
+	timer := time.AfterFunc(o.Deadline+acceptGrace, func() { l.finish(l.nobody(o.Deadline)) })
+	stop := context.AfterFunc(ctx, func() { l.finish(context.Cause(ctx)) })
+	l.release = func() { timer.Stop(); stop() }
+	l.mu.Unlock()
+	go l.serve()
 	return l, nil
 }
 
-func (l *Listener) makeTicket() error {
-	secret, session := make([]byte, 32), make([]byte, 16)
-	if _, err := rand.Read(secret); err != nil {
-		return err
-	}
-	if _, err := rand.Read(session); err != nil {
-		return err
-	}
+func (l *Listener) makeTicket(o Offer) (err error) {
+	secret, id := make([]byte, secretSize), make([]byte, sessionSize)
+	_, _ = rand.Read(secret) // never fails
+	_, _ = rand.Read(id)
 	l.ticket = Ticket{
-		Mode: l.offer.Mode, Session: hex.EncodeToString(session), Secret: secret,
-		Streams: l.offer.Streams, Window: l.offer.Window, Deadline: l.offer.Deadline,
+		Mode: o.Mode, Session: hex.EncodeToString(id), Secret: secret,
+		Streams: o.Streams, Window: o.Window, Deadline: o.Deadline,
 	}
-	if l.offer.Mode != TLS {
-		return nil
+	if o.Mode == TLS {
+		if l.config, err = l.ticket.setIdentities(); err != nil {
+			return err
+		}
 	}
-	server, err := identity("zxfer listener")
-	if err != nil {
-		return err
-	}
-	client, err := identity("zxfer dialer")
-	if err != nil {
-		return err
-	}
-	key, err := x509.MarshalECPrivateKey(client.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		return err
-	}
-	l.tls = pinned(server, pinOf(client.Certificate[0]))
-	l.ticket.ServerPin = pinOf(server.Certificate[0])
-	l.ticket.ClientCert, l.ticket.ClientKey = client.Certificate[0], key
-	return nil
+	l.session, err = l.ticket.session()
+	return err
 }
 
-// bind listens on any port, or on a free one of the range.
-func (l *Listener) bind() error {
-	addr, err := netip.ParseAddr(l.offer.Address)
-	if err != nil {
-		return fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: not an IP address", l.offer.Address)
-	}
-	ports := []int{0}
-	if l.offer.PortLow > 0 {
-		ports = ports[:0]
-		for p := l.offer.PortLow; p <= l.offer.PortHigh; p++ {
-			ports = append(ports, p)
-		}
-		mrand.Shuffle(len(ports), func(i, j int) { ports[i], ports[j] = ports[j], ports[i] })
-	}
-	for _, p := range ports {
-		l.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, uint16(p))))
-		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
-			break
-		}
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fault.Failf("--data-address names an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fault.Failf("widen --port-range", "cannot listen on %s: every port of %d-%d is in use", addr, l.offer.PortLow, l.offer.PortHigh)
-	case errors.Is(err, syscall.EACCES):
-		return fault.Failf("choose ports above 1023 with --port-range", "cannot listen on %s, ports %d-%d: %w", addr, l.offer.PortLow, l.offer.PortHigh, err)
-	}
-	return fmt.Errorf("listen on %s: %w", addr, err)
+// nobody is the error of a deadline that passed.
+func (l *Listener) nobody(after time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fault.Failf(dialHint, "%w to %s within %s: %d of %d connections were made, %d strangers were dropped",
+		ErrNobody, l.ticket.Address, after, l.have, len(l.conns), l.dropped)
 }
 
 // Ticket is what the dialling end needs.
 func (l *Listener) Ticket() Ticket { return l.ticket }
 
-// Close ends the listener. It may be called more than once.
-func (l *Listener) Close() error {
-	l.stop()
-	if err := l.tcp.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
+// Accept returns the Link once all its connections have proved themselves. It
+// can succeed once. When ctx ends, the listener stays open.
+func (l *Listener) Accept(ctx context.Context) (*Link, error) {
+	select {
+	case <-l.complete:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.taken:
+		return nil, errors.New("the listener's link was accepted already")
+	}
+	l.taken = true
+	return newLink(l.ticket.Mode, l.conns), nil
+}
+
+// Close ends the listener and the connections that were not accepted, and
+// waits for all that it started. It may be called more than once.
+func (l *Listener) Close() error {
+	l.finish(net.ErrClosed)
+	l.mu.Lock()
+	if !l.taken {
+		l.taken = true
+		closeAll(l.conns)
+	}
+	l.mu.Unlock()
+	l.greets.Wait()
 	return nil
 }
 
-// Accept returns the Link once all its connections have proved themselves,
-// and closes the listener. Handshakes run side by side, so that a stranger
-// who says nothing delays nobody.
-func (l *Listener) Accept(ctx context.Context) (*Link, error) {
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, l.offer.Deadline)
-	defer cancel()
-	unblock := context.AfterFunc(ctx, func() { _ = l.tcp.Close() })
-	defer unblock()
-
-	ready := make(chan *Conn)
-	var pending sync.WaitGroup
-	slots := make(chan struct{}, maxPending)
-	accepting := make(chan error, 1)
-	go func() {
-		for {
-			c, err := l.tcp.AcceptTCP()
-			if err != nil {
-				accepting <- err
-				return
-			}
-			select {
-			case slots <- struct{}{}:
-			default:
-				l.drop(c, "too many connections wait for their handshake")
-				continue
-			}
-			pending.Add(1)
-			go func() {
-				defer pending.Done()
-				defer func() { <-slots }()
-				l.handshake(ctx, c, ready)
-			}()
-		}
-	}()
-	conns := make([]*Conn, l.offer.Streams)
-	var err error
-	for have := 0; have < len(conns) && err == nil; {
-		select {
-		case c := <-ready:
-			if conns[c.index] != nil {
-				l.drop(c.rw, fmt.Sprintf("connection %d is there already", c.index))
-				continue
-			}
-			conns[c.index] = c
-			have++
-		case err = <-accepting:
-			accepting <- err
-		}
+// finish closes the listener; err is nil when it is because all is there.
+func (l *Listener) finish(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
 	}
-	_ = l.tcp.Close() // ends the accepting goroutine
-	<-accepting
-	cancel() // and the handshakes of strangers
-	go func() { pending.Wait(); close(ready) }()
-	for c := range ready {
-		l.drop(c.rw, "all connections are there already")
+	l.over, l.err = true, err
+	l.release()
+	_ = l.tcp.Close() // it had but to listen
+	for _, c := range l.pending {
+		_ = c.Close() // strangers
 	}
 	if err != nil {
-		closeAll(conns)
-		if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) && !errors.Is(cause, context.Canceled) {
-			return nil, fmt.Errorf("%w to %s within %s", ErrNobody, l.ticket.Address, l.offer.Deadline)
-		}
-		return nil, fmt.Errorf("listen on %s: %w", l.ticket.Address, err)
+		closeAll(l.conns)
 	}
-	return newLink(l.offer.Mode, conns), nil
+	close(l.complete)
 }
 
-// handshake hands the connection over once it has proved itself.
-func (l *Listener) handshake(ctx context.Context, c *net.TCPConn, ready chan<- *Conn) {
-	if peer, err := netip.ParseAddrPort(c.RemoteAddr().String()); l.peer.IsValid() && (err != nil || peer.Addr().Unmap() != l.peer) {
+// serve accepts until the listener closes. Handshakes run side by side: a
+// stranger who says nothing delays nobody.
+func (l *Listener) serve() {
+	for {
+		c, err := l.tcp.AcceptTCP()
+		if err != nil {
+			select {
+			case <-l.complete:
+				return
+			case <-time.After(50 * time.Millisecond): // out of descriptors
+				continue
+			}
+		}
+		l.admit(c)
+	}
+}
+
+// admit starts a handshake, unless the address is not the peer's.
+func (l *Listener) admit(c *net.TCPConn) {
+	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
 		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	conn, err := l.authenticate(c)
-	if !stop() && err == nil {
-		return // closed under our hands: the transfer is full or over
-	}
-	if err != nil {
-		l.drop(c, err.Error())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		_ = c.Close() // too late
 		return
 	}
-	ready <- conn
+	if len(l.pending) >= maxPending {
+		_ = l.pending[0].Close() // its handshake fails and is logged
+		l.pending = l.pending[1:]
+	}
+	l.pending = append(l.pending, c)
+	l.greets.Add(1)
+	go l.greet(c)
+}
+
+// greet runs one handshake and files the connection.
+func (l *Listener) greet(c *net.TCPConn) {
+	defer l.greets.Done()
+	conn, err := l.authenticate(c)
+	l.mu.Lock()
+	for i, p := range l.pending {
+		if p == c {
+			l.pending = append(l.pending[:i], l.pending[i+1:]...)
+			break
+		}
+	}
+	switch {
+	case err != nil:
+	case l.over:
+		err = errors.New("all connections are there")
+	case l.conns[conn.stream] != nil:
+		err = fmt.Errorf("stream %d is there already", conn.stream)
+	default:
+		l.conns[conn.stream] = conn
+		l.have++
+	}
+	all := l.have == len(l.conns)
+	l.mu.Unlock()
+	if err != nil {
+		l.drop(c, err.Error())
+	} else if all {
+		l.finish(nil)
+	}
 }
 
 func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
-	if err := tune(c, l.offer.Window); err != nil {
-		return nil, err
-	}
 	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
 	}
 	var rw net.Conn = c
-	if l.tls != nil {
-		t := tls.Server(c, l.tls)
+	if l.config != nil {
+		t := tls.Server(newCork(c), l.config)
 		if err := t.Handshake(); err != nil {
-			return nil, fmt.Errorf("%w: %w", errStranger, err)
+			return nil, err
 		}
 		rw = t
 	}
-	conn, err := welcome(rw, &l.ticket)
+	stream, send, receive, err := l.session.welcome(rw)
 	if err != nil {
 		return nil, err
 	}
-	conn.tcp = c
-	return conn, c.SetDeadline(time.Time{})
+	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
 }
 
-func (l *Listener) drop(c net.Conn, why string) {
+// drop closes a stranger's connection and logs why.
+func (l *Listener) drop(c *net.TCPConn, why string) {
 	_ = c.Close() // a stranger
-	l.log(fmt.Sprintf("dropped a connection from %s to %s: %s", c.RemoteAddr(), l.ticket.Address, why))
-}
-
-func closeAll(conns []*Conn) {
-	for _, c := range conns {
-		if c != nil {
-			_ = c.rw.Close()
-		}
+	l.mu.Lock()
+	l.dropped++
+	n := l.dropped
+	l.mu.Unlock()
+	switch {
+	case n < maxLogged:
+		l.log(fmt.Sprintf("%s: dropped a connection from %s: %s", l.ticket.Address, c.RemoteAddr(), why))
+	case n == maxLogged:
+		l.log(fmt.Sprintf("%s: dropped %d connections so far; further ones are not logged", l.ticket.Address, n))
 	}
 }

@@ -12,6 +12,8 @@ const (
 	Plain  Mode = "plain"  // only the connections and the end are authenticated; bytes move zero-copy
 )
 
+func (m Mode) known() bool { return m == Signed || m == TLS || m == Plain }
+
 // Offer asks for a listener.
 type Offer struct {
 	Mode    Mode   `json:"mode"`

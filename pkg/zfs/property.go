@@ -69,6 +69,12 @@ var (
 		"special_small_blocks", "utf8only", "version", "vscan", "xattr", "zoned"}
 	volumeOnly = []string{"snapdev", "volblocksize", "volmode", "volsize", "volthreading"}
 
+	// anyType can be set on both types.
+	anyType = []string{"checksum", "compression", "context", "copies", "dedup", "defcontext", "encryption",
+		"fscontext", "keyformat", "keylocation", "logbias", "mlslabel", "pbkdf2iters", "prefetch",
+		"primarycache", "readonly", "redundant_metadata", "refreservation", "reservation", "rootcontext",
+		"secondarycache", "snapshot_limit", "sync"}
+
 	// placeBound belongs to where a dataset is, not to what it holds:
 	// carrying it could mount over, share or fill up the target.
 	placeBound = []string{"mountpoint", "canmount", "sharenfs", "sharesmb", "readonly", "zoned", "jailed",
@@ -105,6 +111,17 @@ func EncryptionBound(property string) bool { return slices.Contains(encryptionBo
 
 // ReadOnly tells whether a property only reports and can never be set.
 func ReadOnly(property string) bool { return slices.Contains(readOnly, property) }
+
+// Fixed tells whether a property is decided when a dataset is created, by the
+// stream where that is a receive.
+func Fixed(property string) bool { return slices.Contains(fixedAtCreation, property) }
+
+// Known tells whether OpenZFS up to 2.4 has a property of this name. User
+// properties exist once they are set.
+func Known(property string) bool {
+	return UserProperty(property) || slices.Contains(readOnly, property) || slices.Contains(anyType, property) ||
+		slices.Contains(filesystemOnly, property) || slices.Contains(volumeOnly, property)
+}
 
 // Carryable tells whether the value of a property that is set locally on a
 // source may be set with -o when its type is received elsewhere.

@@ -99,14 +99,18 @@ EOF
 
 update_apt() { apt-get -q update --error-on=any; }
 
-# version_in SUITE PACKAGE: the newest version there, or nothing.
+# version_in SUITE PACKAGE: the newest version there, or nothing. Of what
+# apt-cache madison said ("PACKAGE | VERSION | URI SUITE/COMPONENT ...").
 version_in() {
-	apt-cache madison "$2" | awk -F ' *[|] *' -v s="$1/" '
-		{ split($3, f, " "); if (index(f[2], s) == 1) { print $2; exit } }'
+	awk -F ' *[|] *' -v s="$1/" -v p="$2" '
+		{ sub("^ *", "", $1); split($3, f, " ") }
+		$1 == p && index(f[2], s) == 1 { print $2; exit }' <<<"$madison"
 }
 
 resolve() {
-	local k s p v from
+	local k s p v from madison packages
+	mapfile -t packages < <(sed -e 's/#.*//' "$here/packages" | grep -o '[^[:space:]]\+')
+	madison=$(apt-cache madison zfs-dkms "${kernels[@]}" "${packages[@]}")
 	kernel_package='' kernel_version=''
 	for k in "${kernels[@]}"; do
 		for s in "${suites[@]}"; do
@@ -127,13 +131,13 @@ resolve() {
 	*) fail "$zfs_suite has zfs-dkms ${zfs_version:-not at all}, not $zfs" ;;
 	esac
 	root_versions=
-	while read -r p; do
+	for p in "${packages[@]}"; do
 		from=$base
 		case $p in zfsutils-linux | python3-pyzfs) from=$zfs_suite ;; esac
 		v=$(version_in "$from" "$p")
 		[ -n "$v" ] || fail "$from has no package $p (see scripts/guest.d/packages)"
 		root_versions+="$p=$v "
-	done < <(sed -e 's/#.*//' "$here/packages" | grep -o '[^[:space:]]\+')
+	done
 }
 
 fetch() { # PACKAGE VERSION: into the current directory

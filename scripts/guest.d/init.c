@@ -294,7 +294,6 @@ static void load_modules(void)
 	insmod(dir, "zfs.ko", conf.zfs ? conf.zfs : "");
 }
 
-/* The zfs device appears in devtmpfs; udev is not there to make the links. */
 static void loopback_up(void)
 {
 	struct ifreq ifr = { .ifr_name = "lo" };
@@ -484,6 +483,8 @@ int main(void)
 	sysctl("/proc/sys/kernel/panic_on_oops", "1");
 	load_modules();
 	mount_shares();
+	/* All that the kernel says from now on is worth a line of the console. */
+	sysctl("/proc/sys/kernel/printk", "8");
 
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);

@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+func TestRemoteForwardsEveryOperation(t *testing.T) {
+	send := zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"}
+	task := site.Task{Send: &send, Receive: &zfs.ReceiveSpec{Target: "pool/a", Set: map[string]string{"a": "b"}},
+		Ticket: &wire.Ticket{Secret: []byte{1, 2}}, Offered: "s", Options: transfer.Options{Buffer: 5, Stall: time.Second}}
+	query := site.ListQuery{Dataset: "tank", Recursive: true, Versions: true}
+	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Deadline: time.Minute}
+	names := []string{"tank/a b@x", "tank/ü@y"}
+	for name, c := range map[string]struct {
+		ask   func(context.Context, site.Site) (any, error)
+		asked []any
+		want  any
+	}{
+		"facts": {func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) },
+			[]any{"facts"}, site.Facts{Hostname: "beta", CPUs: 3, Root: true}},
+		"list": {func(ctx context.Context, s site.Site) (any, error) { return s.List(ctx, query) },
+			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", GUID: 1<<64 - 1}}}},
+		"dataset of": {func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") },
+			[]any{"dataset-of", "/mnt"}, "tank/a"},
+		"properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, []string{"used"}) },
+			[]any{"properties", names, []string{"used"}}, map[string]map[string]zfs.Property{"tank": {"used": {Value: "1", Source: "-"}}}},
+		"local properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, nil) },
+			[]any{"properties", names, []string(nil)}, map[string]map[string]zfs.Property{"tank": {"used": {Value: "1", Source: "-"}}}},
+		"estimate": {func(ctx context.Context, s site.Site) (any, error) { return s.Estimate(ctx, []zfs.SendSpec{send}) },
+			[]any{"estimate", []zfs.SendSpec{send}}, []uint64{1<<64 - 1}},
+		"snapshot": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) },
+			[]any{"snapshot", names}, nil},
+		"hold": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) },
+			[]any{"hold", "t", names}, nil},
+		"release": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) },
+			[]any{"release", "t", names}, nil},
+		"bookmark": {func(ctx context.Context, s site.Site) (any, error) {
+			return nil, s.Bookmark(ctx, map[string]string{"tank#a": "tank@a"})
+		}, []any{"bookmark", map[string]string{"tank#a": "tank@a"}}, nil},
+		"destroy": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) },
+			[]any{"destroy", names}, nil},
+		"create parents": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") },
+			[]any{"create-parents", "tank/a/b"}, nil},
+		"discard partial": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") },
+			[]any{"discard-partial", "tank/a"}, nil},
+		"digest": {func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, send) },
+			[]any{"digest", send}, site.Digest{Sum: "ab", Bytes: 7}},
+		"offer": {func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) },
+			[]any{"offer", offer}, wire.Ticket{Address: "192.0.2.1:7", Secret: []byte{0, 255}}},
+		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
+			[]any{"transfer", task}, transfer.Result{Frames: 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				g := start(t, &fakeSite{})
+				got, err := c.ask(t.Context(), g)
+				require.NoError(t, err)
+				require.Equal(t, c.want, got)
+				require.Equal(t, c.asked, g.site.asked)
+
+				g.site.err = &zfs.Error{Kind: zfs.Busy, Op: "x", Detail: "held"}
+				_, err = c.ask(t.Context(), g)
+				require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
+				require.EqualError(t, err, "beta: zfs x: held")
+
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				g.site.asked = nil
+				_, err = c.ask(ctx, g)
+				require.ErrorIs(t, err, context.Canceled)
+				require.Nil(t, g.site.asked, "a call that was given up before it began is not made")
+			})
+		})
+	}
+}
+
+func TestManyCallsRunSideBySide(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const n = 100
+		all := make(chan struct{})
+		var running atomic.Int32
+		g := start(t, &fakeSite{transfer: func(_ context.Context, task site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+			if running.Add(1) == n {
+				close(all)
+			}
+			<-all
+			return transfer.Result{Digest: task.Offered}, nil
+		}})
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				res, err := g.Transfer(t.Context(), site.Task{Offered: strconv.Itoa(i)}, nil)
+				if err != nil || res.Digest != strconv.Itoa(i) {
+					t.Errorf("call %d got the answer of call %s: %v", i, res.Digest, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestProgressComesInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+			for i := range 5 {
+				progress(transfer.Progress{Bytes: int64(i), Network: &transfer.Network{}})
+				time.Sleep(time.Second)
+			}
+			return transfer.Result{}, nil
+		}})
+		var got []int64
+		_, err := g.Transfer(t.Context(), site.Task{}, func(p transfer.Progress) { got = append(got, p.Bytes) })
+		require.NoError(t, err)
+		require.Equal(t, []int64{0, 1, 2, 3, 4}, got)
+	})
+}
+
+func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+			for i := range 10_000 {
+				progress(transfer.Progress{Bytes: int64(i)})
+			}
+			return transfer.Result{Frames: 1}, nil
+		}})
+		blocked, release := make(chan struct{}), make(chan struct{})
+		transferred := make(chan error, 1)
+		var once sync.Once
+		go func() {
+			_, err := g.Transfer(t.Context(), site.Task{}, func(transfer.Progress) {
+				once.Do(func() { close(blocked); <-release })
+			})
+			transferred <- err
+		}()
+		<-blocked
+		_, err := g.Facts(t.Context())
+		require.NoError(t, err, "other calls go on")
+		close(release)
+		require.NoError(t, <-transferred)
+	})
+}
+
+func TestCancelReachesTheAgentAndItsAnswerIsAwaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit func(context.Context) (context.Context, context.CancelFunc)
+		want  error
+	}{
+		"cancelled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				var wound atomic.Bool
+				g := start(t, &fakeSite{do: func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(3 * time.Second) // state is saved
+					wound.Store(true)
+					return ctx.Err()
+				}})
+				ctx, cancel := c.limit(t.Context())
+				defer cancel()
+				err := g.Snapshot(ctx, []string{"tank@a"})
+				require.ErrorIs(t, err, c.want)
+				require.ErrorContains(t, err, "beta")
+				require.True(t, wound.Load(), "the answer comes after the operation has ended")
+			})
+		})
+	}
+}
+
+func TestAnOperationThatIgnoresItsCancelIsNotAwaitedForEver(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		g := start(t, &fakeSite{do: func(context.Context) error { <-stuck; return nil }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err := g.Snapshot(ctx, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second+cancelGrace, time.Since(began))
+		close(stuck)
+	})
+}
+
+func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		cancelled := make(chan struct{})
+		g := start(t, &fakeSite{do: func(ctx context.Context) error {
+			<-ctx.Done()
+			close(cancelled)
+			return ctx.Err()
+		}})
+		lost := make(chan error, 1)
+		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		time.Sleep(time.Minute) // pings keep an idle connection alive
+		require.Empty(t, lost)
+		g.line.cut.Store(true)
+		began := time.Now()
+		require.ErrorIs(t, <-lost, site.ErrLost)
+		require.LessOrEqual(t, time.Since(began), silence)
+		<-cancelled
+		require.ErrorContains(t, <-g.served, "heard nothing for 30s")
+		require.LessOrEqual(t, time.Since(began), silence+pingEvery)
+
+		_, err := g.Facts(t.Context())
+		require.ErrorIs(t, err, site.ErrLost, "nor do later calls wait")
+		require.ErrorContains(t, err, "beta: connection to the host was lost: it said nothing for 30s")
+	})
+}
+
+func TestTheTransportsLastWordsExplainALoss(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		block := make(chan struct{})
+		g := start(t, &fakeSite{do: func(context.Context) error { <-block; return nil }})
+		inner := g.line.closing
+		g.line.closing = func() error { _ = inner(); return errors.New("ssh: broken pipe") }
+		lost := make(chan error, 1)
+		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		synctest.Wait()
+		g.server.session.Load().end(errors.New("killed"))
+		close(block)
+		err := <-lost
+		require.ErrorIs(t, err, site.ErrLost)
+		require.EqualError(t, err, "beta: connection to the host was lost: ssh: broken pipe")
+	})
+}
+
+func TestCallsDoNotWaitForATransportThatIsSlowToClose(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); time.Sleep(15 * time.Second); return nil }})
+		lost := make(chan error, 1)
+		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, g.Close())
+		require.Equal(t, 15*time.Second, time.Since(began), "Close waits until the agent has ended")
+		require.ErrorIs(t, <-lost, site.ErrLost)
+	})
+}
+
+func TestLogLinesCarryTheHost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{})
+		g.server.Log("a stranger connected")
+		require.Equal(t, "beta: a stranger connected", <-g.logs)
+	})
+}
+
+func TestRoundTripIsMeasuredPerPing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{})
+		base := time.Now()
+		g.rtt.Store(0)
+		time.Sleep(9 * time.Second)
+		g.handle(&message{Kind: pong, ID: uint64(base.UnixNano())})
+		require.Equal(t, 9*time.Second, g.RTT())
+		g.handle(&message{Kind: pong, ID: uint64(base.Add(time.Second).UnixNano())})
+		require.Equal(t, 8*time.Second, g.RTT(), "the shortest counts")
+	})
+}

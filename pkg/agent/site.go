@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+var _ site.Site = (*Remote)(nil)
+
+// Name is the host as it was typed.
+func (r *Remote) Name() string { return r.host }
+
+// RTT is the shortest round trip of the control connection so far.
+func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
+
+// Facts asks the agent.
+func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
+	err = r.call(ctx, opFacts, none{}, &f, nil)
+	return f, err
+}
+
+// List asks the agent.
+func (r *Remote) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
+	err = r.call(ctx, opList, q, &l, nil)
+	return l, err
+}
+
+// DatasetOf asks the agent.
+func (r *Remote) DatasetOf(ctx context.Context, path string) (dataset string, err error) {
+	err = r.call(ctx, opDatasetOf, path, &dataset, nil)
+	return dataset, err
+}
+
+// Properties asks the agent.
+func (r *Remote) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
+	err = r.call(ctx, opProperties, propertiesArgs{names, properties}, &m, nil)
+	return m, err
+}
+
+// Estimate asks the agent.
+func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
+	err = r.call(ctx, opEstimate, streams, &sizes, nil)
+	return sizes, err
+}
+
+// Snapshot asks the agent.
+func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
+	return r.call(ctx, opSnapshot, snapshots, nil, nil)
+}
+
+// Hold asks the agent.
+func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error {
+	return r.call(ctx, opHold, holdArgs{tag, snapshots}, nil, nil)
+}
+
+// Release asks the agent.
+func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) error {
+	return r.call(ctx, opRelease, holdArgs{tag, snapshots}, nil, nil)
+}
+
+// Bookmark asks the agent.
+func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	return r.call(ctx, opBookmark, bookmarks, nil, nil)
+}
+
+// Destroy asks the agent.
+func (r *Remote) Destroy(ctx context.Context, versions []string) error {
+	return r.call(ctx, opDestroy, versions, nil, nil)
+}
+
+// CreateParents asks the agent.
+func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
+	return r.call(ctx, opCreateParents, dataset, nil, nil)
+}
+
+// DiscardPartial asks the agent.
+func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
+	return r.call(ctx, opDiscard, dataset, nil, nil)
+}
+
+// Digest asks the agent.
+func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest, err error) {
+	err = r.call(ctx, opDigest, stream, &d, nil)
+	return d, err
+}
+
+// Offer asks the agent.
+func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err error) {
+	err = r.call(ctx, opOffer, o, &t, nil)
+	return t, err
+}
+
+// Transfer asks the agent.
+func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
+	err = r.call(ctx, opTransfer, t, &res, report)
+	return res, err
+}

@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// What is sent of one dataset's history. The source is tank/a, the target
+// vault/a; "absent" where it does not exist.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	const absent = "absent"
+	latestOnly := func(r *Request) { r.LatestOnly = true }
+	exclude := func(p ...string) func(*Request) { return func(r *Request) { r.ExcludeSnapshots = p } }
+	include := func(p ...string) func(*Request) { return func(r *Request) { r.IncludeSnapshots = p } }
+	snapshot := func(s string) func(*Request) { return func(r *Request) { r.Snapshot = s } }
+	rollback := func(r *Request) { r.Rollback = true }
+	asked := func(fs ...func(*Request)) func(*Request) {
+		return func(r *Request) {
+			for _, f := range fs {
+				f(r)
+			}
+		}
+	}
+	tests := []struct {
+		name           string
+		ask            func(*Request)
+		source, target string
+		want           string
+		loses          string
+		note           string
+	}{
+		{"one snapshot", nil, "@a,1", absent, "full @a", "", ""},
+		{"history is kept", nil, "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"two snapshots", nil, "@a,1 @b,2", absent, "full @a, @a>@b", "", ""},
+		{"without history", latestOnly, "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
+		{"an older one is asked for", snapshot("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
+		{"the first excluded", exclude("a"), "@a,1 @b,2 @c,3", absent, "full @b, @b>@c", "", ""},
+		{"one between excluded", exclude("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@c", "", ""},
+		{"runs around an excluded one", exclude("x*"), "@a,1 @b,2 @c,3 @x,4 @d,5 @e,6 @f,7", absent, "full @a, @a>@b>@c, @c>@d, @d>@e>@f", "", ""},
+		{"the newest excluded", exclude("c"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
+		{"asked for by name though excluded", asked(exclude("c"), snapshot("c")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"included by pattern", include("daily-*", "w?"), "@daily-1,1 @hourly,2 @w1,3 @daily-2,4", absent, "full @daily-1, @daily-1>@w1, @w1>@daily-2", "", ""},
+		{"exclude beats include", asked(include("a*"), exclude("a2")), "@a1,1 @a2,2 @a3,3 @b,4", absent, "full @a1, @a1>@a3", "", ""},
+		{"bookmarks hold no data", nil, "#z,9 @a,1 #a,1", absent, "full @a", "", ""},
+
+		{"increment", nil, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"increment of several", nil, "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@b>@c>@d", "", ""},
+		{"newest common", nil, "@a,1 @b,2 @c,3", "@a,1 @b,2", "@b>@c", "", ""},
+		{"GUIDs, not names", nil, "@a,1 @renamed,2 @c,3", "@a,1 @b,2", "@renamed>@c", "", ""},
+		{"created later, sorts earlier", nil, "@z,1 @a,2", "@z,1", "@z>@a", "", ""},
+		{"without what is between", latestOnly, "@a,1 @b,2 @c,3", "@a,1", "@a>@c", "", ""},
+		{"excluded behind the base", exclude("b"), "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@c, @c>@d", "", ""},
+		{"the base may be excluded", exclude("a"), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"older ones the target lacks are no matter", nil, "@a,1 @b,2 @c,3", "@b,2", "@b>@c", "", ""},
+		{"from a bookmark", nil, "#a,1 @b,2", "@a,1", "#a>@b", "", ""},
+		{"from a bookmark, then a range", nil, "#a,1 @b,2 @c,3 @d,4", "@a,1", "#a>@b, @b>@c>@d", "", ""},
+		{"a snapshot rather than its bookmark", nil, "@a,1 #mark,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
+		{"a newer bookmark rather than an older snapshot", nil, "@a,1 #b,2 @c,3", "@a,1 @b,2", "#b>@c", "", ""},
+		{"bookmarks of the target are no bases", nil, "@a,1 @b,2 @c,3", "@a,1 #b,2", "@a>@b>@c", "", ""},
+
+		{"up to date", nil, "@a,1 @b,2", "@a,1 @b,2", "", "", ""},
+		{"up to date under another name", nil, "@a,1", "@other,1", "", "", ""},
+		{"ahead", snapshot("a"), "@a,1 @b,2", "@a,1 @b,2", "", "", "vault/a is ahead: it has @a and newer snapshots, up to @b"},
+
+		{"rollback of foreign snapshots", rollback, "@a,1 @b,2", "@a,1 @x,8 @y,9", "-F @a>@b", "vault/a@x vault/a@y", ""},
+		{"rollback to before what is newer than asked", asked(rollback, snapshot("b")), "@a,1 @b,2 @c,3", "@a,1 @c,3", "-F @a>@b", "vault/a@c", ""},
+		{"rollback that has nothing to lose", rollback, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"rollback frees a name", rollback, "@a,1 @x,2", "@a,1 @x,8", "-F @a>@x", "vault/a@x", ""},
+		{"only the first step rolls back", asked(rollback, exclude("b")), "@a,1 @b,2 @c,3 @d,4", "@a,1 @x,8", "-F @a>@c, @c>@d", "vault/a@x", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			req := request()
+			if tt.ask != nil {
+				tt.ask(&req)
+			}
+			datasets := []*zfs.Dataset{dataset(t, "tank/a", tt.source)}
+			have := map[uint64]bool{} // on the target
+			if tt.target != absent {
+				datasets = append(datasets, dataset(t, "vault/a", tt.target, "written=0"))
+				for _, v := range datasets[1].Snapshots() {
+					have[v.GUID] = true
+				}
+			}
+			p := Make(req, given(datasets...))
+			d := only(t, p)
+			require.Equal(t, tt.want, steps(d))
+			require.Equal(t, tt.loses, strings.Join(d.Loses, " "))
+			require.Equal(t, p.Steps(), len(d.Steps))
+			if tt.note != "" {
+				require.Contains(t, notes(p), tt.note)
+			} else {
+				require.Empty(t, p.Notes)
+			}
+			for _, st := range d.Steps {
+				require.NotEmpty(t, st.Why)
+				require.Equal(t, "vault/a", st.Receive.Target)
+				if st.Kind != Full {
+					require.True(t, have[st.BaseGUID], "base of %s", steps(d))
+				}
+				have[st.ToGUID] = true
+				_, err := zfs.SendArgs(st.Send)
+				require.NoError(t, err)
+				_, err = zfs.ReceiveArgs(st.Receive)
+				require.NoError(t, err)
+			}
+			require.True(t, have[d.Arrive.GUID])
+		})
+	}
+}
+
+// Both sides' histories are named, and the way out.
+func TestHistoryConflicts(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name           string
+		ask            func(*Request)
+		source, target string
+		properties     []string // of the target
+		id             ConflictID
+		texts          []string
+	}{
+		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "--snapshot NAME"}},
+		{"unknown snapshot", func(r *Request) { r.Snapshot = "dayly-3" }, "@weekly,1 @daily-1,2 @daily-2,3", "", nil, NoSnapshot,
+			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "--snapshot dayly-3"}},
+		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"--include-snaps", "@a"}},
+		{"diverged", nil, "@a,1 @b,2", "@a,1 @theirs,9", nil, Diverged, []string{"beta:vault/a has diverged", "@a", "@theirs", "alpha:tank/a", "@b", "--rollback"}},
+		{"ahead of a snapshot it lacks", func(r *Request) { r.Snapshot = "b" }, "@a,1 @b,2 @c,3", "@a,1 @c,3", nil, Diverged, []string{"already has @c", "tank/a@b"}},
+		{"only newer ones in common", func(r *Request) { r.Snapshot = "a" }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b", "tank/a@a"}},
+		{"only newer ones in common, rollback", func(r *Request) { r.Snapshot, r.Rollback = "a", true }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b"}},
+		{"modified", nil, "@a,1 @b,2", "@a,1", []string{"written=4096"}, Modified,
+			[]string{"beta:vault/a has been modified since its newest snapshot @a", "4096", "zfs rollback vault/a@a", "zfs set readonly=on vault/a"}},
+		{"nothing in common", nil, "@a,1 @b,2", "@x,8 @y,9", nil, NoCommon, []string{"no snapshot in common", "@b, @a", "@y, @x", "zfs rename vault/a vault/a-old"}},
+		{"nothing in common, rollback", func(r *Request) { r.Rollback = true }, "@a,1", "@x,8", nil, NoCommon, nil},
+		{"one name, two snapshots", nil, "@a,1 @daily,2", "@daily,9", nil, NoCommon, []string{"@daily exists on both sides but is not the same snapshot", "GUIDs 2 and 9"}},
+		{"an empty dataset", nil, "@a,1", "", []string{"written=24576"}, NoCommon, []string{"beta:vault/a exists and has no snapshot"}},
+		{"an empty dataset, rollback", func(r *Request) { r.Rollback = true }, "@a,1", "", []string{"written=24576"}, NoCommon, []string{"no snapshot"}},
+		{"a name is taken", nil, "@a,1 @b,2", "@b,8 @a,1", nil, NameTaken, []string{"@b exists on both sides but is not the same snapshot", "zfs rename vault/a@b @b-old"}},
+		{"a name between is taken", nil, "@a,1 @b,2 @c,3", "@b,8 @a,1", nil, NameTaken, []string{"@b exists"}},
+		{"a volume is there", nil, "@a,1", "@a,1", []string{"type=volume"}, TypeMismatch, []string{"tank/a is a filesystem", "vault/a is a volume"}},
+		{"being received", nil, "@a,1", "", []string{"inconsistent=1"}, HalfReceived, []string{"beta:vault/a is being received"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			req := request()
+			if tt.ask != nil {
+				tt.ask(&req)
+			}
+			p := Make(req, given(dataset(t, "tank/a", tt.source), dataset(t, "vault/a", tt.target, tt.properties...)))
+			refused(t, p, tt.id, tt.texts...)
+			c := p.Conflicts[0]
+			require.Equal(t, "tank/a", c.Source)
+			require.Equal(t, "vault/a", c.Target)
+			require.Len(t, c.SourceVersions, len(strings.Fields(tt.source)))
+			require.Len(t, c.TargetVersions, len(strings.Fields(tt.target)))
+			if len(p.Datasets) > 0 {
+				require.Empty(t, p.Datasets[0].Loses)
+			}
+		})
+	}
+}
+
+func TestRollbackOfChanges(t *testing.T) {
+	t.Parallel()
+	p := Make(request().with(func(r *Request) { r.Rollback = true }),
+		given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))
+	d := only(t, p)
+	require.Equal(t, "-F @a>@b", steps(d))
+	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a"}, d.Loses)
+}
+
+func TestEvidenceIsBounded(t *testing.T) {
+	t.Parallel()
+	p := Make(request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
+	refused(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
+	require.Len(t, p.Conflicts[0].SourceVersions, evidence)
+	require.NotContains(t, p.Conflicts[0].Message, "@s34")
+}

@@ -1,0 +1,196 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// model is a target that takes streams as the kernel does.
+type model struct {
+	exists    bool
+	snapshots []zfs.Version // in order of arrival
+}
+
+func (m *model) index(guid uint64) int {
+	return slices.IndexFunc(m.snapshots, func(v zfs.Version) bool { return v.GUID == guid })
+}
+
+// receive takes one stream of a dataset, or says why the kernel would not.
+func (m *model) receive(source *zfs.Dataset, st Step) error {
+	byName := map[string]zfs.Version{}
+	for _, v := range source.Versions {
+		byName[v.Short()] = v
+	}
+	to, ok := byName["@"+st.Send.To]
+	if !ok || to.GUID != st.ToGUID {
+		return fmt.Errorf("send: no snapshot @%s of GUID %d", st.Send.To, st.ToGUID)
+	}
+	var after uint64
+	if st.Kind == Full {
+		if m.exists {
+			return fmt.Errorf("destination exists")
+		}
+	} else {
+		base, ok := byName[st.Send.From]
+		if !ok || base.CreateTXG >= to.CreateTXG {
+			return fmt.Errorf("send: bad base %s of @%s", st.Send.From, st.Send.To)
+		}
+		at := m.index(base.GUID)
+		switch {
+		case at < 0:
+			return fmt.Errorf("destination lacks the base %s", st.Send.From)
+		case at < len(m.snapshots)-1 && !st.Receive.Rollback:
+			return fmt.Errorf("destination has been modified")
+		case len(st.Send.Through) > 0 && base.Kind == zfs.Bookmark:
+			return fmt.Errorf("send: -I from a bookmark")
+		}
+		m.snapshots = m.snapshots[:at+1]
+		after = base.CreateTXG
+	}
+	m.exists = true
+	var arrive []zfs.Version
+	for _, v := range source.Versions {
+		between := len(st.Send.Through) > 0 && v.CreateTXG > after && v.CreateTXG < to.CreateTXG
+		if v.Kind == zfs.Snapshot && (between || v.GUID == to.GUID) {
+			arrive = append(arrive, v)
+		}
+	}
+	if len(arrive) != len(st.Send.Through)+1 {
+		return fmt.Errorf("stream brings %d snapshots, the plan says %d", len(arrive), len(st.Send.Through)+1)
+	}
+	for _, v := range arrive {
+		if slices.ContainsFunc(m.snapshots, func(o zfs.Version) bool { return o.Name == v.Name }) {
+			return fmt.Errorf("snapshot @%s exists", v.Name)
+		}
+		m.snapshots = append(m.snapshots, v)
+	}
+	return nil
+}
+
+// randomSides makes a source with a random history, and a target that
+// received some of it, lost some, and may have made its own.
+func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
+	source = &zfs.Dataset{Name: "tank/a", Type: zfs.Filesystem}
+	target = &zfs.Dataset{Name: "vault/a", Type: zfs.Filesystem}
+	names := []string{"a", "b", "c", "x"}
+	pruned := r.IntN(3)
+	var txg uint64
+	for i := range 1 + r.IntN(9) {
+		txg += 1 + r.Uint64N(5)
+		v := zfs.Version{Kind: zfs.Snapshot, Name: fmt.Sprintf("%s%d", names[r.IntN(4)], i), GUID: uint64(1 + i), CreateTXG: txg}
+		keep := r.IntN(4) > 0
+		if !keep || r.IntN(3) == 0 {
+			source.Versions = append(source.Versions, zfs.Version{Kind: zfs.Bookmark, Name: v.Name, GUID: v.GUID, CreateTXG: txg})
+		}
+		if keep {
+			source.Versions = append(source.Versions, v)
+		}
+		if i < 6 && r.IntN(3) >= pruned {
+			v.CreateTXG += 100
+			if r.IntN(6) == 0 {
+				v.Name += "-renamed"
+			}
+			target.Versions = append(target.Versions, v)
+		}
+	}
+	for i := range r.IntN(3) / 2 * (1 + r.IntN(2)) {
+		at := r.IntN(len(target.Versions) + 1)
+		own := zfs.Version{Kind: zfs.Snapshot, Name: fmt.Sprintf("%s%d", names[r.IntN(4)], r.IntN(9)), GUID: uint64(100 + i)}
+		if slices.ContainsFunc(target.Versions, func(v zfs.Version) bool { return v.Name == own.Name }) {
+			continue
+		}
+		target.Versions = slices.Insert(target.Versions, at, own)
+	}
+	for i := range target.Versions {
+		target.Versions[i].CreateTXG = uint64(1000 + i)
+	}
+	return source, target
+}
+
+// Whatever the histories, a plan without conflicts can be carried out step by
+// step, brings exactly what was asked for, and loses only what it lists.
+func TestPlansAreSound(t *testing.T) {
+	t.Parallel()
+	outcomes := map[string]int{}
+	for seed := range uint64(8000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		source, there := randomSides(r)
+		req := request().with(func(q *Request) {
+			q.LatestOnly = r.IntN(4) == 0
+			q.Rollback = r.IntN(3) == 0
+			if r.IntN(3) == 0 {
+				q.ExcludeSnapshots = []string{"x*"}
+			}
+			if snaps := source.Snapshots(); r.IntN(4) == 0 && len(snaps) > 0 {
+				q.Snapshot = snaps[r.IntN(len(snaps))].Name
+			}
+		})
+		m := &model{exists: r.IntN(4) > 0}
+		state := given(source)
+		if m.exists {
+			m.snapshots = slices.Clone(there.Versions)
+			state.Target.Datasets = []*zfs.Dataset{there}
+		}
+		before := slices.Clone(m.snapshots)
+		p := Make(req, state)
+		require.Equal(t, p, Make(req, state), "the same input gives the same plan")
+		if len(p.Conflicts) > 0 {
+			outcomes[string(p.Conflicts[0].ID)]++
+			continue
+		}
+		require.Len(t, p.Datasets, 1)
+		d := p.Datasets[0]
+		story := fmt.Sprintf("seed %d: %+v\nsource %v\ntarget %v\nplan %s, loses %v", seed, req, source.Versions, before, steps(d), d.Loses)
+		outcomes[map[bool]string{true: "steps", false: "up to date"}[len(d.Steps) > 0]]++
+		var base uint64
+		for i, st := range d.Steps {
+			require.NoError(t, m.receive(source, st), story)
+			if i == 0 && st.Kind == Incremental {
+				for _, v := range source.Versions {
+					if v.Short() == st.Send.From {
+						base = v.CreateTXG
+					}
+				}
+			}
+		}
+		// What is left of the target's own, then what was wanted behind the base.
+		var want []uint64
+		for _, v := range before {
+			if !slices.Contains(d.Loses, v.In("vault/a")) {
+				want = append(want, v.GUID)
+			}
+		}
+		if len(d.Steps) > 0 {
+			for _, v := range source.Snapshots() {
+				chosen := req.wanted(v.Name) && !req.LatestOnly || v.GUID == d.Arrive.GUID
+				if v.CreateTXG > base && v.CreateTXG <= d.Arrive.CreateTXG && chosen {
+					want = append(want, v.GUID)
+				}
+			}
+		}
+		var got []uint64
+		for _, v := range m.snapshots {
+			got = append(got, v.GUID)
+		}
+		require.Equal(t, want, got, story)
+		require.Contains(t, got, d.Arrive.GUID, story)
+		if !req.Rollback {
+			require.Empty(t, d.Loses, story)
+		}
+		// Nothing newer in common was passed over.
+		for _, v := range source.Versions {
+			if len(d.Steps) > 0 && v.CreateTXG > base && v.CreateTXG < d.Arrive.CreateTXG {
+				require.Negative(t, slices.IndexFunc(before, func(o zfs.Version) bool { return o.GUID == v.GUID }), story)
+			}
+		}
+	}
+	for _, o := range []string{"steps", "up to date", string(Diverged), string(NoCommon), string(NameTaken), string(NoSnapshot)} {
+		require.Greater(t, outcomes[o], 20, "the histories are varied: %v", outcomes)
+	}
+}

@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+func TestReceiveProperties(t *testing.T) {
+	t.Parallel()
+	carry := func(r *Request) { r.CarryProperties = true }
+	set := func(kv ...string) func(*Request) {
+		return func(r *Request) {
+			r.Set = map[string]string{}
+			for i := 0; i < len(kv); i += 2 {
+				r.Set[kv[i]] = kv[i+1]
+			}
+		}
+	}
+	local := []string{"recordsize=1048576", "compression=lz4", "atime=off", "mountpoint=/home", "canmount=on", "sharenfs=on",
+		"readonly=off", "quota=1000", "org.example:note=kept", zfs.FlagsProperty + "=w"}
+	tests := []struct {
+		name   string
+		ask    []func(*Request)
+		source []string
+		want   map[string]string
+		note   string
+	}{
+		{"defaults", nil, nil, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec"}, ""},
+		{"a volume", nil, []string{"type=volume", "volblocksize=16384", "volsize=1073741824"},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lec"}, ""},
+		{"what shapes data", nil, local,
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4"}, ""},
+		{"all but what is bound to its place", []func(*Request){carry}, local,
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4",
+				"atime": "off", "org.example:note": "kept"}, ""},
+		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
+			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
+		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression"} }}, local,
+			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lec", "org.example:note": "kept"}, ""},
+		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
+		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lec", "sync": "disabled"}, "tank/a: -o recordsize is left out: a volume has no such property"},
+		{"what the pool cannot take", nil, []string{"checksum=blake3", "compression=lz4"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "compression": "lz4"}, "checksum=blake3 is not carried: pool beta:vault lacks the feature blake3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			req := request()
+			for _, ask := range tt.ask {
+				ask(&req)
+			}
+			p := Make(req, given(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
+			d := only(t, p)
+			require.Equal(t, tt.want, d.Steps[0].Receive.Set)
+			require.Empty(t, d.Steps[1].Receive.Set, "once is enough")
+			require.Empty(t, d.Steps[0].Receive.Exclude)
+			if tt.note == "" {
+				require.Empty(t, p.Notes)
+			} else {
+				require.Contains(t, notes(p), tt.note)
+			}
+		})
+	}
+	received := dataset(t, "tank/a", "@a,1", "recordsize=16384", "compression=off", "checksum=sha256")
+	received.Properties["recordsize"] = zfs.Property{Value: "16384", Source: "received"}
+	received.Properties["compression"] = zfs.Property{Value: "off", Source: "inherited from tank"}
+	set1 := only(t, Make(request(), given(received))).Steps[0].Receive.Set
+	require.Equal(t, "16384", set1["recordsize"], "what was received with -p was set once")
+	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
+}
+
+// A dataset that is there keeps what it has, but for what is asked for.
+func TestPropertiesOfIncrements(t *testing.T) {
+	t.Parallel()
+	state := given(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
+	d := only(t, Make(request(), state))
+	require.Len(t, d.Steps, 2)
+	require.Nil(t, d.Steps[0].Receive.Set)
+	d = only(t, Make(request().with(func(r *Request) { r.Set = map[string]string{"compression": "zstd", "readonly": "off"} }), state))
+	require.Equal(t, map[string]string{"compression": "zstd", "readonly": "off"}, d.Steps[0].Receive.Set)
+	require.Nil(t, d.Steps[1].Receive.Set)
+	d = only(t, Make(request().with(func(r *Request) { r.CarryProperties = true }), state))
+	require.Equal(t, map[string]string{"recordsize": "1048576", "atime": "off"}, d.Steps[0].Receive.Set)
+}
+
+func TestBadProperties(t *testing.T) {
+	t.Parallel()
+	raw := []string{encrypted}
+	tests := []struct {
+		name    string
+		set     map[string]string
+		exclude []string
+		source  []string
+		exists  bool
+		text    string
+	}{
+		{"read-only", map[string]string{"used": "3"}, nil, nil, false, "-o used: the property is read-only"},
+		{"unknown", map[string]string{"recordsise": "3"}, nil, nil, false, "-o recordsise: there is no such property"},
+		{"illegal", map[string]string{"Bad": "3"}, nil, nil, false, `"Bad"`},
+		{"fixed", map[string]string{"casesensitivity": "mixed"}, nil, nil, false, "-o casesensitivity: it comes with the stream"},
+		{"fixed for volumes", map[string]string{"volblocksize": "8192"}, nil, nil, false, "-o volblocksize: it comes with the stream"},
+		{"the origin", map[string]string{"origin": "vault/x@y"}, nil, nil, false, "-o origin"},
+		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "-o encryption: a raw stream brings its encryption"},
+		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "-o keylocation"},
+		{"encryption of what exists", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
+		{"a missing feature", map[string]string{"checksum": "blake3"}, nil, nil, false, "zpool set feature@blake3=enabled vault"},
+		{"excluded unknown", nil, []string{"recordsise"}, nil, false, "-x recordsise: there is no such property"},
+		{"excluded illegal", nil, []string{"-F"}, nil, false, `"-F"`},
+		{"excluded encryption of a raw stream", nil, []string{"encryption"}, raw, false, "-x encryption: a raw stream brings its encryption"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			datasets := []*zfs.Dataset{dataset(t, "tank/a", "@a,1 @b,2", tt.source...)}
+			if tt.exists {
+				datasets = append(datasets, dataset(t, "vault/a", "@a,1"))
+			}
+			req := request().with(func(r *Request) { r.Set, r.Exclude = tt.set, tt.exclude })
+			refused(t, Make(req, given(datasets...)), BadProperty, tt.text)
+		})
+	}
+	d := only(t, Make(request().with(func(r *Request) { r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"} }),
+		given(dataset(t, "tank/a", "@a,1"))))
+	require.Equal(t, "Lc", flagString(d.Steps[0].Send.Flags), "embedded blocks cannot be encrypted")
+	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
+}

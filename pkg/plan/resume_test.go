@@ -1,0 +1,186 @@
+package plan
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// cut returns a captured resume token and what it says.
+func cut(t testing.TB, name string) (string, zfs.Token) {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/tokens.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == name {
+			require.Len(t, f, 3)
+			token, err := zfs.ParseToken(f[2])
+			require.NoError(t, err)
+			return f[2], token
+		}
+	}
+	require.FailNow(t, "no such token", name)
+	return "", zfs.Token{}
+}
+
+// GUIDs in histories are ONE and TWO of the token's stream.
+func ofToken(token zfs.Token, s string) string {
+	one := token.FromGUID
+	if one == 0 {
+		one = token.ToGUID
+	}
+	return strings.NewReplacer("ONE", fmt.Sprint(one), "TWO", fmt.Sprint(token.ToGUID)).Replace(s)
+}
+
+func TestResume(t *testing.T) {
+	t.Parallel()
+	snapshot := func(s string) func(*Request) { return func(r *Request) { r.Snapshot = s } }
+	const halfReceived = "inconsistent=1"
+	tests := []struct {
+		name    string
+		token   string
+		ask     func(*Request)
+		source  string // history of tank/a, or of tank/e for raw tokens
+		target  string
+		props   []string // of the target
+		want    string
+		discard string
+	}{
+		{"full", "full", nil, "@one,ONE", "", []string{halfReceived}, "resume @one", ""},
+		{"full, then the rest", "full", nil, "@one,ONE @b,2 @c,3", "", []string{halfReceived}, "resume @one, @one>@b>@c", ""},
+		{"full, without history", "full", func(r *Request) { r.LatestOnly = true }, "@one,ONE @b,2 @c,3", "", []string{halfReceived}, "resume @one, @one>@c", ""},
+		{"of an excluded snapshot on the way", "full", func(r *Request) { r.ExcludeSnapshots = []string{"one"} }, "@one,ONE @b,2", "", []string{halfReceived}, "resume @one, @one>@b", ""},
+		{"incremental", "incremental", nil, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
+		{"incremental, then the rest", "incremental", nil, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
+		{"the base is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
+		{"raw", "raw", nil, "@one,ONE @b,2", "", []string{halfReceived, encrypted}, "resume @one, @one>@b", ""},
+		{"raw incremental", "raw-incremental", nil, "@one,ONE @two,TWO", "@one,ONE", []string{encrypted}, "resume @two", ""},
+
+		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "asked for by --no-resume"},
+		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one is gone"},
+		{"its snapshot has another name", "full", nil, "@uno,ONE", "", []string{halfReceived}, "full @uno", "is now tank/a@uno"},
+		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "the base of its stream"},
+		{"newer than asked for", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than @one"},
+		{"the target was rolled back", "incremental", nil, "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one>@two", "the target has changed since"},
+		{"the target lost its changes with --rollback", "incremental", func(r *Request) { r.Rollback = true }, "@one,ONE @two,TWO", "@one,ONE", []string{"written=512"}, "-F @one>@two", "the target has changed since"},
+		{"not raw", "decrypted", nil, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "not raw"},
+		{"raw, but decrypted is asked for", "raw", func(r *Request) { r.Decrypt = true }, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "was raw"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			text, token := cut(t, tt.token)
+			root := "tank/a"
+			var props []string
+			if strings.HasPrefix(token.ToName, "tank/e@") {
+				root, props = "tank/e", []string{encrypted, unlocked}
+			}
+			there := "vault" + strings.TrimPrefix(root, "tank")
+			req := request().with(func(r *Request) { r.Source = root })
+			if tt.ask != nil {
+				tt.ask(&req)
+			}
+			d := only(t, Make(req, given(dataset(t, root, ofToken(token, tt.source), props...),
+				dataset(t, there, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
+			require.Equal(t, tt.want, steps(d))
+			if tt.discard != "" {
+				require.Contains(t, d.Discard, tt.discard)
+				return
+			}
+			require.Empty(t, d.Discard)
+			st := d.Steps[0]
+			require.Equal(t, text, st.Send.Token)
+			require.Equal(t, token.Bytes, st.Done)
+			require.Equal(t, token.ToGUID, st.ToGUID)
+			require.Equal(t, token.FromGUID, st.BaseGUID)
+			require.Equal(t, token.FromGUID == 0, st.Send.From == "")
+			if token.FromGUID == 0 {
+				require.Equal(t, "on", st.Receive.Set["readonly"], "a first receive takes its properties again")
+			} else {
+				require.Empty(t, st.Receive.Set)
+			}
+			for _, later := range d.Steps[1:] {
+				require.Equal(t, st.Send.Flags, later.Send.Flags, "the chain keeps its flags")
+			}
+			_, err := zfs.SendArgs(st.Send)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// The flags of an interrupted chain are those it was recorded with. Where they
+// are not, the token tells of large blocks.
+func TestResumeFlags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ token, recorded, want string }{
+		{"full", "Lec", "Lec"}, {"full", "", "Lec"}, {"small", "", "ec"}, {"small", "c", "c"}, {"full", "w", "Lec"},
+	} {
+		text, token := cut(t, tt.token)
+		props := []string{"inconsistent=1", "receive_resume_token=" + text}
+		if tt.recorded != "" {
+			props = append(props, zfs.FlagsProperty+"="+tt.recorded)
+		}
+		d := only(t, Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
+		require.Equal(t, "resume @one, @one>@b", steps(d))
+		for _, st := range d.Steps {
+			require.Equal(t, tt.want, flagString(st.Send.Flags), "%s recorded as %q", tt.token, tt.recorded)
+		}
+		require.Equal(t, tt.want, d.Steps[0].Receive.Set[zfs.FlagsProperty])
+	}
+}
+
+// What is interrupted of a clone goes on from its origin.
+func TestResumeClone(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "clone")
+	state := given(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
+		dataset(t, "vault/c", "", "inconsistent=1", "origin=vault/a@one", "receive_resume_token="+text))
+	req := Request{Source: "tank/c", Target: "vault"}
+	d := only(t, Make(req, state))
+	require.Equal(t, "full @two, @two>@three", steps(d), "the origin is unknown")
+	require.Contains(t, d.Discard, "base of its stream")
+
+	state.SourceOrigins = map[string]uint64{"tank/a@one": token.FromGUID}
+	d = only(t, Make(req, state))
+	require.Equal(t, "resume @two, @two>@three", steps(d))
+	require.Equal(t, "tank/a@one", d.Steps[0].Send.From)
+	require.Equal(t, "vault/a@one", d.Steps[0].Receive.Origin)
+}
+
+func TestTokenThatIsNone(t *testing.T) {
+	t.Parallel()
+	state := given(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
+	d := only(t, Make(request(), state))
+	require.Equal(t, "full @one", steps(d))
+	require.Contains(t, d.Discard, "resume token")
+}
+
+// State that nothing here needs is left alone, unless it is asked to go.
+func TestUpToDateWithPartialState(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "incremental")
+	state := given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
+	one := request().with(func(r *Request) { r.Snapshot = "one" })
+	p := Make(one, state)
+	require.Empty(t, only(t, p).Discard)
+	require.Contains(t, notes(p), "keeps the state of an interrupted receive")
+	require.NotEmpty(t, only(t, Make(one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
+}
+
+// Other reasons to refuse hold for a resumed chain too.
+func TestResumeRefused(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "incremental")
+	target := dataset(t, "vault/a", ofToken(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
+	p := Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
+	refused(t, p, NameTaken, "@c exists on both sides")
+
+	p = Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
+		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
+	refused(t, p, Modified, "zfs rollback vault/a@one")
+}

@@ -1,0 +1,49 @@
+package transfer
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"zxfer/pkg/wire"
+)
+
+// bandwidth is one token bucket for all streams of a transfer; nil is none.
+type bandwidth struct {
+	bucket *rate.Limiter
+	meter  meter
+}
+
+// limitedBlock keeps frames small enough for a low limit: twenty a second.
+func (o Options) limitedBlock() int {
+	if o.BandLimit <= 0 {
+		return o.Block
+	}
+	return int(min(int64(o.Block), max(o.BandLimit/20, MinBlock)))
+}
+
+// bandwidth makes the bucket; watches are one for each goroutine that waits.
+func (o Options) bandwidth(watches []*wire.Stopwatch) *bandwidth {
+	if o.BandLimit <= 0 {
+		return nil
+	}
+	burst := o.limitedBlock()
+	b := &bandwidth{bucket: rate.NewLimiter(rate.Limit(o.BandLimit), burst)}
+	b.bucket.AllowN(time.Now(), burst) // starts empty, or short streams exceed it
+	b.meter.name = StageLimit
+	busy := waits(watches...)
+	b.meter.in = func(life time.Duration) time.Duration { return life - min(life, busy(life)) }
+	return b
+}
+
+// wait waits until n bytes may pass; at most a block at a time.
+func (b *bandwidth) wait(ctx context.Context, n int, w *wire.Stopwatch) error {
+	if b == nil {
+		return nil
+	}
+	w.Start()
+	defer w.Stop()
+	b.meter.bytes.Add(int64(n))
+	return b.bucket.WaitN(ctx, n)
+}

@@ -1,0 +1,20 @@
+// Package transfer moves a stream from a Source to a Sink through stages that
+// overlap: bounded rings between them, and a meter at each which tells how
+// long the stage waited for its input and for its output. The stage that waits
+// for neither is the bottleneck (see [LimitedBy]).
+//
+// [Send] and [Receive] are the two halves of a transfer over a wire.Link,
+// [Copy] is a whole one on one host. A Sink is committed only after the
+// source's exit, the byte and frame counts and, where the bytes were seen, the
+// digest all matched; in any other case it is aborted and, if it asks for
+// that, never sees the last bytes of the stream.
+//
+// Errors tell which part failed: what the Source or Sink itself returned, a
+// [*PeerError] for what the other end reported, wire.ErrCut for a network that
+// broke (the only kind that another try may mend), wire.ErrTampered,
+// [ErrMiscounted] and [ErrStall].
+//
+// The package knows streams and frames, not datasets or devices: those are
+// Sources and Sinks. What crosses the network is package wire's. It retries
+// nothing.
+package transfer

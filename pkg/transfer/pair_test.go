@@ -1,0 +1,141 @@
+package transfer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+// tailSize is what the test sinks withhold: like a ZFS stream's END record.
+const tailSize = 312
+
+// random returns n bytes that no compressor shortens, the same for each n.
+func random(n int) []byte {
+	p := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
+	return p
+}
+
+// links returns both ends of a link over loopback. via, if not nil, may put
+// something in between.
+func links(t testing.TB, mode wire.Mode, streams int, via func(address string) string) (sender, receiver *wire.Link) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: 15 * time.Second}, nil)
+	require.NoError(t, err)
+	ticket := l.Ticket()
+	if via != nil {
+		ticket.Address = via(ticket.Address)
+	}
+	type dialled struct {
+		link *wire.Link
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() {
+		link, err := wire.Dial(ctx, ticket)
+		done <- dialled{link, err}
+	}()
+	receiver, err = l.Accept(ctx)
+	d := <-done
+	require.NoError(t, d.err)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	t.Cleanup(func() { _ = d.link.Close(); _ = receiver.Close() })
+	return d.link, receiver
+}
+
+// outcome is what both ends of a transfer came to.
+type outcome struct {
+	sent, received       transfer.Result
+	sendErr, receiveErr  error
+	sendTime, receiveEnd time.Duration
+}
+
+// move runs both ends.
+func move(t testing.TB, sender, receiver *wire.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) outcome {
+	t.Helper()
+	return moveIn(t, context.Background(), context.Background(), sender, receiver, src, sink, opt)
+}
+
+func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *wire.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
+	t.Helper()
+	done := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(done)
+		o.received, o.receiveErr = transfer.Receive(rctx, receiver, sink, opt, nil)
+		o.receiveEnd = time.Since(began)
+	}()
+	o.sent, o.sendErr = transfer.Send(sctx, src, sender, opt, nil)
+	o.sendTime = time.Since(began)
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		require.Fail(t, "the receiver did not end")
+	}
+	return o
+}
+
+func newSink() *transfertest.Sink {
+	s := transfertest.NewSink()
+	s.Tail = tailSize
+	return s
+}
+
+// requireNothing checks that nothing took effect and that the tail of the
+// stream was never seen by the sink.
+func requireNothing(t testing.TB, sink *transfertest.Sink, stream []byte) {
+	t.Helper()
+	p, committed := sink.Stored()
+	require.False(t, committed, "a broken stream was committed")
+	require.Error(t, sink.Aborted(), "the sink was not aborted")
+	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink saw bytes that it had to be spared")
+}
+
+// requireClean checks that a test left no goroutines and no descriptors. The
+// test must not run in parallel with others.
+func requireClean(t *testing.T) (check func()) {
+	t.Helper()
+	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+	return func() {
+		t.Helper()
+		var g int
+		var f []string
+		for range 200 {
+			g, f = runtime.NumGoroutine(), openFiles(t)
+			if g <= goroutines && len(f) <= len(descriptors) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		buf := make([]byte, 1<<20)
+		require.Failf(t, "leak", "goroutines %d -> %d, descriptors %v -> %v\n%s", goroutines, g, descriptors, f, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+func openFiles(t testing.TB) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	var out []string
+	for _, e := range entries {
+		// The directory's own descriptor is gone by now.
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(to, "anon_inode") {
+			out = append(out, fmt.Sprintf("%s:%s", e.Name(), to))
+		}
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package transfer
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"zxfer/pkg/wire"
+)
+
+// piece is a block of the stream on its way through a ring.
+type piece struct {
+	block  *wire.Block
+	header wire.Header // Position is its number in the stream
+	// ready is closed when a worker has compressed or decompressed the piece;
+	// nil where nobody does.
+	ready chan struct{}
+	err   error // the worker's
+}
+
+// ring hands pieces from one stage to the next in the order of their numbers,
+// in whatever order they come, and bounds how many wait.
+//
+// It cannot lock up. A piece is admitted if its number is less than the next
+// one to be taken plus the ring's size, so the next one itself always is. Each
+// connection carries rising numbers: the one that carries the next piece is
+// never kept waiting with a later one before it.
+type ring struct {
+	mu    sync.Mutex
+	room  sync.Cond
+	ready sync.Cond
+	slots []*piece // number n at n % len
+	next  uint64   // to be taken
+	end   uint64   // one above the highest number that was put
+	last  uint64   // number of pieces of the stream, once closed
+	done  bool
+	err   error // of the end, after the last piece
+	short error // of an end before the last piece, after what has come
+	fault error // at once
+
+	hungry atomic.Int32 // takers that wait
+
+	free         []*wire.Block // the last used on top: it is the warmest
+	block, front int
+}
+
+// newRing makes a ring of about size bytes in blocks of block bytes, each with
+// front bytes of room before it. Blocks are made when they are first needed.
+func newRing(size int64, block, front int) *ring {
+	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
+	r.room.L, r.ready.L = &r.mu, &r.mu
+	return r
+}
+
+// get returns an empty block. A stage takes one, fills it and puts it: so at
+// most one for each goroutine exists beside those in the ring.
+func (r *ring) get() *wire.Block {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.free); n > 0 {
+		b := r.free[n-1]
+		r.free = r.free[:n-1]
+		return b
+	}
+	return wire.NewBlock(r.block, r.front)
+}
+
+// release takes a block back.
+func (r *ring) release(b *wire.Block) {
+	r.mu.Lock()
+	r.free = append(r.free, b)
+	r.mu.Unlock()
+}
+
+// put waits until there is room for a piece. full meters the wait.
+func (r *ring) put(p *piece, full *wire.Stopwatch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := p.header.Position
+	if n-r.next >= uint64(len(r.slots)) && n >= r.next && r.fault == nil {
+		full.Start()
+		for n-r.next >= uint64(len(r.slots)) && r.fault == nil {
+			r.room.Wait()
+		}
+		full.Stop()
+	}
+	if r.fault != nil {
+		return r.fault
+	}
+	slot := &r.slots[n%uint64(len(r.slots))]
+	if n < r.next || *slot != nil {
+		return fmt.Errorf("%w: frame %d came twice", ErrMiscounted, n)
+	}
+	*slot = p
+	r.end = max(r.end, n+1)
+	if n == r.next {
+		r.ready.Signal()
+	}
+	return nil
+}
+
+// take waits for the next piece; nil is the end, with the error that it was
+// closed with. empty meters the wait.
+func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := false
+	defer func() {
+		if waiting {
+			empty.Stop()
+			r.hungry.Add(-1)
+		}
+	}()
+	for {
+		slot := &r.slots[r.next%uint64(len(r.slots))]
+		switch {
+		case r.fault != nil:
+			return nil, r.fault
+		case *slot != nil:
+			p := *slot
+			*slot = nil
+			r.next++
+			if r.slots[r.next%uint64(len(r.slots))] != nil {
+				r.ready.Signal() // another taker may go on
+			}
+			r.room.Broadcast() // each putter waits for a number of its own
+			return p, nil
+		case r.done && r.next >= r.last:
+			return nil, r.err
+		case r.short != nil:
+			return nil, r.short
+		}
+		if !waiting {
+			waiting = true
+			r.hungry.Add(1)
+			empty.Start()
+		}
+		r.ready.Wait()
+	}
+}
+
+// taken is how many pieces were taken.
+func (r *ring) taken() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next
+}
+
+// starved tells whether a taker waits.
+func (r *ring) starved() bool { return r.hungry.Load() > 0 }
+
+// close says that the stream has n pieces and ended with err.
+func (r *ring) close(n uint64, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.end > n {
+		return fmt.Errorf("%w: frame %d of a stream of %d", ErrMiscounted, r.end-1, n)
+	}
+	r.done, r.last, r.err = true, n, err
+	r.ready.Broadcast()
+	return nil
+}
+
+// cut says that the stream ends early: takers get what has come up to the
+// first gap, and then err.
+func (r *ring) cut(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.short == nil {
+		r.short = err
+	}
+	r.ready.Broadcast()
+}
+
+// fail ends all waiting; nothing more is handed on.
+func (r *ring) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fault == nil {
+		r.fault = err
+	}
+	r.room.Broadcast()
+	r.ready.Broadcast()
+}

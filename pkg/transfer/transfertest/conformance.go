@@ -1,0 +1,176 @@
+// Package transfertest checks that Sources and Sinks keep what package
+// transfer relies on: every implementation's tests run SourceConforms or
+// SinkConforms. It also has a Source and a Sink in memory that fail on demand.
+//
+// It makes no links; package transfer's own tests do.
+package transfertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+)
+
+// soon bounds what must not wait for anything.
+const soon = 20 * time.Second
+
+// Sources makes the Sources under test.
+type Sources struct {
+	// Whole returns a Source that ends well and the bytes that it must yield.
+	Whole func(t *testing.T) (transfer.Source, []byte)
+	// Failing returns a Source whose producer fails after it yielded some
+	// bytes, and what its error must match.
+	Failing func(t *testing.T) (transfer.Source, error)
+	// Endless returns a Source that yields for longer than the test lasts, or
+	// nothing at all.
+	Endless func(t *testing.T) transfer.Source
+}
+
+// SourceConforms runs the suite for Sources.
+func SourceConforms(t *testing.T, of Sources) {
+	t.Run("whole stream", func(t *testing.T) {
+		src, want := of.Whole(t)
+		require.NotEmpty(t, src.Name())
+		got, err := io.ReadAll(src)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%d bytes instead of %d, or other ones", len(got), len(want))
+		_, err = src.Read([]byte{0})
+		require.ErrorIs(t, err, io.EOF, "the end must stay the end")
+		_ = src.Close()
+		_ = src.Close() // must not panic or hang
+	})
+	t.Run("producer fails", func(t *testing.T) {
+		src, want := of.Failing(t)
+		_, err := io.ReadAll(src)
+		require.ErrorIs(t, err, want, "a failure must not look like an end")
+		_ = src.Close()
+	})
+	t.Run("failure is never committed", func(t *testing.T) {
+		src, want := of.Failing(t)
+		sink := NewSink()
+		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
+		require.ErrorIs(t, err, want)
+		_, committed := sink.Stored()
+		require.False(t, committed)
+		_ = src.Close()
+	})
+	t.Run("close ends a read", func(t *testing.T) {
+		src := of.Endless(t)
+		done := start(func() error { _, err := io.Copy(io.Discard, src); return err })
+		time.Sleep(20 * time.Millisecond)
+		_ = src.Close()
+		require.Error(t, within(t, done, "Read did not return after Close"))
+	})
+	t.Run("cancel", func(t *testing.T) {
+		src := of.Endless(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := start(func() error {
+			sink := NewSink()
+			sink.Drop = true
+			_, err := transfer.Copy(ctx, src, sink, transfer.Options{}, nil)
+			return err
+		})
+		time.Sleep(20 * time.Millisecond)
+		cancel()
+		require.ErrorIs(t, within(t, done, "Copy did not end when cancelled"), context.Canceled)
+		_ = src.Close()
+	})
+}
+
+// Sinks makes the Sinks under test.
+type Sinks struct {
+	// Sink returns an empty Sink. stored tells, once it was committed or
+	// aborted, what took effect: nil, false if nothing did.
+	Sink func(t *testing.T) (sink transfer.Sink, stored func() ([]byte, bool))
+	// Stream is a stream that the Sink takes.
+	Stream []byte
+	// Full returns a Sink that cannot take the whole of Stream, and what the
+	// error must match; nil where that cannot be arranged.
+	Full func(t *testing.T) (transfer.Sink, error)
+}
+
+// SinkConforms runs the suite for Sinks.
+func SinkConforms(t *testing.T, of Sinks) {
+	nothing := func(t *testing.T, stored func() ([]byte, bool)) {
+		t.Helper()
+		_, ok := stored()
+		require.False(t, ok, "a stream took effect that was not committed")
+	}
+	t.Run("whole stream", func(t *testing.T) {
+		sink, stored := of.Sink(t)
+		require.NotEmpty(t, sink.Name())
+		_, err := transfer.Copy(context.Background(), NewSource(of.Stream), sink, transfer.Options{}, nil)
+		require.NoError(t, err)
+		got, ok := stored()
+		require.True(t, ok, "nothing was stored")
+		require.True(t, bytes.Equal(of.Stream, got), "%d bytes instead of %d, or other ones", len(got), len(of.Stream))
+	})
+	t.Run("producer fails at the last byte", func(t *testing.T) {
+		// Until the source ended well, even a whole stream must not count.
+		sink, stored := of.Sink(t)
+		src := NewSource(of.Stream)
+		src.Err = errors.New("producer failed")
+		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
+		require.ErrorIs(t, err, src.Err)
+		nothing(t, stored)
+	})
+	t.Run("short stream", func(t *testing.T) {
+		sink, stored := of.Sink(t)
+		src := NewSource(of.Stream[:len(of.Stream)/2])
+		src.Err = io.ErrUnexpectedEOF
+		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
+		require.ErrorIs(t, err, src.Err)
+		nothing(t, stored)
+	})
+	t.Run("abort at once", func(t *testing.T) {
+		sink, stored := of.Sink(t)
+		_ = sink.Abort(errors.New("changed my mind"))
+		nothing(t, stored)
+	})
+	t.Run("cancel", func(t *testing.T) {
+		sink, stored := of.Sink(t)
+		src := NewSource(of.Stream[:len(of.Stream)/2])
+		src.Hang = true
+		ctx, cancel := context.WithCancel(context.Background())
+		done := start(func() error {
+			_, err := transfer.Copy(ctx, src, sink, transfer.Options{}, nil)
+			return err
+		})
+		time.Sleep(20 * time.Millisecond)
+		cancel()
+		require.ErrorIs(t, within(t, done, "Copy did not end when cancelled"), context.Canceled)
+		nothing(t, stored)
+	})
+	if of.Full == nil {
+		return
+	}
+	t.Run("full", func(t *testing.T) {
+		sink, want := of.Full(t)
+		_, err := transfer.Copy(context.Background(), NewSource(of.Stream), sink, transfer.Options{}, nil)
+		require.ErrorIs(t, err, want)
+	})
+}
+
+func start(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func within(t *testing.T, done <-chan error, otherwise string) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(soon):
+		require.Fail(t, otherwise)
+		return nil
+	}
+}

@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"bufio"
+	"net"
+	"sync"
+)
+
+// corkSize is how many bytes of TLS records are read or written at once.
+const corkSize = 256 << 10
+
+// cork sits between crypto/tls and its connection. The former writes and reads
+// every record of 16 KiB by itself; cork makes that one system call for many.
+type cork struct {
+	*net.TCPConn
+	in        *bufio.Reader
+	readWait  *Stopwatch
+	writeWait *Stopwatch
+
+	mu   sync.Mutex // alerts are written while records are read
+	held bool
+	out  []byte
+}
+
+func newCork(c *net.TCPConn) *cork {
+	k := &cork{TCPConn: c, readWait: new(Stopwatch), writeWait: new(Stopwatch)}
+	k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
+	return k
+}
+
+// meteredReader reads from the connection itself.
+type meteredReader struct{ k *cork }
+
+func (r meteredReader) Read(p []byte) (int, error) {
+	r.k.readWait.Start()
+	defer r.k.readWait.Stop()
+	return r.k.TCPConn.Read(p)
+}
+
+func (k *cork) Read(p []byte) (int, error) { return k.in.Read(p) }
+
+// hold keeps what is written from now on back, up to corkSize, until flush.
+func (k *cork) hold() {
+	k.mu.Lock()
+	k.held = true
+	k.mu.Unlock()
+}
+
+func (k *cork) flush() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = false
+	return k.push()
+}
+
+func (k *cork) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.out)+len(p) > corkSize {
+		if err := k.push(); err != nil {
+			return 0, err
+		}
+	}
+	k.out = append(k.out, p...)
+	if !k.held {
+		return len(p), k.push()
+	}
+	return len(p), nil
+}
+
+func (k *cork) push() error {
+	if len(k.out) == 0 {
+		return nil
+	}
+	k.writeWait.Start()
+	_, err := k.TCPConn.Write(k.out)
+	k.writeWait.Stop()
+	k.out = k.out[:0]
+	return err
+}

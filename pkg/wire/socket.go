@@ -1,0 +1,97 @@
+package wire
+
+import (
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepAlive finds an idle peer dead after 10 + 3 × 5 seconds.
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+}
+
+// unackedTimeout is how long bytes that the receiving end of a stream sends
+// may stay unacknowledged before its connection counts as cut.
+//
+// The sending end must not have such a limit: TCP_USER_TIMEOUT also ends
+// connections whose peer answers, but keeps its window shut for that long,
+// which a pool that syncs does (Linux 5.11, "tcp: fix TCP_USER_TIMEOUT with
+// zero window"; https://man7.org/linux/man-pages/man7/tcp.7.html).
+const unackedTimeout = 20 * time.Second
+
+// window returns a Control function that sets socket buffers before the
+// connection is made, as the window's scale is agreed on then; nil leaves them
+// to the kernel's autotuning. What was granted shows in Network.
+func window(bytes int) func(network, address string, c syscall.RawConn) error {
+	if bytes <= 0 {
+		return nil
+	}
+	return func(_, _ string, c syscall.RawConn) error {
+		return control(c, func(fd int) error {
+			// The forced variants go beyond net.core.*mem_max; they need
+			// CAP_NET_ADMIN.
+			for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
+				if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], bytes) == nil {
+					continue
+				}
+				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], bytes); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func control(c syscall.RawConn, f func(fd int) error) error {
+	var ferr error
+	if err := c.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+// Network is what the kernel says of a link's connections (TCP_INFO): counts
+// and times summed over them, round trip and buffers of the largest.
+//
+// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (struct tcp_info)
+type Network struct {
+	Streams       int           `json:"streams"`
+	RTT           time.Duration `json:"rtt_ns"`
+	Retransmits   uint64        `json:"retransmits"`
+	DeliveryRate  uint64        `json:"delivery_rate"`     // bytes per second
+	BusyTime      time.Duration `json:"busy_ns"`           // there was something to send
+	RwndLimited   time.Duration `json:"rwnd_limited_ns"`   // of that, the receiver's window was full
+	SndbufLimited time.Duration `json:"sndbuf_limited_ns"` // of that, the send buffer was too small
+	SendBuffer    int           `json:"send_buffer"`       // granted, bytes
+	ReceiveBuffer int           `json:"receive_buffer"`
+	Congestion    string        `json:"congestion,omitempty"` // control algorithm
+}
+
+// add takes one connection's figures in.
+func (n *Network) add(fd int) error {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return err
+	}
+	n.Streams++
+	n.RTT = max(n.RTT, time.Duration(info.Rtt)*time.Microsecond)
+	n.Retransmits += uint64(info.Total_retrans)
+	n.DeliveryRate += info.Delivery_rate
+	n.BusyTime += time.Duration(info.Busy_time) * time.Microsecond
+	n.RwndLimited += time.Duration(info.Rwnd_limited) * time.Microsecond
+	n.SndbufLimited += time.Duration(info.Sndbuf_limited) * time.Microsecond
+	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
+		n.SendBuffer = max(n.SendBuffer, v)
+	}
+	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
+		n.ReceiveBuffer = max(n.ReceiveBuffer, v)
+	}
+	if v, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
+		n.Congestion = v
+	}
+	return nil
+}
