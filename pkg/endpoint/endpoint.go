@@ -8,6 +8,8 @@ package endpoint
 import (
 	"net/netip"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"zxfer/pkg/fault"
 )
@@ -42,21 +44,23 @@ func (e Endpoint) HostName() string {
 
 // Parse takes an endpoint apart. Errors are of class fault.Usage.
 //
-// A colon separates host and name unless a "/" or "@" of the name comes
-// before it: dataset names may hold colons, host names may not. An IPv6
-// address is written in brackets.
+// A colon separates host and name unless a "/" comes before it: names of
+// datasets and snapshots may hold colons, host names may not. So
+// "tank/a@12:00" is on this host, but "tank@12:00", a snapshot of a pool's own
+// dataset, reads as dataset "00" on host "12", as ssh and rsync would read it.
+// An IPv6 address is written in brackets.
 func Parse(s string) (Endpoint, error) {
 	if s == "" {
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME or NAME", "empty endpoint")
 	}
-	if strings.ContainsAny(s, "\x00\n\r") {
-		return Endpoint{}, fault.Usagef("", "endpoint %q holds a control character", s)
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		return Endpoint{}, fault.Usagef("", "endpoint %q holds a control character, or is not text", s)
 	}
 	if strings.HasPrefix(s, "/") {
 		return Endpoint{Name: s}, nil
 	}
 	user, rest := "", s
-	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.ContainsRune(s[i:], ':') && !strings.ContainsRune(s[:i], '/') {
+	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.Contains(s[i:], ":") {
 		user, rest = s[:i+1], s[i+1:]
 	}
 	if strings.HasPrefix(rest, "[") {
@@ -73,23 +77,23 @@ func Parse(s string) (Endpoint, error) {
 	if i < 0 || rest[i] == '/' {
 		return Endpoint{Name: s}, nil
 	}
-	if at := strings.IndexByte(rest[:i], '@'); at >= 0 {
-		// "tank@a:b": the colon belongs to a snapshot's name.
-		return Endpoint{Name: s}, nil
-	}
 	return checked(s, user+rest[:i], rest[i+1:])
 }
 
 func checked(s, host, name string) (Endpoint, error) {
 	bare := host[strings.LastIndexByte(host, '@')+1:]
 	switch {
+	case strings.HasPrefix(host, "@"):
+		return Endpoint{}, fault.Usagef("leave the \"@\" out for the same user", "endpoint %q has no user before the \"@\"", s)
+	case strings.Count(host, "@") > 1:
+		return Endpoint{}, fault.Usagef("write [user@]host:NAME", "endpoint %q has more than one \"@\" before the colon", s)
 	case bare == "":
 		return Endpoint{}, fault.Usagef("leave the colon out for this host", "endpoint %q has no host before the colon", s)
 	case name == "":
 		return Endpoint{}, fault.Usagef("name a pool, dataset or device after the colon", "endpoint %q has no name after the colon", s)
 	case strings.HasPrefix(host, "-") || strings.HasPrefix(bare, "-"):
 		return Endpoint{}, fault.Usagef("", "endpoint %q: a host may not begin with \"-\"", s)
-	case strings.ContainsAny(host, " \t'\"`$;&|<>\\(){}*?!"):
+	case strings.ContainsAny(host, " '\"`$;&|<>\\(){}[]*?!#"):
 		return Endpoint{}, fault.Usagef("", "endpoint %q: the host holds a character that no host name has", s)
 	}
 	return Endpoint{Host: host, Name: name}, nil

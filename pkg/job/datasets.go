@@ -201,6 +201,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, error) {
 	req := s.req.Plan
 	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
+	req.NoResume = false // what there is now, this job left
 	state, err := s.survey(ctx, req)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (s *sender) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.keep(ctx)
+	return s.keep(ctx, have)
 }
 
 // verifyGUIDs checks that every dataset of the plan holds the very snapshot
@@ -47,6 +47,7 @@ func (s *sender) verifyGUIDs(arrived *zfs.Listing) (map[string]*zfs.Dataset, err
 		if t == nil {
 			return nil, fault.Failf("", "%s: %s is not there after the transfer", s.target.label(), d.Target)
 		}
+		s.verifySafety(d, t)
 		if _, ok := snapshotByGUID(t, d.Arrive.GUID); !ok {
 			return nil, fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
 				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
@@ -58,6 +59,20 @@ func (s *sender) verifyGUIDs(arrived *zfs.Listing) (map[string]*zfs.Dataset, err
 		}
 	}
 	return have, nil
+}
+
+// verifySafety says when a new dataset lacks what keeps it from being mounted
+// or changed: to a user without the permission for it, zfs receive only prints
+// that it could not set a property, and succeeds.
+func (s *sender) verifySafety(d *plan.Dataset, t *zfs.Dataset) {
+	if len(d.Steps) == 0 {
+		return
+	}
+	for _, name := range []string{"canmount", "readonly"} {
+		if want, set := d.Steps[0].Receive.Set[name]; set && t.Get(name) != want {
+			s.rep.Log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", s.target.label(), d.Target, name, t.Get(name), want))
+		}
+	}
 }
 
 func snapshotByGUID(d *zfs.Dataset, guid uint64) (zfs.Version, bool) {
@@ -117,7 +132,7 @@ func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpe
 	}
 	twin.To = to.Name
 	switch {
-	case step.Kind == plan.Clone:
+	case step.Receive.Origin != "":
 		twin.From = step.Receive.Origin
 	case step.BaseGUID != 0:
 		base, ok := snapshotByGUID(target, step.BaseGUID)
@@ -130,12 +145,15 @@ func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpe
 }
 
 // keep places the holds and bookmarks that were asked for.
-func (s *sender) keep(ctx context.Context) error {
+func (s *sender) keep(ctx context.Context, have map[string]*zfs.Dataset) error {
 	var source, target []string
 	bookmarks := map[string]string{}
 	for _, d := range s.report.Plan.Datasets {
 		source = append(source, d.Arrive.In(d.Source))
-		target = append(target, d.Target+"@"+d.Arrive.Name)
+		// The target may have renamed it: the GUID was verified, not the name.
+		if v, ok := snapshotByGUID(have[d.Target], d.Arrive.GUID); ok {
+			target = append(target, v.In(d.Target))
+		}
 		bookmarks[d.Source+"#"+d.Arrive.Name] = d.Arrive.In(d.Source)
 	}
 	if tag := s.req.Hold; tag != "" {

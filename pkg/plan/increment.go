@@ -110,7 +110,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 	list := some(names, len(names))
 	hint := "name another target; --rollback lets " + t.Name + " lose " + list
 	if ahead {
-		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target; --rollback lets "+t.Name+" lose "+list,
+		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or "+hint,
 			"%s already has %s, which is newer than %s, and lacks that one", p.onTarget(t.Name), list, p.onSource(out.Arrive.In(d.Name)))
 		return
 	}
@@ -141,9 +141,7 @@ func (p *planner) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) b
 		for _, name := range st.Send.Through {
 			check(name)
 		}
-		if st.Kind != Resume { // its name was free when it began
-			check(st.Send.To)
-		}
+		check(st.Send.To)
 	}
 	return free
 }
@@ -151,8 +149,7 @@ func (p *planner) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) b
 // noCommon says why a target with a history of its own cannot be sent to.
 func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 	source, target := p.onSource(d.Name), p.onTarget(t.Name)
-	below := t.Name + "/NAME"
-	hint := "name another target, such as " + below
+	hint := "name another target, such as " + t.Name + "/NAME"
 	if zfs.ParentOf(t.Name) != "" {
 		hint += ", or move that one away: " + command("zfs", "rename", t.Name, t.Name+"-old")
 	}

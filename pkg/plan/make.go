@@ -144,7 +144,9 @@ func (p *planner) arrival(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
 }
 
 func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
-	refuse := func(hint, format string, args ...any) { p.conflict(NoSnapshot, d.Name, out.Target, hint, format, args...) }
+	refuse := func(hint, format string, args ...any) {
+		p.conflict(NoSnapshot, d.Name, out.Target, hint, format, args...)
+	}
 	source := p.onSource(d.Name)
 	switch {
 	case !top && p.req.Snapshot != "":

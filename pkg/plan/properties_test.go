@@ -124,7 +124,9 @@ func TestBadProperties(t *testing.T) {
 			refused(t, Make(req, given(datasets...)), BadProperty, tt.text)
 		})
 	}
-	d := only(t, Make(request().with(func(r *Request) { r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"} }),
+	d := only(t, Make(request().with(func(r *Request) {
+		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
+	}),
 		given(dataset(t, "tank/a", "@a,1"))))
 	require.Equal(t, "Lc", flagString(d.Steps[0].Send.Flags), "embedded blocks cannot be encrypted")
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])

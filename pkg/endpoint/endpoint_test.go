@@ -1,0 +1,126 @@
+package endpoint
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in, host, name string
+	}{
+		{"tank", "", "tank"},
+		{"tank/", "", "tank/"},
+		{"tank/a@s", "", "tank/a@s"},
+		{"tank@s", "", "tank@s"},
+		{"/dev/sda", "", "/dev/sda"},
+		{"/srv/a:b@c", "", "/srv/a:b@c"},
+		{"tank/a@12:00", "", "tank/a@12:00"},
+		{"tank/a:b", "", "tank/a:b"},
+		{"beta:tank", "beta", "tank"},
+		{"beta:tank/a@s", "beta", "tank/a@s"},
+		{"beta:tank/a@12:00", "beta", "tank/a@12:00"},
+		{"beta:tank@12:00", "beta", "tank@12:00"},
+		{"beta:/dev/sda", "beta", "/dev/sda"},
+		{"ann@beta:tank", "ann@beta", "tank"},
+		{"ann@beta:tank/a@s:1", "ann@beta", "tank/a@s:1"},
+		{"ann@beta.example.org:/img", "ann@beta.example.org", "/img"},
+		{"[::1]:tank", "::1", "tank"},
+		{"[fe80::1%eth0]:tank/a", "fe80::1%eth0", "tank/a"},
+		{"ann@[2001:db8::1]:tank", "ann@2001:db8::1", "tank"},
+		{"[192.0.2.1]:tank", "192.0.2.1", "tank"},
+		{"192.0.2.1:tank", "192.0.2.1", "tank"},
+		{"tank@12:00", "tank@12", "00"}, // as documented
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			t.Parallel()
+			e, err := Parse(tt.in)
+			require.NoError(t, err)
+			require.Equal(t, Endpoint{Host: tt.host, Name: tt.name}, e)
+			require.Equal(t, tt.host == "", e.Local())
+			require.Equal(t, strings.HasPrefix(tt.name, "/"), e.Path())
+			if tt.host != "192.0.2.1" {
+				require.Equal(t, tt.in, e.String())
+			}
+		})
+	}
+}
+
+func TestHostName(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"tank": "", "beta:tank": "beta", "ann@beta:tank": "beta", "ann@[::1]:tank": "::1"} {
+		e, err := Parse(in)
+		require.NoError(t, err)
+		require.Equal(t, want, e.HostName(), in)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in, text string
+	}{
+		{"", "empty endpoint"},
+		{":tank", "no host before the colon"},
+		{"beta:", "no name after the colon"},
+		{"ann@:tank", "no host before the colon"},
+		{"@beta:tank", "no user before"},
+		{"ann@bob@beta:tank", "more than one"},
+		{"-oProxyCommand=x:tank", "may not begin with"},
+		{"ann@-oProxyCommand=x:tank", "may not begin with"},
+		{"-ann@beta:tank", "may not begin with"},
+		{"be ta:tank", "no host name has"},
+		{"$(reboot):tank", "no host name has"},
+		{"be;ta:tank", "no host name has"},
+		{"[::1]tank", `no "]:"`},
+		{"[::1", `no "]:"`},
+		{"[::1]:", "no name after the colon"},
+		{"[beta]:tank", "is not an IP address"},
+		{"ann@[]:tank", "is not an IP address"},
+		{"tank\x00", "control character"},
+		{"beta:tank\n", "control character"},
+		{"beta\x1b[31m:tank", "control character"},
+		{"\xff:tank", "not text"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			t.Parallel()
+			e, err := Parse(tt.in)
+			require.ErrorContains(t, err, tt.text)
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			require.Zero(t, e)
+		})
+	}
+}
+
+// Whatever is typed, a host never reads as an option or as more than one word,
+// and what an endpoint prints parses to the same endpoint.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"", "tank", "tank/a@s", "beta:tank", "ann@beta:tank/a@12:00", "[::1]:tank", "ann@[fe80::1%eth0]:/dev/sda",
+		"tank@12:00", "-o:x", "a@b@c:d", "[192.0.2.1]:x", "[::ffff:192.0.2.1]:x", "/a:b", "a/b:c", ":", "@", "[", "[]:", "[::1]:a]:b", "a@/b:c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := Parse(s)
+		if err != nil {
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			require.Zero(t, e)
+			return
+		}
+		require.NotEmpty(t, e.Name)
+		if !e.Local() {
+			require.NotEmpty(t, e.HostName())
+			require.False(t, strings.HasPrefix(e.Host, "-") || strings.HasPrefix(e.HostName(), "-"))
+			require.False(t, strings.ContainsAny(e.Host, " \t\n'\"`$;&|\\"))
+		}
+		again, err := Parse(e.String())
+		require.NoError(t, err, e.String())
+		require.Equal(t, e, again)
+	})
+}

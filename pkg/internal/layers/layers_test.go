@@ -1,0 +1,115 @@
+// Package layers holds the rule of who may import whom. It has no code of its
+// own, and does not judge what packages outside of this module import.
+package layers
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "zxfer/"
+
+// pure packages parse, plan and decide: they can be tested without a system,
+// and the same input always gives the same output.
+func pure() []string {
+	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault"}
+}
+
+// effectful tells whether a package of the standard library, or a module of
+// others, reaches the operating system by itself.
+func effectful(pkg string) bool {
+	if pkg == "net/netip" || pkg == "net/url" {
+		return false // they only parse
+	}
+	first, _, _ := strings.Cut(pkg, "/")
+	return first == "os" || first == "net" || first == "syscall" || pkg == "plugin" || pkg == "unsafe" ||
+		strings.HasPrefix(pkg, "golang.org/x/sys/") || strings.HasPrefix(pkg, "golang.org/x/term")
+}
+
+// root is the directory of go.mod.
+func root(t *testing.T) string {
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		require.NotEqual(t, dir, filepath.Dir(dir), "no go.mod above")
+		dir = filepath.Dir(dir)
+	}
+}
+
+// imports returns what the files of each package import, tests left out.
+func imports(t *testing.T) map[string][]string {
+	base := root(t)
+	out := map[string][]string{}
+	for _, top := range []string{"cmd", "pkg"} {
+		err := filepath.WalkDir(filepath.Join(base, top), func(name string, e os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if e.IsDir() && e.Name() == "testdata" {
+				return filepath.SkipDir
+			}
+			if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return nil
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(base, name)
+			if err != nil {
+				return err
+			}
+			pkg := path.Dir(filepath.ToSlash(rel))
+			for _, spec := range file.Imports {
+				imported, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					return err
+				}
+				if !slices.Contains(out[pkg], imported) {
+					out[pkg] = append(out[pkg], imported)
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// Pure packages reach neither the system nor the network, not even through
+// another package of ours.
+func TestPurePackages(t *testing.T) {
+	t.Parallel()
+	all := imports(t)
+	for _, pkg := range pure() {
+		require.NotEmpty(t, all[pkg], "%s is gone, or imports nothing: is its name still right?", pkg)
+		for _, imported := range all[pkg] {
+			require.False(t, effectful(imported), "%s is pure, and imports %s", pkg, imported)
+			if ours, ok := strings.CutPrefix(imported, module); ok {
+				require.Contains(t, pure(), ours, "%s is pure, and imports %s, which is not", pkg, imported)
+			}
+		}
+	}
+}
+
+func TestEffectful(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"os", "os/exec", "net", "net/http", "syscall", "unsafe", "golang.org/x/sys/unix"} {
+		require.True(t, effectful(pkg), pkg)
+	}
+	for _, pkg := range []string{"io", "io/fs", "net/netip", "path", "strings", "zxfer/pkg/zfs", "slices"} {
+		require.False(t, effectful(pkg), pkg)
+	}
+}

@@ -1,0 +1,282 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+func filesystem(name string, properties ...string) *zfs.Dataset {
+	d := &zfs.Dataset{Name: name, Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}
+	for i := 0; i < len(properties); i += 2 {
+		d.Properties[properties[i]] = zfs.Property{Value: properties[i+1], Source: "local"}
+	}
+	return d
+}
+
+func pool(name string, properties ...string) zfs.Pool {
+	p := zfs.Pool{Name: name, Properties: map[string]string{"health": "ONLINE", "readonly": "off", "capacity": "40", "ashift": "12"}}
+	for i := 0; i < len(properties); i += 2 {
+		p.Properties[properties[i]] = properties[i+1]
+	}
+	return p
+}
+
+// sound is the input of a full send of tank/a to vault/a, 1 GiB, of which
+// nothing is to be found.
+func sound() Input {
+	return Input{
+		Source: Host{Name: "alpha", ZFS: "2.3.9-1", User: "root", Root: true},
+		Target: Host{Name: "beta", ZFS: "2.3.9-1", User: "root", Root: true},
+		SourceListing: zfs.Listing{
+			Root: "tank/a", Pool: pool("tank"), Datasets: []*zfs.Dataset{filesystem("tank/a")},
+		},
+		TargetListing: zfs.Listing{
+			Root: "vault/a", Pool: pool("vault"), Ancestors: []*zfs.Dataset{filesystem("vault", "available", "10737418240")},
+		},
+		Plan: plan.Plan{Datasets: []*plan.Dataset{{
+			Source: "tank/a", Target: "vault/a", Steps: []plan.Step{step(1<<30, zfs.StreamFlags{Compressed: true})},
+		}}},
+	}
+}
+
+func step(bytes uint64, flags zfs.StreamFlags) plan.Step {
+	return plan.Step{Kind: plan.Full, Bytes: bytes, Send: zfs.SendSpec{Flags: flags}}
+}
+
+func ids(findings []Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, fmt.Sprintf("%s %s@%s", f.Severity, f.ID, f.Host))
+	}
+	return out
+}
+
+func TestNothingToFind(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, Send(sound()))
+	require.NotNil(t, Send(sound()), "an empty list in JSON")
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	raw := zfs.StreamFlags{Raw: true}
+	tests := []struct {
+		name   string
+		change func(*Input)
+		want   []string
+		text   string // in the first finding
+	}{
+		{"target suspended", func(in *Input) { in.TargetListing.Pool = pool("vault", "health", "SUSPENDED") },
+			[]string{"fail pool-health@beta"}, "zpool status -v vault"},
+		{"source suspended", func(in *Input) { in.SourceListing.Pool = pool("tank", "health", "SUSPENDED") },
+			[]string{"fail pool-health@alpha"}, "zpool status -v tank"},
+		{"target read-only", func(in *Input) { in.TargetListing.Pool = pool("vault", "readonly", "on") },
+			[]string{"fail pool-health@beta"}, "zpool export vault"},
+		{"source read-only", func(in *Input) { in.SourceListing.Pool = pool("tank", "readonly", "on") }, nil, ""},
+		{"degraded", func(in *Input) { in.TargetListing.Pool = pool("vault", "health", "DEGRADED") },
+			[]string{"warn pool-health@beta"}, "degraded"},
+		{"full", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "91") },
+			[]string{"warn pool-full@beta"}, "91 % full"},
+		{"as full as may be", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
+
+		{"no room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
+			[]string{"fail space@beta"}, "vault has 10.0 GiB available, and about 11.0 GiB will arrive"},
+		{"just enough room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
+		{"size unknown", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 0 }, nil, ""},
+		{"room unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
+		{"all steps count", func(in *Input) {
+			in.Plan.Datasets[0].Steps = []plan.Step{step(6<<30, raw), step(6<<30, raw)}
+		}, []string{"fail space@beta"}, "12.0 GiB"},
+		{"all datasets count", func(in *Input) {
+			in.Plan.Datasets[0].Steps[0].Bytes = 6 << 30
+			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: in.Plan.Datasets[0].Steps})
+		}, []string{"fail space@beta"}, "12.0 GiB"},
+		{"unpacked on the way", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
+			[]string{"warn space@beta"}, "as much room there as on the way"},
+		{"a rollback may make room", func(in *Input) {
+			in.Plan.Datasets[0].Steps[0].Bytes, in.Plan.Datasets[0].Loses = 11<<30, []string{"vault/a@x"}
+		}, []string{"warn space@beta"}, ""},
+		{"a quota above", func(in *Input) {
+			in.TargetListing.Ancestors = append(in.TargetListing.Ancestors, filesystem("vault/q", "available", "1000000"))
+			in.Plan.Datasets[0].Target = "vault/q/a"
+		}, []string{"fail space@beta"}, "vault/q has 976.6 KiB available"},
+		{"a quota of one's own", func(in *Input) {
+			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
+		}, []string{"fail space@beta"}, "vault/a has 1000 B available"},
+		{"one that lacks room says it all", func(in *Input) {
+			in.TargetListing.Ancestors[0] = filesystem("vault", "available", "2000")
+			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
+		}, []string{"fail space@beta"}, "vault has"},
+
+		{"not root", func(in *Input) {
+			in.Source.User, in.Source.Root, in.Target.User, in.Target.Root = "ann", false, "ben", false
+			in.Plan.Datasets[0].Steps[0].Receive.Set = map[string]string{"readonly": "on", "zxfer:stream": "c"}
+		}, []string{"note permissions@alpha", "note permissions@beta"}, "zfs allow -u ann bookmark,hold,send,snapshot tank/a"},
+		{"not root on the target", func(in *Input) {
+			in.Target.User, in.Target.Root = "ben", false
+			in.Plan.Datasets[0].Steps[0].Receive.Set = map[string]string{"readonly": "on", "zxfer:stream": "c", "org.example:a": "b"}
+		}, []string{"note permissions@beta"}, "zfs allow -u ben create,mount,readonly,receive,userprop vault"},
+		{"not root, rolling back", func(in *Input) {
+			in.Target.User, in.Target.Root = "ben", false
+			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a")}
+			in.Plan.Datasets[0].Steps[0].Receive.Rollback = true
+		}, []string{"note permissions@beta"}, "zfs allow -u ben create,destroy,mount,receive,rollback vault/a"},
+		{"user unknown", func(in *Input) { in.Source.User, in.Source.Root = "", false }, nil, ""},
+
+		{"raw", func(in *Input) { in.Plan.Datasets[0].Encrypted, in.Plan.Datasets[0].Steps[0].Send.Flags = true, raw },
+			[]string{"note keys@beta"}, "zfs load-key vault/a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := sound()
+			tt.change(&in)
+			found := Send(in)
+			require.Equal(t, tt.want, ids(found))
+			for _, f := range found {
+				require.NotEmpty(t, f.Evidence)
+				require.NotEmpty(t, f.Remedy)
+			}
+			if tt.text != "" {
+				require.Contains(t, found[0].Summary+"\n"+found[0].Remedy, tt.text)
+			}
+		})
+	}
+}
+
+// Where nothing is to be moved, nothing stands in the way.
+func TestUpToDate(t *testing.T) {
+	t.Parallel()
+	in := sound()
+	in.Plan.Datasets[0].Steps = nil
+	in.TargetListing.Pool = pool("vault", "health", "SUSPENDED", "capacity", "99")
+	in.Target.User, in.Target.Root = "ben", false
+	in.Target.ZFS = "0.8.0"
+	require.Empty(t, Send(in))
+}
+
+func TestDefects(t *testing.T) {
+	t.Parallel()
+	raw := func(in *Input) { in.Plan.Datasets[0].Steps[0].Send.Flags = zfs.StreamFlags{Raw: true} }
+	rawRange := func(in *Input) { raw(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }
+	decrypted := func(in *Input) { in.SourceListing.Datasets[0] = filesystem("tank/a", "encryption", "on") }
+	back := func(in *Input) {
+		raw(in)
+		in.Plan.Datasets[0].Steps[0].Kind = plan.Incremental
+		in.SourceListing.Datasets[0] = filesystem("tank/a", zfs.FlagsProperty, "w")
+	}
+	resumed := func(in *Input) { raw(in); in.Plan.Datasets[0].Steps[0].Kind = plan.Resume }
+	tests := []struct {
+		name           string
+		change         func(*Input)
+		source, target string
+		want           []string // "host link"
+	}{
+		{"plain to an old one", func(*Input) {}, "2.3.9", "0.8.6", nil},
+		{"raw to an old one", raw, "2.3.9", "2.1.2", []string{"beta zfs-2.1.13"}},
+		{"raw to an older ashift-blind one", func(in *Input) { raw(in); in.TargetListing.Pool = pool("vault", "ashift", "13") }, "2.3.9", "2.1.2-1", []string{"beta zfs-2.1.3", "beta zfs-2.1.13"}},
+		{"raw, ashift unknown", func(in *Input) { raw(in); in.TargetListing.Pool = pool("vault", "ashift", "0") }, "2.3.9", "2.1.2", []string{"beta zfs-2.1.3", "beta zfs-2.1.13"}},
+		{"raw to a good one", raw, "2.1.2", "2.1.13", nil},
+		{"raw range as root", rawRange, "2.4.0", "2.4.0", nil},
+		{"raw range as a user", func(in *Input) { rawRange(in); in.Source.Root = false; in.Source.User = "" }, "2.4.0-1", "2.4.0", []string{"alpha 18193"}},
+		{"raw range as a user, fixed", func(in *Input) { rawRange(in); in.Source.Root = false; in.Source.User = "" }, "2.4.1", "2.4.0", nil},
+		{"decrypted 2.2", decrypted, "2.2.7", "2.3.9", []string{"alpha 12014"}},
+		{"decrypted 2.2 fixed", decrypted, "2.2.8", "2.3.9", nil},
+		{"decrypted 2.3", decrypted, "2.3.2", "2.3.2", []string{"alpha 12014"}},
+		{"decrypted 2.3 fixed", decrypted, "2.3.3", "2.3.2", nil},
+		{"sent back", back, "2.1.2", "2.3.9", []string{"alpha 10523"}},
+		{"sent back, fixed", back, "2.1.3", "2.3.9", nil},
+		{"resumed raw", resumed, "2.3.9", "0.8.6", []string{"beta zfs-2.1.13", "beta zfs-2.0.0"}},
+		{"versions unknown", rawRange, "", "git", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := sound()
+			tt.change(&in)
+			in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
+			found := defects(&in)
+			require.Len(t, found, len(tt.want), "%v", found)
+			for _, w := range tt.want {
+				var host, link string
+				_, err := fmt.Sscan(w, &host, &link)
+				require.NoError(t, err)
+				require.True(t, slices.ContainsFunc(found, func(f Finding) bool {
+					return f.Host == host && f.Severity == Warn && len(f.Evidence) > len(link) && f.Evidence[len(f.Evidence)-len(link):] == link
+				}), "%s in %v", w, found)
+			}
+		})
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]version{
+		"2.3.9-1": {2, 3, 9}, "2.3.9": {2, 3, 9}, "zfs-2.1.11-1+deb12u1": {2, 1, 11}, "2.4": {2, 4, 0}, "2.2.0-rc4": {2, 2, 0}, "0.8.6-1ubuntu4": {0, 8, 6},
+	} {
+		v, ok := parseVersion(s)
+		require.True(t, ok, s)
+		require.Equal(t, want, v, s)
+	}
+	for _, s := range []string{"", "2", "git", "2.x", "-2.3", "2.-3.1", "a.b.c"} {
+		_, ok := parseVersion(s)
+		require.False(t, ok, s)
+	}
+}
+
+func FuzzParseVersion(f *testing.F) {
+	for _, s := range []string{"2.3.9-1", "zfs-2.1.11", "2.4", "", "9999999999999999999999.1", "2..3", "2.3.9.4"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, ok := parseVersion(s)
+		if !ok {
+			require.Zero(t, v)
+			return
+		}
+		require.False(t, v.before(v))
+		again, ok := parseVersion(fmt.Sprintf("%d.%d.%d-1", v[0], v[1], v[2]))
+		require.True(t, ok)
+		require.Equal(t, v, again)
+	})
+}
+
+func TestBlocking(t *testing.T) {
+	t.Parallel()
+	found := []Finding{{ID: "a", Severity: Warn}, {ID: "b", Severity: Fail}, {ID: "c", Severity: Fail}, {ID: "d", Severity: Note}}
+	require.Equal(t, found[1:3], Blocking(found, nil))
+	require.Equal(t, found[2:3], Blocking(found, []string{"b", "a"}))
+	require.Empty(t, Blocking(found, []string{"b", "c"}))
+}
+
+func TestSeverity(t *testing.T) {
+	t.Parallel()
+	all := []Severity{Warn, OK, "other", Fail, Note}
+	slices.SortFunc(all, Severity.Compare)
+	require.Equal(t, []Severity{"other", OK, Note, Warn, Fail}, all)
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range Checks() {
+		require.Regexp(t, `^[a-z]+(-[a-z]+)*$`, c.ID)
+		require.False(t, seen[c.ID], c.ID)
+		seen[c.ID] = true
+		require.NotEmpty(t, c.Title)
+		require.Regexp(t, `^https://`, c.Docs)
+	}
+}
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 3 << 29: "1.5 GiB", 1<<64 - 1: "16.0 EiB"} {
+		require.Equal(t, want, size(n))
+	}
+}

@@ -1,0 +1,107 @@
+package preflight
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// demand is what a plan brings below one existing dataset of the target.
+type demand struct {
+	bytes uint64 // estimated size of the streams
+	// rough tells that the streams' size is an upper bound at best: blocks
+	// travel unpacked and may be compressed again on arrival, or a rollback
+	// makes room first.
+	rough bool
+}
+
+// space compares the estimates with what is available where they arrive. What
+// is available to a dataset is bounded by the pool and by the quotas of every
+// dataset above, and shared with all below.
+func space(in *Input) []Finding {
+	existing := map[string]*zfs.Dataset{}
+	for _, d := range slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets) {
+		existing[d.Name] = d
+	}
+	demands := map[string]*demand{}
+	for _, d := range in.Plan.Datasets {
+		add(demands, existing, d)
+	}
+	var out []Finding
+	for name, want := range demands {
+		available, ok := number(existing[name].Get("available"))
+		if !ok || want.bytes <= available || tooSmallAbove(demands, existing, name) {
+			continue
+		}
+		f := Finding{
+			Host: in.Target.Name, Severity: Fail,
+			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size(available), size(want.bytes)),
+			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
+			Remedy:   "what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
+		}
+		if want.rough {
+			f.Severity = Warn
+			f.Summary += ", if it takes as much room there as on the way"
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Summary, b.Summary) })
+	return out
+}
+
+// add counts a dataset's streams towards every existing dataset at or above
+// its target.
+func add(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.Dataset) {
+	var need demand
+	for _, st := range d.Steps {
+		need.bytes += st.Bytes
+		need.rough = need.rough || !st.Send.Flags.Raw && !st.Send.Flags.Compressed
+	}
+	need.rough = need.rough || len(d.Loses) > 0 || d.Discard != ""
+	if need.bytes == 0 {
+		return
+	}
+	for name := d.Target; name != ""; name = zfs.ParentOf(name) {
+		if existing[name] == nil {
+			continue
+		}
+		total := demands[name]
+		if total == nil {
+			total = &demand{}
+			demands[name] = total
+		}
+		total.bytes += need.bytes
+		total.rough = total.rough || need.rough
+	}
+}
+
+// tooSmallAbove tells whether a dataset above lacks room too: its finding then
+// says it all.
+func tooSmallAbove(demands map[string]*demand, existing map[string]*zfs.Dataset, name string) bool {
+	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
+		want := demands[name]
+		if want == nil {
+			continue
+		}
+		if available, ok := number(existing[name].Get("available")); ok && want.bytes > available {
+			return true
+		}
+	}
+	return false
+}
+
+// size writes bytes for people, in binary units.
+func size(n uint64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/(1<<10), 0
+	for ; v >= 1<<10 && i < len(units)-1; i++ {
+		v /= 1 << 10
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[i])
+}
