@@ -1,0 +1,204 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+func TestChooseStreams(t *testing.T) {
+	t.Parallel()
+	usual := site.Facts{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}
+	tests := []struct {
+		name   string
+		window int
+		rtt    time.Duration
+		a, b   site.Facts
+		want   int
+	}{
+		{"a local network needs one", 0, 200 * time.Microsecond, usual, usual, 1},
+		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, site.Facts{TCPReadMax: 1 << 20}, 5},
+		{"far away, the bound", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
+		{"a window that was asked for counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
+		{"an unknown round trip", 0, 0, usual, usual, 1},
+		{"unknown limits", 0, time.Second, site.Facts{}, site.Facts{}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, chooseStreams(tt.window, tt.rtt, tt.a, tt.b))
+		})
+	}
+}
+
+func TestChooseLink(t *testing.T) {
+	t.Parallel()
+	reached := func(local, peer string) site.Facts { return site.Facts{SSHLocal: local, SSHPeer: peer} }
+	tests := []struct {
+		name                    string
+		req                     Send
+		source, target          string
+		sf, tf                  site.Facts
+		listener, address, peer string
+		wire                    string
+		class                   fault.Class
+	}{
+		{name: "push: the target listens where ssh reached it", source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+			listener: "target", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
+		{name: "pull: the source listens, as only that way is known to be open", source: "a", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
+			listener: "source", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
+		{name: "third party: the target listens, and the source may come from anywhere", source: "a", target: "b",
+			sf: reached("10.0.0.2", "10.0.0.1"), tf: reached("10.0.0.3", "10.0.0.1"), listener: "target", address: "10.0.0.3", wire: "auto"},
+		{name: "push turned around: this host listens", req: Send{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+			listener: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "auto"},
+		{name: "an address of one's own, from any peer", req: Send{DataAddress: "192.168.7.2"}, source: "", target: "b",
+			tf: reached("10.0.0.2", "10.0.0.1"), listener: "target", address: "192.168.7.2", wire: "auto"},
+		{name: "through ssh: loopback", req: Send{Wire: "ssh"}, source: "", target: "b", listener: "target", address: "127.0.0.1", wire: "ssh"},
+		{name: "through ssh between two other hosts", req: Send{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
+		{name: "no address known", source: "", target: "b", class: fault.Refused},
+		{name: "an address that is none", req: Send{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			source, target := &end{role: "source", host: tt.source}, &end{role: "target", host: tt.target}
+			c, err := chooseLink(tt.req, source, target, tt.sf, tt.tf, 0)
+			if tt.class != 0 {
+				require.Error(t, err)
+				require.Equal(t, tt.class, fault.ClassOf(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.listener, c.listener.role)
+			require.NotEqual(t, c.listener, c.dialer)
+			require.Equal(t, []string{tt.address, tt.peer, tt.wire}, []string{c.address, c.peer, c.wire})
+		})
+	}
+	t.Run("one host needs no network", func(t *testing.T) {
+		t.Parallel()
+		both := &end{role: "source"}
+		c, err := chooseLink(Send{}, both, both, site.Facts{}, site.Facts{}, 0)
+		require.NoError(t, err)
+		require.Equal(t, wireLocal, c.wire)
+		require.Nil(t, c.listener)
+	})
+}
+
+func TestWireOfADataset(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		wire      string
+		encrypted bool
+		want      wire.Mode
+	}{
+		{wireAuto, true, wire.Signed}, {wireAuto, false, wire.TLS}, {"tls", true, wire.TLS}, {"plain", false, wire.Plain}, {wireSSH, false, wire.Signed},
+	} {
+		require.Equal(t, tt.want, linkChoice{wire: tt.wire}.mode(tt.encrypted), "%s, encrypted %t", tt.wire, tt.encrypted)
+	}
+}
+
+// Of both ends' errors the one is shown that explains the other.
+func TestRootCause(t *testing.T) {
+	t.Parallel()
+	noSpace := &zfs.Error{Kind: zfs.NoSpace, Op: "receive"}
+	peer := &transfer.PeerError{Text: "no space"}
+	cut := fmt.Errorf("send: %w", wire.ErrCut)
+	lost := fmt.Errorf("b: %w", site.ErrLost)
+	tampered := fmt.Errorf("receive: %w", wire.ErrTampered)
+	tests := []struct {
+		name                string
+		send, receive, want error
+	}{
+		{"both well", nil, nil, nil},
+		{"only the sender failed", cut, nil, cut},
+		{"only the receiver failed", nil, noSpace, noSpace},
+		{"the receiver's own failure before its echo", peer, noSpace, noSpace},
+		{"the sender's own failure before the cut it made", noSpace, cut, noSpace},
+		{"a lost host before the cut that this made", cut, lost, lost},
+		{"tampering before everything", peer, tampered, tampered},
+		{"anything before being cancelled for it", context.Canceled, cut, cut},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, rootCause(tt.send, tt.receive))
+		})
+	}
+}
+
+func TestTransient(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{wire.ErrCut, site.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
+		require.True(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+	}
+	for _, err := range []error{wire.ErrTampered, wire.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
+		errors.Join(wire.ErrTampered, wire.ErrCut)} {
+		require.False(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+	}
+}
+
+// Retries are counted anew only when the target kept something.
+func TestAdvanced(t *testing.T) {
+	t.Parallel()
+	step := func(guid, done uint64) plan.Step { return plan.Step{ToGUID: guid, Done: done} }
+	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
+	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
+	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
+	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
+	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
+	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
+}
+
+func TestJoinFailures(t *testing.T) {
+	t.Parallel()
+	cut := fault.Interrupt("the same command resumes", errors.New("cut"))
+	failed := fault.Failf("make room", "no space")
+	require.NoError(t, joinFailures(nil))
+	require.Equal(t, fault.Interrupted, fault.ClassOf(joinFailures([]error{cut})))
+	require.Equal(t, fault.Interrupted, fault.ClassOf(joinFailures([]error{cut, cut, &skipped{"a", "b"}})))
+	err := joinFailures([]error{cut, failed})
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "a failure is worse than what resumes")
+	require.ErrorContains(t, err, "no space")
+}
+
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	empty, some := &plan.Plan{}, &plan.Plan{Datasets: []*plan.Dataset{{Steps: make([]plan.Step, 1)}}}
+	tests := []struct {
+		err    error
+		dryRun bool
+		plan   *plan.Plan
+		want   string
+	}{
+		{nil, false, some, "done"}, {nil, true, some, "planned"}, {nil, false, empty, "up-to-date"},
+		{fault.Refusef("", "no"), false, nil, "refused"}, {fault.Interrupt("", errors.New("x")), false, some, "interrupted"},
+		{errors.New("x"), false, nil, "failed"},
+	}
+	for _, tt := range tests {
+		require.Equal(t, tt.want, outcome(tt.err, tt.dryRun, tt.plan))
+	}
+}
+
+// What ^C or a rate of zero leaves must not divide or underflow.
+func TestViewJoinsBothEnds(t *testing.T) {
+	t.Parallel()
+	var last StepProgress
+	v := newView(100, 300, func(p StepProgress) { last = p })
+	v.received(transfer.Progress{Bytes: 50})
+	require.Equal(t, uint64(150), last.Bytes)
+	require.Equal(t, uint64(300), last.Total)
+	v.received(transfer.Progress{Bytes: 10}) // a second account of the other end
+	require.Less(t, last.Rate, uint64(1<<40))
+	require.Equal(t, uint64(110), v.bytes())
+}
