@@ -34,6 +34,11 @@ func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progr
 	}
 	r.meter.name, r.meter.in, r.meter.out = StageReceive, waits(read...), waits(r.full...)
 	r.write.name, r.write.in = StageWrite, waits(&r.empty)
+	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && n == 1 {
+		full := new(wire.Stopwatch)
+		r.pipe, r.spliced = p, full
+		r.meter.out, r.write.in = waits(full), allBut(full)
+	}
 	return r.run(ctx, progress)
 }
 
@@ -54,7 +59,8 @@ type receiving struct {
 	empty  wire.Stopwatch    // the ring had nothing
 
 	fail    context.CancelCauseFunc
-	spliced *wire.Stopwatch // on the zero-copy path: the pipe had no room
+	pipe    PipeSink        // on the zero-copy path, else nil
+	spliced *wire.Stopwatch // there: the pipe had no room
 	frames  uint64
 	digest  string
 }
@@ -142,9 +148,8 @@ func (r *receiving) keepAlive() (stop func()) {
 func (r *receiving) move(ctx context.Context) error {
 	var account wire.Account
 	var err error
-	if p, ok := r.sink.(PipeSink); ok && r.link.Mode() == wire.Plain && len(r.link.Conns()) == 1 {
-		r.spliced = new(wire.Stopwatch)
-		account, err = r.splice(p)
+	if r.pipe != nil {
+		account, err = r.splice()
 	} else {
 		account, err = r.copy(ctx)
 	}
@@ -325,7 +330,7 @@ func (r *receiving) verify(a wire.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
 		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
 	}
-	if r.spliced != nil {
+	if r.pipe != nil {
 		return nil
 	}
 	sum := r.hash.Sum128().Bytes()
@@ -352,7 +357,7 @@ func (r *receiving) moved() int64 { return r.meter.bytes.Load() + r.write.bytes.
 
 func (r *receiving) stalled() error {
 	sink := r.meter.bytes.Load() > r.write.bytes.Load()
-	if r.spliced != nil {
+	if r.pipe != nil {
 		sink = r.spliced.Running()
 	}
 	if sink {

@@ -48,6 +48,10 @@ func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progres
 		s.written = append(s.written, c.WriteWait())
 	}
 	s.meter.out = waits(s.written...)
+	if p, ok := src.(PipeSource); ok && link.Mode() == wire.Plain && n == 1 && s.pack == nil {
+		s.pipe = p
+		s.reader.meter.out = allBut(s.empty[0])
+	}
 	return s.run(ctx, progress)
 }
 
@@ -60,7 +64,8 @@ type sending struct {
 
 	ring    *ring
 	reader  *reader
-	pack    *packer // nil without compression
+	pack    *packer    // nil without compression
+	pipe    PipeSource // on the zero-copy path, else nil
 	limit   *bandwidth
 	meter   meter
 	empty   []*wire.Stopwatch // by connection: the ring had nothing
@@ -121,8 +126,8 @@ func (s *sending) run(ctx context.Context, report func(Progress)) (res Result, e
 // when nothing of it runs any more; the error is the Source's, or any that
 // was the first.
 func (s *sending) move(ctx context.Context) (wire.Account, error) {
-	if p, ok := s.src.(PipeSource); ok && s.link.Mode() == wire.Plain && len(s.link.Conns()) == 1 && s.pack == nil {
-		return s.splice(ctx, p)
+	if s.pipe != nil {
+		return s.splice(ctx)
 	}
 	var g sync.WaitGroup
 	if s.pack != nil {

@@ -26,14 +26,14 @@ func rawPipe(f *os.File) (syscall.RawConn, error) {
 
 // splice moves the source's pipe onto the only connection. Every frame is as
 // large as what the pipe held at that moment.
-func (s *sending) splice(ctx context.Context, src PipeSource) (wire.Account, error) {
+func (s *sending) splice(ctx context.Context) (wire.Account, error) {
+	src := s.pipe
 	pipe, err := rawPipe(src.Pipe())
 	if err != nil {
 		return wire.Account{}, &sourceError{err}
 	}
 	c := s.link.Conns()[0]
 	empty := s.empty[0]
-	s.reader.meter.out = allBut(empty)
 	most := s.opt.limitedBlock()
 	for {
 		n, err := wire.PipeHolds(pipe, empty)
@@ -70,15 +70,14 @@ func (s *sending) splice(ctx context.Context, src PipeSource) (wire.Account, err
 // splice moves frames from the only connection into the sink's pipe. The last
 // bytes of each frame are read instead and written before the next one, so
 // that the stream's tail never reaches the pipe before its end was verified.
-func (r *receiving) splice(sink PipeSink) (wire.Account, error) {
+func (r *receiving) splice() (wire.Account, error) {
+	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
 	if err != nil {
 		return wire.Account{}, &sinkError{err}
 	}
 	c := r.link.Conns()[0]
 	full := r.spliced
-	r.meter.out = waits(full)
-	r.write.in = allBut(full)
 	b := r.ring.get()
 	for {
 		h, err := c.ReadHeader(b)

@@ -152,10 +152,7 @@ func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 		}
 		serr = nil
 		perr := control(pipe, func(to int) error {
-			moved, serr = unix.Splice(int(from), nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-			if serr == unix.EAGAIN && !ready(to, unix.POLLOUT) {
-				serr = errPipeFull
-			}
+			moved, serr = trySplice(int(from), to, n)
 			return nil
 		})
 		switch {
@@ -177,6 +174,25 @@ func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 		serr = err
 	}
 	return int(max(moved, 0)), serr
+}
+
+// trySplice moves up to n bytes from a socket to a pipe without waiting. EAGAIN
+// means that the socket has none, errPipeFull that the pipe has no room.
+func trySplice(from, to, n int) (int64, error) {
+	for {
+		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if err != unix.EAGAIN {
+			return moved, err
+		}
+		// Which of the two was not ready? Both may be by now: then to wait for
+		// either would be to wait for a change that has happened already.
+		if !ready(to, unix.POLLOUT) {
+			return 0, errPipeFull
+		}
+		if !ready(from, unix.POLLIN) {
+			return 0, err
+		}
+	}
 }
 
 // ready asks whether a descriptor is ready, or broken, which also needs no

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// across sends an error to another host.
+func across(t *testing.T, err error) error {
+	t.Helper()
+	raw, jsonErr := json.Marshal(pack(err))
+	require.NoError(t, jsonErr)
+	f := &failure{}
+	require.NoError(t, json.Unmarshal(raw, f))
+	return f.unpack("beta")
+}
+
+func TestErrorsKeepWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	busy := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "tank/a@x", Argv: []string{"zfs", "destroy"}, Detail: "held", Hint: "zfs holds tank/a@x"}
+	elsewhere := &zfs.Error{Kind: zfs.NoSpace, Op: "receive", Host: "gamma", Detail: "out of space"}
+	for name, c := range map[string]struct {
+		err   error
+		text  string
+		is    []error
+		isNot []error
+		class fault.Class
+		hint  string
+	}{
+		"plain": {err: errors.New("no luck"), text: "beta: no luck", class: fault.Failed,
+			isNot: []error{context.Canceled, wire.ErrCut, site.ErrLost}},
+		"zfs":         {err: busy, text: "beta: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, isNot: []error{&zfs.Error{Kind: zfs.NotFound}}, class: fault.Failed, hint: busy.Hint},
+		"zfs wrapped": {err: fmt.Errorf("digest of x: %w", busy), text: "beta: digest of x: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Failed, hint: busy.Hint},
+		"zfs of a third host": {err: elsewhere, text: "gamma: zfs receive: out of space",
+			is: []error{&zfs.Error{Kind: zfs.NoSpace}}, class: fault.Failed},
+		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
+		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},
+		"failed, hint":     {err: fault.Failf("try again", "wrong"), text: "beta: wrong", class: fault.Failed, hint: "try again"},
+		"interrupted":      {err: fault.Interrupt("again", wire.ErrCut), text: "beta: connection was cut", is: []error{wire.ErrCut}, class: fault.Interrupted, hint: "again"},
+		"cancelled":        {err: fmt.Errorf("x: %w", context.Canceled), text: "beta: x: context canceled", is: []error{context.Canceled}, class: fault.Failed},
+		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
+		"cut":              {err: wire.ErrCut, text: "beta: connection was cut", is: []error{wire.ErrCut}, isNot: []error{wire.ErrTruncated, wire.ErrTampered}, class: fault.Failed},
+		"truncated":        {err: wire.ErrTruncated, text: "beta: " + wire.ErrTruncated.Error(), is: []error{wire.ErrTruncated, wire.ErrCut}, class: fault.Failed},
+		"tampered":         {err: &wire.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: wire.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was changed on the way", is: []error{wire.ErrTampered}, isNot: []error{wire.ErrCut}, class: fault.Failed},
+		"dial":             {err: wire.ErrDial, text: "beta: cannot connect", is: []error{wire.ErrDial}, class: fault.Failed},
+		"nobody":           {err: wire.ErrNobody, text: "beta: nobody connected", is: []error{wire.ErrNobody}, class: fault.Failed},
+		"stall on the net": {err: fmt.Errorf("%w: %w", wire.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{wire.ErrCut, transfer.ErrStall}, class: fault.Failed},
+		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the stream's end does not match what arrived", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
+		"lost":             {err: site.ErrLost, text: "beta: connection to the host was lost", is: []error{site.ErrLost}, class: fault.Failed},
+		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := across(t, c.err)
+			require.EqualError(t, got, c.text)
+			for _, want := range c.is {
+				require.ErrorIs(t, got, want)
+			}
+			for _, other := range c.isNot {
+				require.NotErrorIs(t, got, other)
+			}
+			require.Equal(t, c.class, fault.ClassOf(got))
+			require.Equal(t, c.hint, fault.HintOf(got))
+		})
+	}
+}
+
+func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
+	t.Parallel()
+	sent := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "s", Argv: []string{"a", "b"}, Detail: "d", Hint: "h"}
+	var got *zfs.Error
+	require.ErrorAs(t, across(t, fmt.Errorf("x: %w", sent)), &got)
+	want := *sent
+	want.Host = "beta"
+	require.Equal(t, &want, got)
+	require.Empty(t, sent.Host, "the sent error is left as it was")
+}
+
+func TestAPeerErrorKeepsItsText(t *testing.T) {
+	t.Parallel()
+	var got *transfer.PeerError
+	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
+	require.ErrorAs(t, err, &got)
+	require.Equal(t, "disk on fire", got.Text)
+	require.EqualError(t, err, "beta: x: the other end failed: disk on fire")
+}
+
+func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
+	t.Parallel()
+	f := &failure{}
+	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))
+	err := f.unpack("beta")
+	require.EqualError(t, err, "beta: odd")
+	require.ErrorIs(t, err, wire.ErrCut)
+}

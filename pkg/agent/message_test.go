@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadMessage(t *testing.T) {
+	t.Parallel()
+	good, err := encode(&message{Kind: call, ID: 7, Op: opList, Body: json.RawMessage(`{"dataset":"tank"}`)}, 100)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		in   []byte
+		want string // error
+	}{
+		"whole":              {good, ""},
+		"nothing":            {nil, "EOF"},
+		"cut in the length":  {good[:3], "unexpected EOF"},
+		"cut after length":   {good[:4], "unexpected EOF"},
+		"cut in the message": {good[:len(good)-1], "unexpected EOF"},
+		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, at most 100 are allowed"},
+		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, at most 100 are allowed"},
+		"empty":              {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
+		"no JSON":            {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := readMessage(bytes.NewReader(c.in), 100)
+			if c.want != "" {
+				require.EqualError(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, &message{Kind: call, ID: 7, Op: opList, Body: json.RawMessage(`{"dataset":"tank"}`)}, m)
+		})
+	}
+	_, err = encode(&message{Kind: logged, Text: strings.Repeat("x", 100)}, 100)
+	require.ErrorContains(t, err, "at most 100 are allowed")
+}
+
+func FuzzReadMessage(f *testing.F) {
+	for _, m := range []*message{
+		{Kind: call, ID: 1, Op: opList, Body: json.RawMessage(`{}`)},
+		{Kind: ping, ID: 1<<64 - 1},
+		{Kind: result, ID: 1, Error: &failure{Text: "x", Is: []string{"cut"}}},
+		{Kind: logged, Text: "\x00\"<>"},
+	} {
+		raw, err := encode(m, maxAnswer)
+		require.NoError(f, err)
+		f.Add(raw)
+		f.Add(raw[:len(raw)-1])
+	}
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Add([]byte("\x00\x00\x00\x04null"))
+	f.Add([]byte("\x00\x00\x00\x02{}\x00\x00\x00\x02{}"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		m, err := readMessage(bytes.NewReader(in), 1<<16)
+		if err != nil {
+			return
+		}
+		raw, err := encode(m, maxAnswer)
+		require.NoError(t, err)
+		again, err := readMessage(bytes.NewReader(raw), maxAnswer)
+		require.NoError(t, err)
+		second, err := encode(again, maxAnswer)
+		require.NoError(t, err)
+		require.Equal(t, raw, second)
+		if m.Error != nil {
+			require.NotPanics(t, func() { _ = m.Error.unpack("h").Error() })
+		}
+	})
+}
+
+func TestDecodeStrictly(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`{"tag":"t"}`:              "",
+		`{"tag":"t","force":true}`: `json: unknown field "force"`,
+		`{"tag":"t"} {}`:           "more than one value",
+		`[]`:                       "json: cannot unmarshal array into Go value of type agent.holdArgs",
+		``:                         "EOF",
+	} {
+		t.Run(in, func(t *testing.T) {
+			t.Parallel()
+			var a holdArgs
+			err := decodeStrictly([]byte(in), &a)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, want)
+		})
+	}
+}
+
+func TestReadHello(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in    string
+		want  string // version
+		err   string
+		noise []string
+	}{
+		"alone":               {hello("1.2"), "1.2", "", nil},
+		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", "", nil},
+		"no version":          {hello(""), "unknown", "", nil},
+		"after a greeting":    {"Welcome!\r\n\nLast login: today\n" + hello("1.2"), "1.2", "", []string{"Welcome!", "Last login: today"}},
+		"after an open line":  {"\x1b]0;beta\a" + hello("1.2"), "1.2", "", []string{"\x1b]0;beta\a"}},
+		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 1", nil},
+		"shell refuses":       {"This account is currently not available.\n", "", "EOF", []string{"This account is currently not available."}},
+		"nothing":             {"", "", "EOF", nil},
+		"line cut off":        {"zxfer-agent 1 1.2", "1.2", "", nil},
+		"endless line":        {strings.Repeat("y", 1<<20), "", "no answer of an agent in the first 65536 bytes", nil},
+		"endless lines":       {strings.Repeat("y\n", 1<<19), "", "no answer of an agent in the first 65536 bytes", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var noise []string
+			v, err := readHello(bufio.NewReaderSize(strings.NewReader(c.in), 4096), func(s string) { noise = append(noise, s) })
+			if c.err != "" {
+				require.EqualError(t, err, c.err)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Equal(t, c.want, v)
+			if len(c.in) < 1000 {
+				require.Equal(t, c.noise, noise)
+			}
+		})
+	}
+}
+
+func FuzzReadHello(f *testing.F) {
+	f.Add([]byte(hello("1.2")))
+	f.Add([]byte("motd\nzxfer-agent 1\nzxfer-agent x y\nzxfer-agent 1 v\n"))
+	f.Add([]byte("\n\n\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r := bytes.NewReader(in)
+		v, err := readHello(bufio.NewReaderSize(r, 16), func(string) {})
+		if err == nil {
+			require.NotEmpty(t, v)
+			require.True(t, bytes.Contains(in, []byte(helloWord)))
+		}
+		require.LessOrEqual(t, len(in)-r.Len(), maxNoise+32)
+		_, _ = io.Copy(io.Discard, r)
+	})
+}

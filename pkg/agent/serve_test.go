@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// raw is an agent whose client is the test itself.
+type raw struct {
+	t      *testing.T
+	site   *fakeSite
+	in     *io.PipeWriter
+	out    *bufio.Reader
+	server *Server
+	served chan error
+}
+
+func serveRaw(ctx context.Context, t *testing.T, s *fakeSite) *raw {
+	t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	r := &raw{t: t, site: s, in: inW, out: bufio.NewReader(outR), server: &Server{Site: s, Version: "v"}, served: make(chan error, 1)}
+	go func() { r.served <- r.server.Serve(ctx, inR, outW) }()
+	t.Cleanup(func() { _ = inW.Close(); _ = outR.Close() })
+	return r
+}
+
+func (r *raw) hello() {
+	_, err := readHello(r.out, func(string) {})
+	require.NoError(r.t, err)
+}
+
+func (r *raw) send(m *message) {
+	b, err := encode(m, maxRequest)
+	require.NoError(r.t, err)
+	_, err = r.in.Write(b)
+	require.NoError(r.t, err)
+}
+
+func (r *raw) receive() *message {
+	m, err := readMessage(r.out, maxAnswer)
+	require.NoError(r.t, err)
+	return m
+}
+
+func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
+	call1, err := encode(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)}, maxRequest)
+	require.NoError(t, err)
+	for name, c := range map[string]struct{ in, want string }{
+		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, at most 16777216 are allowed"},
+		"no JSON":         {"\x00\x00\x00\x01x", "malformed message"},
+		"unknown kind":    {"\x00\x00\x00\x02{}", `unexpected message ""`},
+		"an answer":       {"\x00\x00\x00\x11{\"kind\":\"result\"}", `unexpected message "result"`},
+		"same call twice": {string(call1) + string(call1), "call 1 is running already"},
+		"cut off":         {"\x00\x00\x00\x09{", "the input ended within a message"},
+		"end of input":    {"", ""},
+		"end after call":  {string(call1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				cancelled := false
+				s := &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); cancelled = true; return ctx.Err() }}
+				r := serveRaw(t.Context(), t, s)
+				r.hello()
+				_, err := r.in.Write([]byte(c.in))
+				require.NoError(t, err)
+				_ = r.in.Close()
+				err = <-r.served
+				if c.want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.want)
+				}
+				require.True(t, s.closed.Load())
+				require.Equal(t, strings.Contains(c.in, "call"), cancelled, "calls end with the agent")
+			})
+		})
+	}
+}
+
+func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
+	for name, c := range map[string]struct{ op, body, want string }{
+		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
+		"unknown argument":    {opTransfer, `{"options":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":      {opTransfer, `{"receive":{"target":"a","wipe":true}}`, `malformed arguments: json: unknown field "wipe"`},
+		"argument of no type": {opSnapshot, `{"a":1}`, "malformed arguments"},
+		"no arguments":        {opSnapshot, ``, "malformed arguments"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := serveRaw(t.Context(), t, &fakeSite{})
+				r.hello()
+				r.send(&message{Kind: call, ID: 5, Op: c.op, Body: json.RawMessage(c.body)})
+				m := r.receive()
+				require.Equal(t, result, m.Kind)
+				require.Equal(t, uint64(5), m.ID)
+				require.NotNil(t, m.Error)
+				require.Contains(t, m.Error.Text, c.want)
+				require.Nil(t, r.site.asked, "nothing was done")
+				r.send(&message{Kind: call, ID: 6, Op: opFacts, Body: json.RawMessage(`{}`)})
+				require.Nil(t, r.receive().Error)
+				_ = r.in.Close()
+				require.NoError(t, <-r.served)
+			})
+		})
+	}
+}
+
+func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{transfer: func(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error) {
+			return transfer.Result{Digest: strings.Repeat("x", maxAnswer)}, nil
+		}})
+		_, err := g.Transfer(t.Context(), site.Task{}, nil)
+		require.ErrorContains(t, err, "beta: answer of transfer: message of")
+		g.site.err = errors.New(strings.Repeat("x", maxAnswer))
+		_, err = g.Facts(t.Context())
+		require.ErrorContains(t, err, "beta: message of")
+		err = g.Snapshot(t.Context(), []string{strings.Repeat("x", maxRequest)})
+		require.ErrorContains(t, err, "beta: snapshot: message of")
+		g.site.err = nil
+		require.NoError(t, g.Snapshot(t.Context(), nil), "the connection is as it was")
+	})
+}
+
+func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		started, ended := make(chan struct{}), make(chan struct{})
+		r := serveRaw(t.Context(), t, &fakeSite{do: func(ctx context.Context) error {
+			close(started)
+			<-ctx.Done()
+			close(ended)
+			return ctx.Err()
+		}})
+		r.hello()
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		<-started
+		for i := range 1000 { // far more than the queue takes
+			r.send(&message{Kind: ping, ID: uint64(i)})
+			r.server.Log("x")
+		}
+		r.send(&message{Kind: cancel, ID: 1})
+		<-ended
+		_ = r.in.Close()
+		require.NoError(t, <-r.served)
+	})
+}
+
+func TestASilentClientEndsTheAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := serveRaw(t.Context(), t, &fakeSite{})
+		r.hello()
+		time.Sleep(29 * time.Second)
+		r.send(&message{Kind: ping})
+		began := time.Now()
+		require.EqualError(t, <-r.served, "heard nothing for 30s: the other end is gone")
+		require.Equal(t, silence, time.Since(began))
+	})
+}
+
+func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := serveRaw(t.Context(), t, &fakeSite{})
+		require.ErrorContains(t, <-r.served, "heard nothing")
+	})
+}
+
+func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := serveRaw(ctx, t, &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		r.hello()
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		synctest.Wait()
+		cancel()
+		require.NoError(t, <-r.served)
+		// "Cancelled" would read as if the client had wanted it.
+		_ = r.in.Close()
+		got := make(chan error, 1)
+		go func() { _, err := readMessage(r.out, maxAnswer); got <- err }()
+		synctest.Wait()
+		require.Empty(t, got)
+	})
+}
+
+func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		r := serveRaw(t.Context(), t, &fakeSite{do: func(context.Context) error { <-stuck; return nil }})
+		r.hello()
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		synctest.Wait()
+		began := time.Now()
+		_ = r.in.Close()
+		require.NoError(t, <-r.served)
+		require.Equal(t, endWithin, time.Since(began))
+		close(stuck)
+	})
+}
+
+// deaf is a Transport that has only something to say.
+type deaf struct {
+	io.Reader
+	why error
+}
+
+func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
+func (d *deaf) Close() error                { return d.why }
+
+func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		says  string
+		why   error
+		want  string
+		class fault.Class
+	}{
+		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered; its shell said: This account is currently not available.", fault.Failed},
+		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
+		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, this one speaks 1", fault.Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(c.says), c.why}, func(string) {})
+			require.EqualError(t, err, c.want)
+			require.Equal(t, c.class, fault.ClassOf(err))
+			if c.class == fault.Refused {
+				require.NotEmpty(t, fault.HintOf(err))
+			}
+		})
+	}
+}
+
+func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]string{
+		"garbage":  "\x00\x00\x00\x03{-}",
+		"too long": "\xff\xff\xff\xff",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(hello("v") + says), nil}, func(string) {})
+			require.NoError(t, err)
+			_, err = r.Facts(t.Context())
+			require.ErrorIs(t, err, site.ErrLost)
+			require.ErrorContains(t, err, "message")
+			require.NoError(t, r.Close())
+		})
+	}
+}
+
+func TestWaitingForTheHelloCanBeGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		pr, pw := io.Pipe()
+		defer pw.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := NewRemote(ctx, "beta", &closer{deaf{Reader: pr}, pr}, func(string) {})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "beta")
+	})
+}
+
+type closer struct {
+	deaf
+	r *io.PipeReader
+}
+
+func (c *closer) Close() error { return c.r.Close() }

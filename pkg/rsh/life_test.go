@@ -1,0 +1,107 @@
+package rsh
+
+import (
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// waitingCall starts a call that waits until somebody dials in.
+func waitingCall(t *testing.T, s site.Site) <-chan error {
+	t.Helper()
+	ticket, err := s.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 10 * time.Minute})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Transfer(t.Context(), site.Task{Receive: &zfs.ReceiveSpec{Target: "none/none"}, Offered: ticket.Session}, nil)
+		ended <- err
+	}()
+	return ended
+}
+
+func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	r := o.connect()
+	call := waitingCall(t, r)
+	began := time.Now()
+	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGKILL))
+	err := <-call
+	require.ErrorIs(t, err, site.ErrLost)
+	require.ErrorContains(t, err, "beta: ")
+	require.Less(t, time.Since(began), 15*time.Second)
+	require.NoError(t, r.Close())
+}
+
+func TestAnAgentEndsWithItsInput(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	r := o.connect()
+	call := waitingCall(t, r)
+	pid := o.pid()
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, <-call, site.ErrLost)
+	requireGone(t, pid)
+}
+
+func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "TEST_SILENCE=300ms; export TEST_SILENCE")
+	o.install()
+	c, err := Agent(t.Context(), o.Options) // nobody pings
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err)
+	requireGone(t, o.pid())
+	require.ErrorContains(t, c.Close(), "heard nothing for 300ms: the other end is gone")
+	require.Contains(t, o.logged(), "beta: zxfer: heard nothing", "what the other end says is logged")
+}
+
+func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	c, err := Agent(t.Context(), o.Options)
+	require.NoError(t, err)
+	pid := o.pid()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.NoError(t, c.end(100*time.Millisecond), "that it was killed is no failure of its own")
+	requireGone(t, pid)
+}
+
+func TestTheRemoteShellSpeaksEnglish(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.remote(`echo "it is $LC_ALL" >&2; exit 1`)
+	_, err := Agent(t.Context(), o.Options)
+	require.ErrorContains(t, err, "it is C")
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	var logged []string
+	tail := &tail{log: func(s string) { logged = append(logged, s) }}
+	for _, s := range []string{"one\ntw", "o\n\n \n", "3\n4\n5\n6", "\nopen"} {
+		n, err := tail.Write([]byte(s))
+		require.NoError(t, err)
+		require.Equal(t, len(s), n)
+	}
+	require.Equal(t, []string{"one", "two", "3", "4", "5", "6"}, logged)
+	require.Equal(t, "3; 4; 5; 6; open", tail.String())
+	long := make([]byte, 3000)
+	for i := range long {
+		long[i] = byte('a' + i%26)
+	}
+	_, _ = tail.Write(long)
+	_ = tail.String()
+	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
+}

@@ -1,0 +1,161 @@
+package rsh
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/site"
+)
+
+// TestMain makes this test binary zxfer where it is started under that name,
+// as on a host that it was copied to.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "zxfer" {
+		if err := fakeZxfer(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "zxfer:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// fakeZxfer is as much of zxfer as an agent needs. The file $HOME/pid tells
+// the tests which process it is.
+func fakeZxfer(args []string) error {
+	arg := strings.TrimPrefix(strings.Join(args, " "), "agent")
+	if arg == " --id" {
+		self, err := ThisBinary()
+		fmt.Println(self.ID)
+		return err
+	}
+	pid := filepath.Join(os.Getenv("HOME"), "pid")
+	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	if address, ok := strings.CutPrefix(arg, " --relay="); ok {
+		return ServeRelay(context.Background(), address, os.Stdin, os.Stdout)
+	}
+	s := &agent.Server{Version: "test", Site: site.NewLocal("test", func(string) {})}
+	s.Silence, _ = time.ParseDuration(os.Getenv("TEST_SILENCE"))
+	return s.Serve(context.Background(), os.Stdin, os.Stdout)
+}
+
+// other is another host: a directory that is somebody's home there, reached
+// by a remote shell that runs commands here.
+type other struct {
+	t    *testing.T
+	home string
+	bin  string // comes first in its PATH
+	logs chan string
+	Options
+}
+
+// profile is what the account's shell does first; login is its login shell.
+func newOther(t *testing.T, login, profile string) *other {
+	t.Helper()
+	dir := t.TempDir()
+	o := &other{t: t, home: filepath.Join(dir, "a home"), bin: filepath.Join(dir, "bin"), logs: make(chan string, 10_000)}
+	require.NoError(t, os.Mkdir(o.home, 0o700))
+	require.NoError(t, os.Mkdir(o.bin, 0o700))
+	o.remote(profile + "\nexec " + login + ` -c "$command"`)
+	o.Options.Host, o.Bootstrap, o.Log = "beta", true, func(s string) { o.logs <- s }
+	o.Patience = time.Minute
+	return o
+}
+
+// remote sets what the remote shell does with $command.
+func (o *other) remote(script string) {
+	o.t.Helper()
+	rsh := filepath.Join(o.t.TempDir(), "rsh")
+	require.NoError(o.t, os.WriteFile(rsh, []byte("command=$2; HOME='"+o.home+"'; PATH='"+o.bin+"':/usr/bin:/bin; export HOME PATH; unset XDG_CACHE_HOME\n"+script), 0o600))
+	o.Command = shellquote.Join("/bin/sh", rsh)
+}
+
+// install puts this zxfer into the host's PATH.
+func (o *other) install() {
+	o.t.Helper()
+	self, err := os.Executable()
+	require.NoError(o.t, err)
+	require.NoError(o.t, os.Symlink(self, filepath.Join(o.bin, "zxfer")))
+}
+
+// program makes a shell script on the host.
+func (o *other) program(name, text string) {
+	o.t.Helper()
+	// Behind sh, as a file that was just written may be too busy to run.
+	file := filepath.Join(o.t.TempDir(), name)
+	require.NoError(o.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o700))
+	require.NoError(o.t, os.Symlink(file, filepath.Join(o.bin, name)))
+}
+
+func (o *other) logged() string {
+	var all []string
+	for {
+		select {
+		case line := <-o.logs:
+			all = append(all, line)
+		default:
+			return strings.Join(all, "\n")
+		}
+	}
+}
+
+// cache lists what is in the host's cache of zxfers.
+func (o *other) cache() []string {
+	o.t.Helper()
+	all, err := filepath.Glob(filepath.Join(o.home, ".cache", "zxfer", "*"))
+	require.NoError(o.t, err)
+	for i := range all {
+		all[i] = filepath.Base(all[i])
+	}
+	return all
+}
+
+// pid is the agent's.
+func (o *other) pid() int {
+	o.t.Helper()
+	text, err := os.ReadFile(filepath.Join(o.home, "pid"))
+	require.NoError(o.t, err)
+	pid, err := strconv.Atoi(string(text))
+	require.NoError(o.t, err)
+	return pid
+}
+
+// connect makes a Site of the host.
+func (o *other) connect() *agent.Remote {
+	o.t.Helper()
+	c, err := Agent(o.t.Context(), o.Options)
+	require.NoError(o.t, err)
+	r, err := agent.NewRemote(o.t.Context(), o.Host, c, o.Log)
+	require.NoError(o.t, err)
+	o.t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// requireWorks asks an agent something.
+func requireWorks(t *testing.T, r *agent.Remote) {
+	t.Helper()
+	_, err := r.DatasetOf(t.Context(), "relative path")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, site.ErrLost)
+}
+
+// requireGone waits until a process is.
+func requireGone(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, 20*time.Second, 5*time.Millisecond, "process %d still runs", pid)
+}

@@ -1,0 +1,55 @@
+package rsh
+
+import (
+	"strings"
+	"sync"
+)
+
+// Bounds of what is remembered of a remote shell's standard error.
+const (
+	keptLines = 5
+	keptLine  = 1024 // bytes; longer lines are cut into several
+)
+
+// tail keeps the last lines of what a remote shell says, and logs them live.
+type tail struct {
+	log func(string)
+
+	mu   sync.Mutex
+	line []byte
+	kept []string
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range b {
+		if c != '\n' {
+			t.line = append(t.line, c)
+		}
+		if c == '\n' || len(t.line) == keptLine {
+			t.flush()
+		}
+	}
+	return len(b), nil
+}
+
+func (t *tail) flush() {
+	text := strings.TrimSpace(string(t.line))
+	t.line = t.line[:0]
+	if text == "" {
+		return
+	}
+	if t.kept = append(t.kept, text); len(t.kept) > keptLines {
+		t.kept = t.kept[1:]
+	}
+	t.log(text)
+}
+
+// String is the last lines, with what was begun of another.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flush()
+	return strings.Join(t.kept, "; ")
+}

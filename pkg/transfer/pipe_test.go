@@ -1,0 +1,221 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+// pipeSource is what a child process's stdout is: a pipe, and a failure that
+// only its exit tells.
+type pipeSource struct {
+	r    *os.File
+	fail error
+	once sync.Once
+}
+
+// newPipeSource writes p into a pipe, in pieces as a producer would.
+func newPipeSource(t testing.TB, p []byte, piece int) *pipeSource {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	go func() {
+		defer w.Close()
+		for len(p) > 0 {
+			n := min(piece, len(p))
+			if _, err := w.Write(p[:n]); err != nil {
+				return
+			}
+			p = p[n:]
+		}
+	}()
+	return &pipeSource{r: r}
+}
+
+func (s *pipeSource) Name() string   { return "pipe source" }
+func (s *pipeSource) Pipe() *os.File { return s.r }
+func (s *pipeSource) Wait() error    { return s.fail }
+func (s *pipeSource) Close() error   { s.once.Do(func() { _ = s.r.Close() }); return nil }
+func (s *pipeSource) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err == io.EOF && s.fail != nil {
+		err = s.fail
+	}
+	return n, err
+}
+
+// pipeSink is what a child process's stdin is.
+type pipeSink struct {
+	w         *os.File
+	got       bytes.Buffer
+	done      chan struct{}
+	committed bool
+	aborted   error
+}
+
+// newPipeSink reads a pipe as a consumer would; it stops after most bytes,
+// 0 = never.
+func newPipeSink(t testing.TB, most int64, pause time.Duration) *pipeSink {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	s := &pipeSink{w: w, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		defer r.Close()
+		p := make([]byte, 64<<10)
+		for {
+			n, err := r.Read(p)
+			s.got.Write(p[:n])
+			if err != nil || most > 0 && int64(s.got.Len()) >= most {
+				return
+			}
+			time.Sleep(pause)
+		}
+	}()
+	return s
+}
+
+func (s *pipeSink) Name() string                { return "pipe sink" }
+func (s *pipeSink) Pipe() *os.File              { return s.w }
+func (s *pipeSink) Withhold() int               { return tailSize }
+func (s *pipeSink) Write(p []byte) (int, error) { return s.w.Write(p) }
+
+func (s *pipeSink) Commit(context.Context) error {
+	err := s.w.Close()
+	<-s.done
+	s.committed = true
+	return err
+}
+
+var errConsumer = errors.New("the consumer gave up")
+
+func (s *pipeSink) Abort(cause error) error {
+	s.aborted = cause
+	_ = s.w.Close()
+	<-s.done
+	return errConsumer
+}
+
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		for _, streams := range []int{1, 2} {
+			for _, size := range []int{0, 1, tailSize - 1, tailSize, tailSize + 1, 65536, 7<<20 + 5} {
+				for _, piece := range []int{100, 3000, 1 << 20} {
+					if piece == 100 && size > 1<<20 {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s/%d/%d/%d", mode, streams, size, piece), func(t *testing.T) {
+						t.Parallel()
+						want := random(size)
+						a, b := links(t, mode, streams, nil)
+						sink := newPipeSink(t, 0, 0)
+						o := move(t, a, b, newPipeSource(t, want, piece), sink, transfer.Options{})
+						require.NoError(t, o.sendErr)
+						require.NoError(t, o.receiveErr)
+						require.True(t, sink.committed)
+						require.True(t, bytes.Equal(want, sink.got.Bytes()))
+						require.EqualValues(t, size, o.received.Bytes)
+						spliced := mode == wire.Plain && streams == 1
+						require.Equal(t, spliced, o.sent.Digest == "", "only zero-copy sees no bytes")
+						require.Equal(t, spliced, o.received.Digest == "")
+					})
+				}
+			}
+		}
+	}
+}
+
+// Either end of a plain link may copy while the other splices.
+func TestSpliceMeetsCopy(t *testing.T) {
+	t.Parallel()
+	want := random(5<<20 + 1)
+	for _, compress := range []string{"", "zstd:1"} {
+		stream := want
+		if compress != "" {
+			stream = bytes.Repeat(want[:10_000], 500)
+		}
+		t.Run("from pipe "+compress, func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, wire.Plain, 1, nil)
+			sink := newSink()
+			o := move(t, a, b, newPipeSource(t, stream, 5000), sink, transfer.Options{Compress: compress})
+			require.NoError(t, o.sendErr)
+			require.NoError(t, o.receiveErr)
+			got, _ := sink.Stored()
+			require.True(t, bytes.Equal(stream, got))
+		})
+		t.Run("to pipe "+compress, func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, wire.Plain, 1, nil)
+			sink := newPipeSink(t, 0, 0)
+			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Compress: compress})
+			require.NoError(t, o.sendErr)
+			require.NoError(t, o.receiveErr)
+			require.True(t, bytes.Equal(stream, sink.got.Bytes()))
+		})
+	}
+}
+
+func TestPipeFailures(t *testing.T) {
+	t.Parallel()
+	stream := random(6 << 20)
+	for _, mode := range modes {
+		t.Run(string(mode)+"/source", func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, mode, 1, nil)
+			src, sink := newPipeSource(t, stream, 1<<20), newPipeSink(t, 0, 0)
+			src.fail = errors.New("exit status 1")
+			o := move(t, a, b, src, sink, transfer.Options{})
+			require.Equal(t, src.fail, o.sendErr)
+			var peer *transfer.PeerError
+			require.ErrorAs(t, o.receiveErr, &peer)
+			require.Equal(t, "exit status 1", peer.Text)
+			require.False(t, sink.committed)
+			require.True(t, bytes.Equal(stream[:len(stream)-tailSize], sink.got.Bytes()), "all but the tail")
+		})
+		t.Run(string(mode)+"/sink", func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, mode, 1, nil)
+			sink := newPipeSink(t, 1<<20, 0)
+			o := move(t, a, b, newPipeSource(t, stream, 1<<20), sink, transfer.Options{})
+			require.ErrorIs(t, o.receiveErr, errConsumer, "what the child said, not that its pipe broke")
+			var peer *transfer.PeerError
+			require.ErrorAs(t, o.sendErr, &peer)
+			require.Contains(t, peer.Text, errConsumer.Error())
+			require.False(t, sink.committed)
+		})
+		t.Run(string(mode)+"/stalled source", func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, mode, 1, nil)
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = w.Close() })
+			o := move(t, a, b, &pipeSource{r: r}, newPipeSink(t, 0, 0), transfer.Options{Stall: 400 * time.Millisecond})
+			require.ErrorIs(t, o.sendErr, transfer.ErrStall)
+			require.ErrorContains(t, o.sendErr, "pipe source gave nothing")
+		})
+		t.Run(string(mode)+"/stalled sink", func(t *testing.T) {
+			t.Parallel()
+			a, b := links(t, mode, 1, nil)
+			sink := newPipeSink(t, 0, 2*time.Second)
+			o := move(t, a, b, newPipeSource(t, random(20<<20), 1<<20), sink, transfer.Options{Stall: 400 * time.Millisecond, Buffer: 1 << 20})
+			require.Error(t, o.sendErr)
+			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)
+			require.ErrorContains(t, o.receiveErr, "pipe sink took nothing")
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package transfer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+// handshakeBytes is more than what a dialler says before its first frame, but
+// less than it sends with any stream that is tested here.
+const handshakeBytes = 4 << 10
+
+// tamper handles what one connection's dialler sends: p begins at offset at.
+// It returns what goes on instead, and whether the connection ends then.
+type tamper func(at int64, p []byte) (out []byte, end bool)
+
+// proxied puts a proxy before an address. Each connection gets its own tamper.
+func proxied(t testing.TB, each func(connection int) tamper) func(string) string {
+	return func(address string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		var n atomic.Int32
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go relay(c, address, each(int(n.Add(1))-1))
+			}
+		}()
+		return l.Addr().String()
+	}
+}
+
+func relay(down net.Conn, address string, change tamper) {
+	defer down.Close()
+	up, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		_, _ = io.Copy(down, up)
+		_ = down.(*net.TCPConn).CloseWrite()
+	}()
+	p := make([]byte, 32<<10)
+	var at int64
+	for {
+		n, err := down.Read(p)
+		if n > 0 {
+			out, end := change(at, p[:n])
+			at += int64(n)
+			if _, werr := up.Write(out); werr != nil {
+				return
+			}
+			if end {
+				_ = up.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, down)
+				break
+			}
+		}
+		if err != nil {
+			_ = up.(*net.TCPConn).CloseWrite()
+			break
+		}
+	}
+	wg.Wait()
+}
+
+// at returns a tamper that changes the byte at offset where once.
+func at(where int64, f func(before, after []byte) ([]byte, bool)) tamper {
+	return func(at int64, p []byte) ([]byte, bool) {
+		if where < at || where >= at+int64(len(p)) {
+			return p, false
+		}
+		return f(p[:where-at], p[where-at:])
+	}
+}
+
+func TestProxyThatTampers(t *testing.T) {
+	t.Parallel()
+	const size = 2 << 20
+	stream := random(size)
+	kinds := map[string]func(before, after []byte) ([]byte, bool){
+		"flip": func(before, after []byte) ([]byte, bool) {
+			after[0] ^= 1 << rand.IntN(8)
+			return append(before, after...), false
+		},
+		"duplicate": func(before, after []byte) ([]byte, bool) {
+			n := min(len(after), 1+rand.IntN(2000))
+			return append(append(append([]byte{}, before...), after[:n]...), after...), false
+		},
+		"drop": func(before, after []byte) ([]byte, bool) {
+			return append(before, after[min(len(after), 1+rand.IntN(2000)):]...), false
+		},
+		"truncate": func(before, _ []byte) ([]byte, bool) { return before, true },
+	}
+	for _, mode := range []wire.Mode{wire.Signed, wire.TLS} {
+		for name, kind := range kinds {
+			for _, streams := range []int{1, 3} {
+				t.Run(fmt.Sprintf("%s/%s/%d", mode, name, streams), func(t *testing.T) {
+					t.Parallel()
+					for round := range 12 {
+						// Of each connection at least a fifth of the stream is
+						// expected; the last rounds hit the end of a single one.
+						where := handshakeBytes + rand.Int64N(size/int64(streams)/5)
+						if streams == 1 && round%3 == 2 {
+							where = size - 1000 + rand.Int64N(1100)
+						}
+						var hit atomic.Bool
+						via := proxied(t, func(connection int) tamper {
+							if connection > 0 {
+								return func(_ int64, p []byte) ([]byte, bool) { return p, false }
+							}
+							return at(where, func(before, after []byte) ([]byte, bool) {
+								hit.Store(true)
+								return kind(before, after)
+							})
+						})
+						a, b := links(t, mode, streams, via)
+						src, sink := transfertest.NewSource(stream), newSink()
+						src.Chunk = 7000
+						o := move(t, a, b, src, sink, transfer.Options{Block: 16 << 10, Stall: 20 * time.Second})
+						if !hit.Load() {
+							require.NoError(t, o.sendErr) // that connection had too little to do
+							continue
+						}
+						require.Error(t, o.sendErr, "round %d, at %d", round, where)
+						require.Error(t, o.receiveErr)
+						if name == "truncate" {
+							require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+						} else if !errors.Is(o.receiveErr, wire.ErrCut) { // a length that grew cuts
+							require.ErrorIs(t, o.receiveErr, wire.ErrTampered)
+						}
+						requireNothing(t, sink, stream)
+						got, _ := sink.Stored()
+						require.Equal(t, string(stream[:len(got)]), string(got), "a byte was handed on that was not the sender's")
+						require.Less(t, o.sendTime, 15*time.Second)
+					}
+				})
+			}
+		}
+	}
+}
+
+// One connection of several that stands still must neither stop the others
+// for good nor make the receiver take more than its ring holds.
+func TestStalledConnectionAmongOthers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			var once sync.Once
+			via := proxied(t, func(connection int) tamper {
+				return func(at int64, p []byte) ([]byte, bool) {
+					if connection == 1 && at > handshakeBytes {
+						once.Do(func() { time.Sleep(700 * time.Millisecond) })
+					}
+					return p, false
+				}
+			})
+			a, b := links(t, mode, 4, via)
+			stream := random(24 << 20)
+			sink := newSink()
+			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10, Buffer: 512 << 10})
+			require.NoError(t, o.sendErr)
+			require.NoError(t, o.receiveErr)
+			got, committed := sink.Stored()
+			require.True(t, committed)
+			require.Equal(t, stream, got)
+		})
+	}
+}
+
+func TestCutNetwork(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		for _, streams := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
+				t.Parallel()
+				stream := random(8 << 20)
+				via := proxied(t, func(int) tamper {
+					return at(1<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+				})
+				a, b := links(t, mode, streams, via)
+				sink := newSink()
+				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
+				require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+				require.Error(t, o.sendErr)
+				requireNothing(t, sink, stream)
+				got, _ := sink.Stored()
+				require.NotEmpty(t, got, "what arrived before the cut is kept for a resume")
+				require.Equal(t, stream[:len(got)], got)
+			})
+		}
+	}
+}
