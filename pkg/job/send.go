@@ -127,7 +127,7 @@ func (s *sender) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.finish(ctx)
+	return s.persist(ctx, s.finish)
 }
 
 // resolve opens both sites and turns what was typed into dataset names.
