@@ -237,7 +237,11 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ln.Accept(ctx)
+		link, err := ln.Accept(ctx)
+		if err != nil {
+			_ = ln.Close() // nobody else knows of it any more
+		}
+		return link, err
 	}
 	return nil, nil
 }
