@@ -20,6 +20,9 @@ type Batch struct {
 	// Survey is the source as it was listed already, with only the datasets
 	// that are wanted. Several batches may share one; it is not changed.
 	Survey zfs.Listing
+	// Pretended tells that Survey has snapshots that do not exist yet: nothing
+	// is estimated. Only with DryRun.
+	Pretended bool
 	// Review, where not nil, is shown the plan before anything is changed and
 	// returns further conflicts. It may change the conflicts that are there.
 	Review func(*plan.Plan, plan.State) []*plan.Conflict
@@ -67,7 +70,7 @@ func RunBatch(ctx context.Context, b Batch, open Opener, rep Reporter) (*BatchRe
 	if err := s.surveyBatch(ctx, &b); err != nil {
 		return res, unchanged(err)
 	}
-	res.Target, res.Partial = s.state.Target, partial(&s.state.Target)
+	res.Target, res.Partial = s.state.Target, Partial(&s.state.Target)
 	refused, err := s.planBatch(ctx, &b)
 	if err != nil {
 		return res, unchanged(err)
@@ -125,8 +128,10 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 		return nil, err
 	}
 	refused = partOff(&p, refused)
-	if err := s.estimate(ctx, &p); err != nil {
-		return nil, err
+	if !b.Pretended {
+		if err := s.estimate(ctx, &p); err != nil {
+			return nil, err
+		}
 	}
 	s.report.Commands = commands(&p)
 	s.report.Wire = s.link.report(&p)
@@ -188,7 +193,7 @@ func (s *sender) account(ctx context.Context, res *BatchResult, failed map[strin
 		}
 		res.Target = l
 	}
-	for guid := range partial(&res.Target) {
+	for guid := range Partial(&res.Target) {
 		res.Partial[guid] = true
 	}
 	have := make(map[string]*zfs.Dataset, len(res.Target.Datasets))
@@ -228,8 +233,9 @@ func (s *sender) account(ctx context.Context, res *BatchResult, failed map[strin
 	return nil
 }
 
-// partial finds the snapshots that interrupted receives still need.
-func partial(l *zfs.Listing) map[uint64]bool {
+// Partial finds the snapshots that interrupted receives of a target still
+// need on the source, by GUID.
+func Partial(l *zfs.Listing) map[uint64]bool {
 	need := map[uint64]bool{}
 	for _, d := range l.Datasets {
 		if d.ResumeToken() == "" {

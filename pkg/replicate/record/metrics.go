@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +15,9 @@ func Metrics(states []*State) []byte {
 	var b strings.Builder
 	family := func(name, help string, samples func(sample func(labels string, value float64))) {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
-		samples(func(labels string, value float64) { fmt.Fprintf(&b, "%s{%s} %g\n", name, labels, value) })
+		samples(func(labels string, value float64) {
+			fmt.Fprintf(&b, "%s{%s} %s\n", name, labels, strconv.FormatFloat(value, 'f', -1, 64))
+		})
 	}
 	perRun := func(value func(*Run) float64) func(func(string, float64)) {
 		return func(sample func(string, float64)) {

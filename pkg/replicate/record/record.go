@@ -71,6 +71,9 @@ type State struct {
 type Dataset struct {
 	GUID           uint64 `json:"guid,string"`
 	EncryptionRoot string `json:"encryption_root,omitempty"`
+	// Pruned tells, by side, what retention found nothing more to remove of:
+	// while that is the same there is no need to ask again.
+	Pruned map[string]string `json:"pruned,omitempty"`
 	// Targets is where it is, by the target's name in the job file.
 	Targets map[string]*Arrival `json:"targets"`
 }
@@ -82,12 +85,20 @@ type Arrival struct {
 	Base           string    `json:"base,omitempty"`            // newest common snapshot, as the source names it
 	There          string    `json:"there,omitempty"`           // as the target does
 	BaseGUID       uint64    `json:"base_guid,string,omitempty"`
+	Held           []Held    `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
 	Success        time.Time `json:"success,omitzero"` // begin of the last run that succeeded
 	Tried          time.Time `json:"tried"`            // begin of the last run
 	Bytes          uint64    `json:"bytes"`            // that the last run moved
 	Seconds        float64   `json:"seconds"`
 	Error          string    `json:"error,omitempty"` // of the last run, "" where it succeeded
 	Hint           string    `json:"hint,omitempty"`
+}
+
+// Held is a snapshot that the job holds for a target, on both sides, by full
+// names.
+type Held struct {
+	Source string `json:"source"`
+	There  string `json:"there"`
 }
 
 // Arrival returns the state of a dataset at a target; it is made where there

@@ -128,7 +128,7 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
 		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",
-		fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"a\\\"b\",source=\"tank/a\",target=\"near\"} %g\n", float64(at.Unix())),
+		fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"a\\\"b\",source=\"tank/a\",target=\"near\"} %d\n", at.Unix()),
 		"zxfer_replicate_dataset_failed{job=\"a\\\"b\",source=\"tank/b\",target=\"near\"} 1\n",
 	} {
 		require.Contains(t, text, want)
