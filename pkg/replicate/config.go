@@ -132,7 +132,7 @@ type Window struct {
 
 // Hook is a command that runs before or after a job. It is an argument list:
 // no shell reads it. What it finds in its environment is described at
-// run.HookEnvironment.
+// runner.HookEnvironment.
 type Hook struct {
 	Command []string `toml:"command"`
 	Timeout Duration `toml:"timeout,omitempty"` // 0 = 1 minute

@@ -2,7 +2,7 @@
 // names of snapshots, which datasets and snapshots a job concerns, what
 // retention keeps, and the bandwidth at a time of day.
 //
-// It is pure: it runs nothing and reads no clock. Package run carries jobs
+// It is pure: it runs nothing and reads no clock. Package runner carries jobs
 // out, package record remembers what came of them, package unit makes them
 // systemd's.
 package replicate

@@ -16,6 +16,7 @@ const (
 // Run is one run of a job: a line of the log.
 type Run struct {
 	Job       string       `json:"job"`
+	Source    string       `json:"source"`
 	Started   time.Time    `json:"started"`
 	Ended     time.Time    `json:"ended"`
 	Outcome   string       `json:"outcome"`

@@ -1,4 +1,4 @@
-package run
+package runner
 
 import (
 	"bytes"
@@ -69,7 +69,7 @@ type targetWork struct {
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -130,7 +130,7 @@ func (w *work) move(ctx context.Context) error {
 	}
 	snapErr := w.takeSnapshots(ctx) // what there is, is sent all the same
 	w.send(ctx)
-	w.keep(ctx)
+	w.keep(context.WithoutCancel(ctx)) // what arrived is to be held also where the run was interrupted
 	if ctx.Err() == nil {
 		w.prune(ctx)
 	}
