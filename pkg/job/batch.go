@@ -48,6 +48,7 @@ type DatasetResult struct {
 	Arrive zfs.Version
 	There  string
 	Steps  int // streams that were planned
+	Full   int // of them, those without a base
 	Bytes  uint64
 	// Seconds is the time that its streams took.
 	Seconds float64
@@ -81,7 +82,11 @@ func RunBatch(ctx context.Context, b Batch, open Opener, rep Reporter) (*BatchRe
 	}
 	res.Datasets = refused
 	for _, d := range s.report.Plan.Datasets {
-		res.Datasets = append(res.Datasets, &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)})
+		r := &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)}
+		if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
+			r.Full = 1
+		}
+		res.Datasets = append(res.Datasets, r)
 	}
 	if b.DryRun {
 		return res, nil

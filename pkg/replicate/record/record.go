@@ -51,6 +51,7 @@ type DatasetRun struct {
 	Target   string  `json:"target"`
 	Snapshot string  `json:"snapshot,omitempty"` // that arrived, or was to
 	Streams  int     `json:"streams,omitempty"`
+	Full     int     `json:"full,omitempty"` // of the streams, those without a base
 	Bytes    uint64  `json:"bytes,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Outcome  string  `json:"outcome"`

@@ -61,7 +61,7 @@ func (w *work) tally(t *targetWork, err error) {
 			r.Unchanged++
 			continue
 		}
-		dr := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps,
+		dr := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
 			Bytes: d.Bytes, Seconds: d.Seconds, Outcome: record.Done}
 		r.Bytes += d.Bytes
 		if d.Err != nil {

@@ -100,6 +100,7 @@ RestrictNamespaces=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service
 `, Marker, j.Name, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, user, capabilities, strings.Join(writable, " "))
 }
