@@ -99,6 +99,7 @@ to = "beta:%s"
 	zfsCmd(t, "rename", dst+"/recreated", dst+"/recreated-old")
 	zfsCmd(t, "unmount", dst+"/modified")
 	zfsCmd(t, "rollback", strings.TrimSpace(zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dst+"/modified")))
+	zfsCmd(t, "set", "readonly=on", dst+"/modified") // else reading it would change it again
 	zfsCmd(t, "destroy", dst+"/diverged@theirs")
 	at = at.Add(time.Hour)
 	r.must(t, at, "run", "j")
@@ -121,7 +122,8 @@ to = "beta:%s"
 		o := r.at(t, at.Add(2*time.Hour), "run", "j")
 		return o.code == 3 && strings.Contains(o.stderr, "running already")
 	}, 10*time.Second, 100*time.Millisecond)
-	require.Equal(t, 0, p.wait(t).code)
+	o = p.wait(t)
+	require.Equal(t, 0, o.code, o.String())
 }
 
 func must[T any](v T, err error) T {

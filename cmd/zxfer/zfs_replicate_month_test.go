@@ -106,12 +106,13 @@ to = "beta:%s/near"
 retention = { hourly = 24, daily = 30, weekly = 4 }
 [[job.target]]
 name = "far"
-to = "%s:%s/far"
+to = "beta:%s/far"
 retention = { last = 5, daily = 40 }
-transfer = { rsh = "ssh -F %s/ssh_config -o ConnectTimeout=2" }
+transfer = { rsh = "%s" }
 `
-	file := func(farHost string) string { return fmt.Sprintf(text, src, dst, farHost, dst, labDir) }
-	r := newReplication(t, file("beta"))
+	there, away := "ssh -F "+labDir+"/ssh_config -o ConnectTimeout=2", "/bin/false"
+	file := func(way string) string { return fmt.Sprintf(text, src, dst, dst, way) }
+	r := newReplication(t, file(there))
 	bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-month")
 	if _, err := os.Stat(bin); err != nil {
 		require.NoError(t, os.Link(alphaBin, bin))
@@ -122,6 +123,7 @@ transfer = { rsh = "ssh -F %s/ssh_config -o ConnectTimeout=2" }
 	random := rand.New(rand.NewPCG(11, 2026))
 	kills, cuts, failed := 0, 0, 0
 
+	started := time.Now()
 	// stretch runs the runs from first to last; what is killed goes on with
 	// the next run.
 	stretch := func(first, last int, faults bool) {
@@ -148,7 +150,7 @@ transfer = { rsh = "ssh -F %s/ssh_config -o ConnectTimeout=2" }
 			switch fault {
 			case "kill":
 				kills++
-				_ = p.cmd.Process.Kill() // it may have ended
+				_ = p.cmd.Process.Kill() // it may have ended already
 			case "cut":
 				cuts++
 				run(t, labScript(), "cut")
@@ -156,6 +158,7 @@ transfer = { rsh = "ssh -F %s/ssh_config -o ConnectTimeout=2" }
 				run(t, labScript(), "mend")
 			}
 			<-p.done
+			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, upTo, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
 			out := strings.Fields(p.stdout.String())
 			done := 0
 			for i := 0; i+1 < len(out); i += 2 {
@@ -179,9 +182,9 @@ transfer = { rsh = "ssh -F %s/ssh_config -o ConnectTimeout=2" }
 	}
 	stretch(0, 8*perDay-1, true)
 	// The far target is away for ten days.
-	r.write(t, file("gone.invalid"))
+	r.write(t, file(away))
 	stretch(8*perDay, 18*perDay-1, false)
-	r.write(t, file("beta"))
+	r.write(t, file(there))
 	stretch(18*perDay, runs-3, true)
 	kept := failed
 	stretch(runs-2, runs-1, false) // the last runs are undisturbed
