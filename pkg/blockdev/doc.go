@@ -1,0 +1,2 @@
+// Package blockdev is block devices and image files.
+package blockdev
