@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/wire"
 )
@@ -41,6 +43,16 @@ func (g grid) root(sums []BlockSum) [32]byte {
 		t.Set(int64(i), s)
 	}
 	return t.Root()
+}
+
+// FoldSums makes one hash of those of several blocks.
+func FoldSums(sums []BlockSum) []byte {
+	h := xxh3.New128()
+	for _, s := range sums {
+		_, _ = h.Write(s[:]) // never fails
+	}
+	sum := h.Sum128().Bytes()
+	return sum[:]
 }
 
 func hexDigest(d [32]byte) string { return hex.EncodeToString(d[:]) }
