@@ -136,7 +136,7 @@ func (c *deviceCopying) zeros(_ context.Context, w int, first, count int64) erro
 
 func (c *deviceCopying) progress() Progress {
 	life := time.Since(c.started)
-	p := Progress{Bytes: c.store.write.bytes.Load(), Elapsed: life}
+	p := Progress{Bytes: c.scan.hash.bytes.Load(), Elapsed: life} // what was there already included
 	p.Stages = append(p.Stages, c.scan.read.stage(life, true), c.scan.hash.stage(life, true))
 	if c.limit != nil {
 		p.Stages = append(p.Stages, c.limit.meter.stage(life))
