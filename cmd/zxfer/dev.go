@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
@@ -50,8 +52,8 @@ way.`,
       show both devices and the plan; change nothing
   zxfer dev /dev/vg/db backup1:/var/images/db.img
       copy a volume into an image file on backup1
-  zxfer dev --delta /dev/vg/db backup1:/var/images/db.img
-      once more: send only the blocks that differ
+  zxfer dev --delta --overwrite --confirm 107374182400 /dev/vg/db backup1:/var/images/db.img
+      once more onto the same file: send only the blocks that differ
   zxfer dev backup1:/var/images/db.img /dev/vg/restored
       fetch it back
   zxfer dev --verify-only /dev/vg/db backup1:/var/images/db.img
@@ -105,7 +107,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 		}
 	}
 	if mapErr := o.writeMap(r); mapErr != nil {
-		rep.Log(mapErr.Error())
+		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
 	if doneErr := rep.DeviceDone(r, err); doneErr != nil && err == nil {
 		return fault.Failf("", "the copy is complete, but its report could not be written: %w", doneErr)
@@ -194,5 +196,13 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no map")
+	var bad []blockdev.Range
+	for _, b := range r.Results[len(r.Results)-1].BadRanges {
+		bad = append(bad, blockdev.Range{Start: b.Start, Length: b.Length})
+	}
+	f, err := os.Create(o.mapFile)
+	if err != nil {
+		return err
+	}
+	return errors.Join(blockdev.WriteMapfile(f, int64(r.Size), bad), f.Close())
 }

@@ -13,7 +13,10 @@ type CV = [32]byte
 
 const simdBytes = guts.MaxSIMD * guts.ChunkSize
 
-// LeafHash returns the chaining value of a block at offset in a device of size bytes.
+// LeafHash returns the chaining value of a block at offset in a device of size
+// bytes. Blocks are of one length, a power of two of at least a KiB; only the
+// device's last one may be shorter. A device of one block has no other value
+// than its digest.
 func LeafHash(block []byte, offset, size int64) CV {
 	n := subtree(block, uint64(offset)/guts.ChunkSize)
 	if offset == 0 && int64(len(block)) == size {
@@ -54,7 +57,8 @@ func cvWords(b CV) (cv [8]uint32) {
 	return cv
 }
 
-// Tree computes a device's digest from its blocks' chaining values.
+// Tree computes the BLAKE3 of a device, as b3sum prints it, from its blocks'
+// chaining values alone.
 type Tree struct{ cvs []CV }
 
 // NewTree returns the tree of a device.

@@ -258,9 +258,6 @@ func chooseBlock(from, to blockdev.Facts) int {
 
 // judge collects what speaks against the copy.
 func (d *copier) judge(ctx context.Context) error {
-	if d.source == d.target && d.task.Source.Real == d.task.Target.Real {
-		return fault.Refusef("name another target", "%s is the source itself", d.req.Target)
-	}
 	err := d.target.do(ctx, func(st site.Site) (err error) {
 		d.state, err = st.DeviceState(ctx, d.task)
 		return err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"time"
 
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/fault"
@@ -30,6 +30,9 @@ type DeviceTask struct {
 
 // DeviceState is what an earlier copy left on the target's host.
 type DeviceState struct {
+	// Begun tells that the target's contents are those of an interrupted copy
+	// of the same source.
+	Begun bool `json:"begun,omitempty"`
 	// Stored is the bytes that a journal vouches for.
 	Stored int64 `json:"stored"`
 	// Unusable tells why a journal that is there cannot be used.
@@ -62,18 +65,34 @@ func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts,
 	return blockdev.Inspect(ctx, path)
 }
 
-// DeviceState looks for the journal of an earlier copy.
-func (l *Local) DeviceState(_ context.Context, t DeviceTask) (DeviceState, error) {
-	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
-	if err != nil || j == nil {
+// begunWithin is how long a target counts as begun by a copy that was stopped
+// before it had stored anything for good: what it wrote cannot be recognised.
+const begunWithin = time.Hour
+
+// DeviceState looks for the journal of an earlier copy, and whether the target
+// still holds what that stored.
+func (l *Local) DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	j, reason, err := blockdev.LookJournal(t.Source, t.Target, t.Options.Block)
+	switch {
+	case err != nil:
+		return DeviceState{}, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
+	case j == nil, t.Target.Kind == blockdev.Missing:
+		return DeviceState{}, nil
+	case reason != "":
+		return DeviceState{Unusable: reason}, nil
+	case j.Blocks() == 0:
+		return DeviceState{Begun: j.Begun && time.Since(j.Changed) < begunWithin}, nil
+	}
+	holds, err := j.Holds(ctx, t.Source, t.Target, t.Options.Block)
+	if err != nil {
 		return DeviceState{}, err
 	}
-	defer j.Close()
-	s := DeviceState{Unusable: reason}
-	if reason == "" {
-		s.Stored = min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)
+	if !holds {
+		return DeviceState{Unusable: "the target was written to since"}, nil
 	}
-	return s, nil
+	return DeviceState{Begun: true, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
 }
 
 // DigestDevice hashes a device.
@@ -152,18 +171,18 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	if len(refused) > 0 {
 		return nil, nil, errors.Join(refused...)
 	}
-	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse})
+	if now.Kind != t.Target.Kind || now.Identity() != t.Target.Identity() {
+		return nil, nil, fault.Refusef("look at the devices again: zxfer dev -n", "%s is not what it was a moment ago", t.Target.Path)
+	}
+	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse || t.Source.Sparse()})
 	if err != nil {
 		return nil, nil, err
 	}
-	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, true)
+	j, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, t.NoResume || !state.Begun)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Close())
 	}
-	if reason != "" {
-		l.log(fmt.Sprintf("%s: an earlier copy cannot be resumed: %s", t.Target.Path, reason))
-	}
-	return &blockTarget{dst, t.Target.Path}, &blockJournal{j, t.NoResume}, nil
+	return &blockTarget{dst, t.Target.Path}, &blockJournal{j}, nil
 }
 
 // DeviceProblems are what speaks against the copy, with the target as it is
@@ -172,7 +191,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 func DeviceProblems(t DeviceTask, now blockdev.Facts, state DeviceState) []blockdev.Problem {
 	var out []blockdev.Problem
 	for _, p := range blockdev.CheckTarget(t.Source, now, t.Allow) {
-		if state.Stored > 0 && !t.NoResume && strings.Contains(p.Remedy, "--overwrite") {
+		if p.Contents && state.Begun {
 			continue
 		}
 		out = append(out, p)
@@ -195,8 +214,15 @@ type blockSource struct {
 	name string
 }
 
-func (s *blockSource) Name() string                { return s.name }
-func (s *blockSource) BadRanges() []transfer.Range { return nil }
+func (s *blockSource) Name() string { return s.name }
+
+func (s *blockSource) BadRanges() []transfer.Range {
+	var out []transfer.Range
+	for _, r := range s.Source.BadRanges() {
+		out = append(out, transfer.Range{Start: r.Start, Length: r.Length})
+	}
+	return out
+}
 
 type blockTarget struct {
 	*blockdev.Target
@@ -205,21 +231,12 @@ type blockTarget struct {
 
 func (t *blockTarget) Name() string { return t.name }
 
-type blockJournal struct {
-	*blockdev.Journal
-	ignore bool
-}
-
-func (j *blockJournal) Stored(f func(int64, transfer.BlockSum)) {
-	if !j.ignore {
-		j.Journal.Stored(f)
-	}
-}
+type blockJournal struct{ *blockdev.Journal }
 
 func (j *blockJournal) Add(blocks []transfer.StoredBlock) error {
-	out := make([]blockdev.Extent, len(blocks))
+	out := make([]blockdev.StoredBlock, len(blocks))
 	for i, b := range blocks {
-		out[i] = blockdev.Extent{Index: b.Index, Sum: b.Sum}
+		out[i] = blockdev.StoredBlock{Index: b.Index, Sum: b.Sum}
 	}
 	return j.Journal.Add(out)
 }
