@@ -2,133 +2,157 @@ package blockdev
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Kinds of devices.
+// Kinds of what a path can name.
 const (
-	Disk      = "disk"
-	Partition = "partition"
-	Loop      = "loop"
-	LVM       = "lvm"
-	DM        = "dm" // device mapper, but not LVM
-	MD        = "md"
-	Zvol      = "zvol"
-	NBD       = "nbd"
-	File      = "file"
-	Missing   = "missing" // an image file that is not there yet; its directory is
+	KindDisk      = "disk"
+	KindPartition = "partition"
+	KindLoop      = "loop"
+	KindLVM       = "lvm"
+	KindDM        = "dm" // device-mapper other than LVM
+	KindMD        = "md"
+	KindZvol      = "zvol"
+	KindNBD       = "nbd"
+	KindFile      = "file"    // regular file
+	KindMissing   = "missing" // nothing there yet, in a directory that exists
 )
 
-// Facts are what is known of a device or image file. "" and 0 mean unknown,
-// or that there is no such thing.
+// Facts are what is known of a device or image file. Sizes are in bytes.
 type Facts struct {
 	Path string `json:"path"` // as given
 	Real string `json:"real"` // with symbolic links resolved
 	Kind string `json:"kind"`
-	Size int64  `json:"size"` // bytes
-	Host string `json:"host"` // of this kernel's boot: two devices of one host can be the same
+	Name string `json:"name,omitempty"` // of a device, the kernel's: "sda1", "dm-0"
+	// Label is the name that its driver gives it: "vg/lv", a dm or zvol name,
+	// the backing file of a loop device.
+	Label string `json:"label,omitempty"`
+	// UUID is that of a device-mapper device, which LVM makes last as long as
+	// the volume.
+	UUID string `json:"uuid,omitempty"`
 
-	LogicalSector  int    `json:"logical_sector,omitempty"`
-	PhysicalSector int    `json:"physical_sector,omitempty"`
-	ReadOnly       bool   `json:"read_only,omitempty"`
-	Rotational     bool   `json:"rotational,omitempty"`
-	Model          string `json:"model,omitempty"`
-	Serial         string `json:"serial,omitempty"`
+	Size           int64  `json:"size"`
+	LogicalSector  int    `json:"logical_sector"`
+	PhysicalSector int    `json:"physical_sector"`
+	ReadOnly       bool   `json:"read_only"`
+	Rotational     bool   `json:"rotational"`
+	Model          string `json:"model,omitempty"`  // of a partition, its disk's; also Serial and WWN
+	Serial         string `json:"serial,omitempty"` //
 	WWN            string `json:"wwn,omitempty"`
-	DiskSeq        uint64 `json:"disk_seq,omitempty"` // unique for each attachment since boot, Linux 5.15
-	Device         string `json:"device,omitempty"`   // "MAJOR:MINOR"
-	UUID           string `json:"uuid,omitempty"`     // of the device mapper or MD
-	Backing        string `json:"backing,omitempty"`  // file of a loop device
-	Part           int    `json:"part,omitempty"`     // number of a partition
+	// DiskSeq counts the disks that the running kernel has seen: another disk
+	// under the same name has another one. 0 before Linux 5.15.
+	DiskSeq uint64 `json:"disk_seq,omitempty"`
+	Major   uint32 `json:"major,omitempty"`
+	Minor   uint32 `json:"minor,omitempty"`
+	Start   int64  `json:"start,omitempty"` // of a partition, on its disk
 
-	// Stack is "MAJOR:MINOR" of the device and of everything on it:
-	// partitions, and what device mapper, MD or bcache made of them.
-	Stack      []string    `json:"stack,omitempty"`
-	Partitions []string    `json:"partitions,omitempty"`
-	Holders    []string    `json:"holders,omitempty"` // names of what holds it or its partitions
-	Mounts     []Mount     `json:"mounts,omitempty"`  // of anything in Stack
-	Swaps      []string    `json:"swaps,omitempty"`
-	Signatures []Signature `json:"signatures,omitempty"`
-	// Unprobed tells why signatures are unknown.
-	Unprobed string `json:"unprobed,omitempty"`
+	PartitionTable string      `json:"partition_table,omitempty"` // gpt, dos …
+	Partitions     []Partition `json:"partitions,omitempty"`
+	Signatures     []Signature `json:"signatures,omitempty"` // of it and of its partitions
+	// Unprobed tells why Signatures is not known.
+	Unprobed string   `json:"unprobed,omitempty"`
+	Mounts   []Mount  `json:"mounts,omitempty"`  // of it, its partitions and all that is stacked on them
+	Swap     []string `json:"swap,omitempty"`    // likewise; kernel names
+	Holders  []Holder `json:"holders,omitempty"` // what is stacked on it or its partitions
+	// Busy is that somebody holds it exclusively, seen or not seen above: ZFS
+	// and file systems of other mount namespaces leave no other trace.
+	Busy bool `json:"busy,omitempty"`
+	// System tells what the running system needs it for: "/", "/boot", "swap".
+	System []string `json:"system,omitempty"`
+	// Below are kernel names of the devices that it lies on, and Files the
+	// image files: its disk, members of its array, a loop's backing file and
+	// the disk of that.
+	Below []string `json:"below,omitempty"`
+	Files []string `json:"files,omitempty"`
 
-	Inode          uint64    `json:"inode,omitempty"` // of a file
-	ModTime        time.Time `json:"mod_time,omitzero"`
-	Allocated      int64     `json:"allocated,omitempty"`       // bytes that a file takes
-	FilesystemFree int64     `json:"filesystem_free,omitempty"` // of the file's filesystem, for this user
+	Inode     uint64    `json:"inode,omitempty"`
+	Device    uint64    `json:"device,omitempty"` // st_dev of a file
+	ModTime   time.Time `json:"mod_time,omitzero"`
+	Allocated int64     `json:"allocated,omitempty"` // of a file, bytes it takes up
+	HasData   bool      `json:"has_data,omitempty"`  // of a file: not one hole
+
+	FilesystemFree int64  `json:"filesystem_free,omitempty"` // for this user
+	FilesystemType string `json:"filesystem_type,omitempty"`
+
+	Boot    string `json:"boot,omitempty"`    // boot id: the same on both ends if they share a kernel
+	Machine string `json:"machine,omitempty"` // machine id
 }
 
-// Mount is a mounted filesystem.
-type Mount struct {
-	Point    string `json:"point"`
-	Type     string `json:"type"`
-	ReadOnly bool   `json:"read_only,omitempty"`
-	Source   string `json:"source"`
+// Partition is one partition of a disk.
+type Partition struct {
+	Name  string `json:"name"`
+	Start int64  `json:"start"`
+	Size  int64  `json:"size"`
 }
 
-// Signature is a partition table, filesystem or the like that was recognised.
+// Signature is a mark by which a use of a device is known.
 type Signature struct {
-	Type   string `json:"type"`
-	Offset string `json:"offset"`
+	Device string `json:"device"` // kernel name, or path of a file
+	Type   string `json:"type"`   // ext4, LVM2_member, zfs_member, gpt …
+	Offset int64  `json:"offset"` // of the first such mark
 	Label  string `json:"label,omitempty"`
 	UUID   string `json:"uuid,omitempty"`
 }
 
-// IsFile tells image files from devices.
-func (f Facts) IsFile() bool { return f.Kind == File || f.Kind == Missing }
-
-// Sparse tells a file that takes clearly less than its size.
-func (f Facts) Sparse() bool { return f.Kind == File && f.Allocated < f.Size-f.Size/10 }
-
-// Identity tells the device from others, also after a reboot as far as there
-// is anything to tell it by.
-func (f Facts) Identity() string {
-	id := ""
-	switch {
-	case f.WWN != "":
-		id = "wwn " + f.WWN
-	case f.Serial != "":
-		id = "serial " + f.Serial
-	case f.UUID != "":
-		id = "uuid " + f.UUID
-	case f.Kind == Loop:
-		id = "loop of " + f.Backing
-	case f.IsFile():
-		return "file " + f.Real // its inode is another once it was replaced, which a journal finds out
-	default:
-		id = f.Kind + " " + f.Real
-	}
-	if f.Part > 0 {
-		id += fmt.Sprintf(" part %d", f.Part)
-	}
-	return id
+// Mount is a place where a file system of a device is mounted.
+type Mount struct {
+	Device   string `json:"device"`
+	Point    string `json:"point"`
+	Type     string `json:"type"`
+	ReadOnly bool   `json:"read_only,omitempty"` // the file system, not just this mount
 }
 
-// content changes whenever a file is written to. Of a device only its size is
-// known.
-func (f Facts) content() string {
-	if f.Kind == File {
-		return fmt.Sprintf("%s, inode %d, %d bytes, %d", f.Identity(), f.Inode, f.Size, f.ModTime.UnixNano())
-	}
-	return fmt.Sprintf("%s, %d bytes", f.Identity(), f.Size)
+// Holder is a device made of another one.
+type Holder struct {
+	Name  string `json:"name"` // kernel name, "dm-0"
+	Kind  string `json:"kind"`
+	Label string `json:"label,omitempty"` // "vg/lv"
+	On    string `json:"on"`              // what it lies on
 }
 
-// ConfirmBy are the values of --confirm that name this device.
-func (f Facts) ConfirmBy() []string {
-	var ids []string
-	for _, id := range []string{f.Serial, f.WWN} {
-		if id != "" {
-			ids = append(ids, id)
+// IsFile tells whether it is a regular file, or is going to be one.
+func (f Facts) IsFile() bool { return f.Kind == KindFile || f.Kind == KindMissing }
+
+// confirmations are the words that identify it to a user, best first.
+func (f Facts) confirmations() []string {
+	var out []string
+	for _, s := range []string{f.Serial, f.WWN} {
+		if s != "" {
+			out = append(out, s)
 		}
 	}
-	if len(ids) == 0 {
-		ids = append(ids, fmt.Sprint(f.Size))
+	if len(out) == 0 {
+		out = append(out, strconv.FormatInt(f.Size, 10))
 	}
-	return ids
+	return out
 }
 
-// system are the mount points without which the host stops.
-func system(point string) bool {
-	return slices.Contains([]string{"/", "/boot", "/boot/efi", "/efi", "/usr", "/var", "/etc"}, point)
+func (f Facts) confirmedBy(word string) bool {
+	for _, c := range f.confirmations() {
+		if strings.EqualFold(strings.TrimSpace(word), c) {
+			return true
+		}
+	}
+	return false
+}
+
+// identity names the same device or file again after a reboot where it can;
+// where a device has no lasting name it lasts as long as the device does.
+func (f Facts) identity() string {
+	switch {
+	case f.IsFile():
+		return fmt.Sprintf("file %s %s", f.Machine, f.Real)
+	case f.UUID != "":
+		return fmt.Sprintf("dm %s", f.UUID)
+	case f.WWN != "" || f.Serial != "":
+		return fmt.Sprintf("disk %s %s start %d", f.WWN, f.Serial, f.Start)
+	case f.Kind == KindZvol && f.Label != "":
+		return fmt.Sprintf("zvol %s %s start %d", f.Machine, f.Label, f.Start)
+	case f.Kind == KindLoop && f.Label != "":
+		return fmt.Sprintf("loop %s %s", f.Machine, f.Label)
+	}
+	return fmt.Sprintf("%s %s %s sequence %d start %d", f.Kind, f.Boot, f.Real, f.DiskSeq, f.Start)
 }

@@ -1,75 +1,66 @@
 package blockdev
 
 import (
-	"bytes"
 	"encoding/binary"
-	"unsafe"
+	"math/bits"
 
 	"lukechampine.com/blake3/guts"
 )
 
-// CV is a BLAKE3 chaining value: that of a block at its place in a device.
+// CV is a BLAKE3 chaining value: the hash of one block at its place in a
+// device. The digest of the device follows from those of its blocks.
 type CV = [32]byte
 
+// simdBytes is what the assembly hashes at once.
 const simdBytes = guts.MaxSIMD * guts.ChunkSize
 
-// LeafHash returns the chaining value of a block at offset in a device of size
-// bytes. Blocks are of one length, a power of two of at least a KiB; only the
-// device's last one may be shorter. A device of one block has no other value
-// than its digest.
+// LeafHash returns the chaining value of a block that lies at offset in a
+// device of size bytes. Blocks must be of a power of two of at least 1 KiB, the
+// last one may be shorter, and lie at a multiple of that. BLAKE3 numbers its
+// chunks, so equal blocks at different offsets, zeros too, differ.
+// https://github.com/BLAKE3-team/BLAKE3-specs/blob/master/blake3.pdf, section 2.1
 func LeafHash(block []byte, offset, size int64) CV {
 	n := subtree(block, uint64(offset)/guts.ChunkSize)
 	if offset == 0 && int64(len(block)) == size {
 		n.Flags |= guts.FlagRoot
 	}
-	return cvBytes(guts.ChainingValue(n))
+	return toBytes(guts.ChainingValue(n))
 }
 
+// subtree hashes p, which begins with the chunk of that number.
 func subtree(p []byte, chunk uint64) guts.Node {
-	if len(p) <= simdBytes {
-		if len(p) == simdBytes {
-			return guts.CompressBuffer((*[simdBytes]byte)(p), simdBytes, &guts.IV, chunk, 0)
-		}
+	switch {
+	case len(p) == simdBytes:
+		return guts.CompressBuffer((*[simdBytes]byte)(p), simdBytes, &guts.IV, chunk, 0)
+	case len(p) < simdBytes:
 		var b [simdBytes]byte
 		copy(b[:], p)
 		return guts.CompressBuffer(&b, len(p), &guts.IV, chunk, 0)
 	}
-	left := simdBytes
-	for left*2 < len(p) {
-		left *= 2
-	}
+	left := leftOf(len(p))
 	l := guts.ChainingValue(subtree(p[:left], chunk))
 	r := guts.ChainingValue(subtree(p[left:], chunk+uint64(left)/guts.ChunkSize))
 	return guts.ParentNode(l, r, &guts.IV, 0)
 }
 
-func cvBytes(cv [8]uint32) (b CV) {
-	for i, w := range cv {
-		binary.LittleEndian.PutUint32(b[4*i:], w)
-	}
-	return b
-}
+// leftOf is the largest power of two below n > 1: BLAKE3 gives the left side
+// as much as it can.
+func leftOf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
-func cvWords(b CV) (cv [8]uint32) {
-	for i := range cv {
-		cv[i] = binary.LittleEndian.Uint32(b[4*i:])
-	}
-	return cv
-}
-
-// Tree computes the BLAKE3 of a device, as b3sum prints it, from its blocks'
-// chaining values alone.
+// Tree computes the BLAKE3 of a device from the chaining values of its blocks,
+// which may come in any order. It takes 32 bytes a block. Set may be called
+// from several goroutines for different blocks.
 type Tree struct{ cvs []CV }
 
-// NewTree returns the tree of a device.
+// NewTree returns the tree of a device of size bytes in blocks of that many.
 func NewTree(size int64, block int) *Tree {
 	return &Tree{make([]CV, (size+int64(block)-1)/int64(block))}
 }
 
 // Set sets the chaining value of a block.
-func (t *Tree) Set(i int64, cv CV) { t.cvs[i] = cv }
+func (t *Tree) Set(block int64, cv CV) { t.cvs[block] = cv }
 
-// Root is the digest.
+// Root returns the digest, as b3sum prints it. Every block must have been set.
 func (t *Tree) Root() [32]byte {
 	switch len(t.cvs) {
 	case 0:
@@ -77,36 +68,32 @@ func (t *Tree) Root() [32]byte {
 	case 1:
 		return t.cvs[0]
 	}
-	n := reduce(t.cvs)
+	n := parent(t.cvs)
 	n.Flags |= guts.FlagRoot
-	return cvBytes(guts.ChainingValue(n))
+	return toBytes(guts.ChainingValue(n))
 }
 
-func reduce(cvs []CV) guts.Node {
-	left := 1
-	for left*2 < len(cvs) {
-		left *= 2
-	}
+func parent(cvs []CV) guts.Node {
+	left := leftOf(len(cvs))
 	side := func(c []CV) [8]uint32 {
 		if len(c) == 1 {
-			return cvWords(c[0])
+			return toWords(c[0])
 		}
-		return guts.ChainingValue(reduce(c))
+		return guts.ChainingValue(parent(c))
 	}
 	return guts.ParentNode(side(cvs[:left]), side(cvs[left:]), &guts.IV, 0)
 }
 
-// IsZero tells whether all bytes are zero.
-func IsZero(p []byte) bool {
-	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[:len(p)-1], p[1:])
+func toBytes(words [8]uint32) (b CV) {
+	for i, w := range words {
+		binary.LittleEndian.PutUint32(b[4*i:], w)
+	}
+	return b
 }
 
-// AlignedBuffer returns n bytes at a page boundary.
-func AlignedBuffer(n int) []byte {
-	b := make([]byte, n+4096)
-	off := 0
-	if r := int(uintptr(unsafe.Pointer(&b[0])) % 4096); r != 0 {
-		off = 4096 - r
+func toWords(b CV) (words [8]uint32) {
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(b[4*i:])
 	}
-	return b[off : off+n : off+n]
+	return words
 }

@@ -5,138 +5,105 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
 )
 
-// Source is a device or file that is read.
+// Options shape how a device is opened.
+type Options struct {
+	Buffered   bool // through the page cache, even where O_DIRECT works
+	Sparse     bool // an image file that is written gets holes instead of space
+	SkipErrors bool // what cannot be read is zeros, and listed by BadRanges
+}
+
+// Source is a device or image file open for reading. Its methods may be called
+// concurrently, but for Close.
 type Source struct {
 	*handle
-	skip bool
-
-	mu  sync.Mutex
-	bad []Range
+	facts Facts
+	opt   Options
+	bad   badRanges
 }
 
-// Range is a part of a device in bytes.
-type Range struct{ Start, Length int64 }
-
-// ReadError is a part of a device that cannot be read.
-type ReadError struct {
-	Path        string
-	Off, Length int64
-	Err         error
-}
-
-func (e *ReadError) Error() string {
-	return fmt.Sprintf("%s: bytes %d to %d cannot be read: %v", e.Path, e.Off, e.Off+e.Length, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *ReadError) Unwrap() error { return e.Err }
-
-// HintText says what helps.
-func (e *ReadError) HintText() string {
-	return "--skip-errors copies the rest, with zeros in place of what cannot be read"
-}
-
-// OpenSource opens a device for reading. It is an error of class
-// fault.Refused when it is not the one that was inspected any more.
-func OpenSource(_ context.Context, f Facts, o Options) (*Source, error) {
-	h, err := open(f, os.O_RDONLY, 0)
-	if err != nil {
+// OpenSource opens what Inspect found, and refuses if it is not that any more.
+func OpenSource(ctx context.Context, f Facts, opt Options) (*Source, error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &Source{handle: h, skip: o.SkipErrors}, nil
+	h, err := openHandle(f, unix.O_RDONLY|unix.O_NONBLOCK, opt.Buffered)
+	if err != nil {
+		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+			return nil, fault.Refusef("run as root, or as a user who may read it", "%w", err)
+		}
+		return nil, err
+	}
+	s := &Source{handle: h, facts: f, opt: opt}
+	if err := s.Unchanged(); err != nil {
+		return nil, errors.Join(err, h.f.Close())
+	}
+	return s, nil
 }
 
-// Size is the bytes to read.
+// Size is the number of bytes when Inspect looked.
 func (s *Source) Size() int64 { return s.facts.Size }
 
-// ReadAt reads all of p, which must be aligned memory for reads past the page
-// cache, or fails with a *ReadError.
+// ReadAt fills p from off. Memory of AlignedBuffer and offsets that are
+// multiples of 4096 spare a copy; anything works. Failing media give a
+// *ReadError, or zeros with SkipErrors.
 func (s *Source) ReadAt(p []byte, off int64) (int, error) {
-	n, err := s.readAt(p, off)
+	want := int(max(0, min(int64(len(p)), s.facts.Size-off)))
+	n, err := s.readAt(p[:want], off)
 	switch {
-	case err == nil, errors.Is(err, io.EOF):
+	case err == nil && want < len(p):
+		return n, io.EOF
+	case err == nil || errors.Is(err, io.EOF):
 		return n, err
-	case !s.skip || !unreadable(err):
-		return n, &ReadError{s.facts.Path, off, int64(len(p)), err}
+	case s.opt.SkipErrors && isMedium(err):
+		s.salvage(p[:want], off)
+		if want < len(p) {
+			return want, io.EOF
+		}
+		return want, nil
 	}
-	if err := s.piecewise(p, off); err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	return n, &ReadError{Path: s.facts.Path, Off: off + int64(n), Len: int64(want - n), Err: err}
 }
 
-// unreadable tells errors of the medium from those of everything else.
-//
-// https://github.com/torvalds/linux/blob/v6.12/block/blk-core.c (blk_errors)
-func unreadable(err error) bool {
-	return errors.Is(err, unix.EIO) || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EILSEQ)
-}
-
-// piecewise reads around what cannot be read: halves of halves, down to one
-// sector, which becomes zeros.
-func (s *Source) piecewise(p []byte, off int64) error {
-	n, err := s.readAt(p, off)
-	if err == nil && n == len(p) {
-		return nil
-	}
-	if err == nil {
-		err = io.ErrUnexpectedEOF
-	}
-	if !unreadable(err) {
-		return &ReadError{s.facts.Path, off, int64(len(p)), err}
-	}
-	if int64(len(p)) <= s.sector {
-		clear(p)
-		s.note(off, int64(len(p)))
-		return nil
-	}
-	half := int64(len(p)) / 2
-	half -= half % s.sector
-	if half == 0 {
-		half = s.sector
-	}
-	if err := s.piecewise(p[:half], off); err != nil {
-		return err
-	}
-	return s.piecewise(p[half:], off+half)
-}
-
-func (s *Source) note(off, n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bad = append(s.bad, Range{off, n})
-}
-
-// BadRanges are the parts that were passed over, in order.
-func (s *Source) BadRanges() []Range {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return joined(s.bad)
-}
-
-// NextData is the next range at or after off that may hold data.
+// NextData returns the next range at or after off that may hold anything but
+// zeros; start is Size where there is none. A block device is one range.
 func (s *Source) NextData(off int64) (start, end int64, err error) {
+	if !s.facts.IsFile() {
+		return min(off, s.facts.Size), s.facts.Size, nil
+	}
 	return s.nextData(off, s.facts.Size)
 }
 
-// Unchanged tells whether a file was written to since it was inspected, or a
-// device changed its size.
+// Unchanged tells why what was read may not be of one piece: another device
+// under the same name, another size, or a file that was written to. What was
+// written to a block device meanwhile it cannot know.
 func (s *Source) Unchanged() error {
-	if !s.facts.IsFile() {
-		return s.identify()
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(s.buffered.Fd()), &st); err != nil {
+	if err := s.sameObject(s.facts); err != nil || !s.facts.IsFile() {
 		return err
 	}
-	if st.Size != s.facts.Size || st.Mtim.Nano() != s.facts.ModTime.UnixNano() {
-		return fmt.Errorf("%s was changed while it was copied: the copy is not of one moment", s.facts.Path)
-	}
-	return nil
+	return s.control(func(fd int) error {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("%s: %w", s.facts.Path, err)
+		}
+		if st.Size != s.facts.Size {
+			return fault.Failf("copy it when nobody writes to it", "%s changed: it had %d bytes, now %d", s.facts.Path, s.facts.Size, st.Size)
+		}
+		if at := time.Unix(st.Mtim.Unix()); !s.facts.ModTime.IsZero() && !at.Equal(s.facts.ModTime) {
+			return fault.Failf("copy it when nobody writes to it", "%s was written to at %s", s.facts.Path, at.UTC().Format(time.RFC3339))
+		}
+		return nil
+	})
 }
+
+// BadRanges are what could not be read, in order; only with SkipErrors.
+func (s *Source) BadRanges() []Range { return s.bad.list() }
+
+// Close ends reading.
+func (s *Source) Close() error { return s.f.Close() }

@@ -4,161 +4,254 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"unsafe"
+	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 )
 
-// Target is a device or file that is written.
+// Target is a device or image file open for writing; a block device is held
+// exclusively until Close. Its methods may be called concurrently, but for
+// Commit and Close.
 type Target struct {
 	*handle
-	size   int64 // that is to be written
-	sparse bool
+	facts   Facts
+	size    int64 // of the source: nothing is written beyond
+	opt     Options
+	created bool
+
+	mu     sync.Mutex
+	failed error // of a sync
 }
 
-// OpenTarget opens a device for writing size bytes. A block device is held
-// exclusively until Close: while it is, the kernel lets nobody mount it. A
-// file is created, readable by its owner only, and allocated unless it is to be
-// sparse. Refusals are of class fault.Refused.
-func OpenTarget(_ context.Context, f Facts, size int64, o Options) (*Target, error) {
-	flags, perm := os.O_RDWR|unix.O_EXCL, os.FileMode(0)
-	switch {
-	case f.Kind == Missing:
-		flags, perm = os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600
-	case f.Kind == File:
-		flags = os.O_RDWR // O_EXCL means something else for files
-	case f.Size < size:
-		return nil, fault.Refusef("", "%s has %d bytes, the source has %d", f.Path, f.Size, size)
-	}
-	h, err := open(f, flags, perm)
-	if err != nil {
+// OpenTarget opens what Inspect found for a copy of size bytes, and refuses if
+// it is not that any more, or in use. It changes nothing of a device; an image
+// file is created, and gets its space, unless opt.Sparse. CheckTarget must
+// have found nothing against it.
+func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (t *Target, err error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t := &Target{handle: h, size: size, sparse: o.Sparse}
-	if err := t.prepare(); err != nil {
-		return nil, errors.Join(err, h.Close())
+	flags := unix.O_RDWR | unix.O_NONBLOCK
+	switch f.Kind {
+	case KindFile:
+	case KindMissing:
+		flags |= unix.O_CREAT | unix.O_EXCL
+	default:
+		// Without O_CREAT, O_EXCL claims the device: the kernel refuses if it,
+		// its disk or a partition is mounted, swap or held. bd_prepare_to_claim
+		// in the kernel's block/bdev.c.
+		flags |= unix.O_EXCL
+	}
+	h, err := openHandle(f, flags, opt.Buffered)
+	if err != nil {
+		return nil, refusedOpen(f, err)
+	}
+	t = &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.f.Close())
+			if t.created {
+				err = errors.Join(err, os.Remove(f.Real))
+			}
+			t = nil
+		}
+	}()
+	if err := h.sameObject(f); err != nil {
+		return nil, err
+	}
+	if !f.IsFile() && f.Size < size {
+		return nil, fault.Refusef("", "%s has %d bytes, the source %d", f.Path, f.Size, size)
+	}
+	if f.IsFile() {
+		if err := t.prepare(); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
 }
 
-// prepare gives a file at least its size.
+// refusedOpen names what an open of a target failed of; nothing was changed.
+func refusedOpen(f Facts, err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fault.Refusef("unmount or stop what uses it: lsblk, zpool status and fuser -vm tell", "%s is in use: %w", f.Path, err)
+	case errors.Is(err, unix.EROFS):
+		return fault.Refusef("", "%s is read-only: %w", f.Path, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fault.Refusef("run as root, or as a user who may write it", "%w", err)
+	case errors.Is(err, unix.EEXIST):
+		return fault.Refusef("look at it with -n, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
+	}
+	return err
+}
+
+// prepare gives a file that is shorter its size, with or without space.
 func (t *Target) prepare() error {
+	return t.control(func(fd int) error {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("%s: %w", t.facts.Path, err)
+		}
+		if !t.opt.Sparse && t.size > 0 {
+			err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
+			if errors.Is(err, unix.ENOSPC) {
+				return fault.Refusef("make room, or add --sparse", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
+			}
+			if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)
+			}
+		}
+		if st.Size < t.size {
+			if err := unix.Ftruncate(fd, t.size); err != nil {
+				return fmt.Errorf("%s: set the size to %d: %w", t.facts.Path, t.size, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (t *Target) within(off, n int64) error {
+	if off < 0 || n < 0 || off > t.size || n > t.size-off {
+		return fmt.Errorf("%s: bytes %d to %d are beyond the copy's %d", t.facts.Path, off, off+n, t.size)
+	}
+	return nil
+}
+
+// ReadAt reads what the device holds, not what the page cache remembers, if
+// Sync has returned since it was written; io.EOF where it ends.
+func (t *Target) ReadAt(p []byte, off int64) (int, error) {
+	if !t.direct.Load() {
+		// Clean pages only: hence the Sync. Where a cache is all there is, as on
+		// tmpfs, this does nothing.
+		_ = t.control(func(fd int) error { return unix.Fadvise(fd, off, int64(len(p)), unix.FADV_DONTNEED) })
+	}
+	n, err := t.readAt(p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &ReadError{Path: t.facts.Path, Off: off + int64(n), Len: int64(len(p) - n), Err: err}
+	}
+	return n, err
+}
+
+// WriteAt writes all of p. Memory and offsets are as for Source.ReadAt; the
+// rest of a sector that p ends within is kept.
+func (t *Target) WriteAt(p []byte, off int64) (int, error) {
+	if err := t.within(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	n, err := t.writeAt(p, off)
+	if err != nil {
+		err = t.writeError(off+int64(n), err)
+	}
+	return n, err
+}
+
+func (t *Target) writeError(off int64, err error) error {
+	err = fmt.Errorf("%s: write at byte %d: %w", t.facts.Path, off, err)
+	if errors.Is(err, unix.ENOSPC) {
+		return fault.Failf("make room and run the same command: it resumes", "%w", err)
+	}
+	return err
+}
+
+// NextData is that of a Source, up to the size of the copy.
+func (t *Target) NextData(off int64) (start, end int64, err error) {
 	if !t.facts.IsFile() {
+		return min(off, t.size), t.size, nil
+	}
+	return t.nextData(off, t.size)
+}
+
+// Sync returns once all that was written is stored. After a failure it fails
+// for ever: the kernel reports a lost write once and then forgets it.
+// https://lwn.net/Articles/752063/
+func (t *Target) Sync() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failed == nil {
+		if err := t.f.Sync(); err != nil {
+			t.failed = fmt.Errorf("%s: sync: %w", t.facts.Path, err)
+		}
+	}
+	return t.failed
+}
+
+// DropCache makes later reads come from the device, whoever makes them. What
+// is not synced stays in the cache.
+func (t *Target) DropCache() error {
+	return t.control(func(fd int) error {
+		if !t.facts.IsFile() && unix.IoctlSetInt(fd, unix.BLKFLSBUF, 0) == nil {
+			return nil
+		}
+		// BLKFLSBUF is for the superuser only.
+		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+			return fmt.Errorf("%s: drop the cache: %w", t.facts.Path, err)
+		}
+		return nil
+	})
+}
+
+// Identity tells why what is written to is not the target of the plan any
+// more: what is open, and what the path now names.
+func (t *Target) Identity() error {
+	facts := t.facts
+	if err := t.sameObject(facts); err != nil {
+		return err
+	}
+	var open, named unix.Stat_t
+	err := t.control(func(fd int) error { return unix.Fstat(fd, &open) })
+	if err == nil {
+		err = unix.Stat(facts.Real, &named)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", facts.Path, err)
+	}
+	same := open.Rdev == named.Rdev
+	if facts.IsFile() {
+		same = open.Ino == named.Ino && open.Dev == named.Dev
+	}
+	if !same {
+		return fault.Failf("", "%s was replaced while it was written: what was copied is not there", facts.Path)
+	}
+	return nil
+}
+
+// Commit ends a complete copy: all is synced, the target is still what it was,
+// and a file has the size of the source.
+func (t *Target) Commit() error {
+	if err := t.Identity(); err != nil {
+		return err
+	}
+	if t.facts.IsFile() {
+		if err := t.f.Truncate(t.size); err != nil {
+			return fmt.Errorf("%s: %w", t.facts.Path, err)
+		}
+	}
+	if err := t.Sync(); err != nil {
+		return err
+	}
+	if !t.created {
 		return nil
 	}
-	st, err := t.buffered.Stat()
+	return syncDir(filepath.Dir(t.facts.Real))
+}
+
+// syncDir makes the names in a directory last.
+func syncDir(name string) error {
+	d, err := os.Open(name)
 	if err != nil {
 		return err
 	}
-	if !t.sparse && t.size > 0 {
-		err := unix.Fallocate(int(t.buffered.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
-		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Errorf("%s: cannot allocate %d bytes: %w", t.facts.Path, t.size, err)
-		}
+	err = d.Sync()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil // a file system that cannot
 	}
-	if st.Size() < t.size {
-		return t.buffered.Truncate(t.size)
-	}
-	return nil
+	return errors.Join(err, d.Close())
 }
 
-// ReadAt reads what the device holds.
-func (t *Target) ReadAt(p []byte, off int64) (int, error) { return t.readAt(p, off) }
-
-// WriteAt writes all of p.
-func (t *Target) WriteAt(p []byte, off int64) (int, error) {
-	n, err := t.at(p, off, (*os.File).WriteAt)
-	if err != nil {
-		return n, fmt.Errorf("%s: write at byte %d: %w", t.facts.Path, off, err)
-	}
-	return n, nil
-}
-
-// NextData is the next range at or after off that may hold data.
-func (t *Target) NextData(off int64) (start, end int64, err error) { return t.nextData(off, t.size) }
-
-// Zero makes a range read as zeros: the device is asked to do it by itself
-// (BLKZEROOUT, which the kernel carries out by writing where it cannot), a
-// file gets a hole, or unwritten blocks if it is to be allocated.
-//
-// A discard would not do: what it leaves is not always zeros.
-func (t *Target) Zero(off, n int64) error {
-	var err error
-	switch whole := n - n%t.sector; {
-	case t.facts.IsFile():
-		err = t.zeroFile(off, n)
-	case off%t.sector == 0 && whole > 0:
-		span := [2]uint64{uint64(off), uint64(whole)}
-		if err = ioctl(t.buffered, unix.BLKZEROOUT, uintptr(unsafe.Pointer(&span))); err == nil && whole < n {
-			err = t.writeZeros(off+whole, n-whole)
-		}
-	default:
-		err = t.writeZeros(off, n)
-	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY) {
-		err = t.writeZeros(off, n)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: zeros at byte %d: %w", t.facts.Path, off, err)
-	}
-	return nil
-}
-
-func (t *Target) zeroFile(off, n int64) error {
-	fd := int(t.buffered.Fd())
-	if !t.sparse {
-		err := unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-		if !errors.Is(err, unix.EOPNOTSUPP) {
-			return err
-		}
-	}
-	return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-}
-
-func (t *Target) writeZeros(off, n int64) error {
-	zeros := AlignedBuffer(int(min(n, 1<<20)))
-	for n > 0 {
-		k, err := t.at(zeros[:min(n, int64(len(zeros)))], off, (*os.File).WriteAt)
-		if err != nil {
-			return err
-		}
-		off, n = off+int64(k), n-int64(k)
-	}
-	return nil
-}
-
-// Sync returns once all that was written is stored, the drive's own cache
-// included.
-func (t *Target) Sync() error {
-	if err := t.buffered.Sync(); err != nil {
-		return fmt.Errorf("%s: %w", t.facts.Path, err)
-	}
-	return nil
-}
-
-// DropCache makes later reads come from the device. Sync must come first.
-func (t *Target) DropCache() error {
-	if t.facts.IsFile() {
-		return unix.Fadvise(int(t.buffered.Fd()), 0, 0, unix.FADV_DONTNEED)
-	}
-	if err := ioctl(t.buffered, unix.BLKFLSBUF, 0); err != nil && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%s: %w", t.facts.Path, err)
-	}
-	// Without the permission only these pages of the cache can be dropped.
-	return unix.Fadvise(int(t.buffered.Fd()), 0, 0, unix.FADV_DONTNEED)
-}
-
-// Commit ends a complete copy: it makes sure that the device is still the one
-// that was opened, and cuts a file that was longer.
-func (t *Target) Commit() error {
-	if !t.facts.IsFile() {
-		return t.identify()
-	}
-	if err := t.buffered.Truncate(t.size); err != nil {
-		return err
-	}
-	return t.Sync()
-}
+// Close releases the target; what was written stays.
+func (t *Target) Close() error { return t.f.Close() }

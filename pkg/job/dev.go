@@ -209,17 +209,22 @@ func (d *copier) survey(ctx context.Context) error {
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
 	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
 		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, Options: d.req.Options}
+	// The copy of a file that takes clearly less than its size has holes, too.
+	if from.Kind == blockdev.KindFile && from.Allocated < from.Size-from.Size/10 {
+		d.task.Sparse = true
+	}
+	d.task.Allow.Sparse = d.task.Sparse
 	o := &d.task.Options
 	if o.Block == 0 {
 		o.Block = chooseBlock(from, to)
 	}
 	o.VerifyLater = to.Rotational
 	d.report.Block, d.report.Delta = o.Block, o.Delta
-	if from.Kind == "missing" {
+	if from.Kind == blockdev.KindMissing {
 		return fault.Refusef("", "%s: %s does not exist", d.source.label(), from.Path)
 	}
 	if d.req.Compare {
-		if to.Kind == "missing" {
+		if to.Kind == blockdev.KindMissing {
 			return fault.Refusef("", "%s: %s does not exist", d.target.label(), to.Path)
 		}
 		return nil
@@ -286,7 +291,7 @@ func (d *copier) refuse() error {
 
 // compare hashes both devices at once.
 func (d *copier) compare(ctx context.Context) error {
-	if d.task.Source.Size != d.task.Target.Size && d.task.Target.Kind != "file" && d.task.Target.Size > d.task.Source.Size {
+	if d.task.Source.Size != d.task.Target.Size && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
 		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, d.task.Source.Size))
 		d.task.Target.Size = d.task.Source.Size
 	}

@@ -123,12 +123,19 @@ func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
 	}
 	row(role, name)
 	row("  kind", f.Kind)
-	if f.Kind != "missing" {
+	if f.Kind != blockdev.KindMissing {
 		row("  size", fmt.Sprintf("%s (%d bytes)", size(uint64(f.Size)), f.Size))
 	}
 	row("  model", f.Model)
 	row("  serial", f.Serial)
 	row("  wwn", f.WWN)
+	row("  partitions", f.PartitionTable)
+	for _, s := range f.Signatures {
+		row("  holds", strings.TrimSpace(s.Type+" "+s.Label)+" on "+s.Device)
+	}
+	for _, m := range f.Mounts {
+		row("  mounted", m.Device+" on "+m.Point)
+	}
 }
 
 // problemsText lists problems, of one severity or of all ("").

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/fault"
@@ -65,34 +64,30 @@ func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts,
 	return blockdev.Inspect(ctx, path)
 }
 
-// begunWithin is how long a target counts as begun by a copy that was stopped
-// before it had stored anything for good: what it wrote cannot be recognised.
-const begunWithin = time.Hour
-
 // DeviceState looks for the journal of an earlier copy, and whether the target
 // still holds what that stored.
-func (l *Local) DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	j, reason, err := blockdev.LookJournal(t.Source, t.Target, t.Options.Block)
-	switch {
-	case err != nil:
-		return DeviceState{}, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
-	case j == nil, t.Target.Kind == blockdev.Missing:
-		return DeviceState{}, nil
-	case reason != "":
-		return DeviceState{Unusable: reason}, nil
-	case j.Blocks() == 0:
-		return DeviceState{Begun: j.Begun && time.Since(j.Changed) < begunWithin}, nil
-	}
-	holds, err := j.Holds(ctx, t.Source, t.Target, t.Options.Block)
+func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err error) {
+	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
 	if err != nil {
-		return DeviceState{}, err
+		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
-	if !holds {
-		return DeviceState{Unusable: "the target was written to since"}, nil
+	if j == nil {
+		return s, nil
 	}
-	return DeviceState{Begun: true, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
+	defer j.Close()
+	if reason != "" {
+		return DeviceState{Unusable: reason}, nil
+	}
+	if s.Begun, err = j.Wrote(t.Target); err != nil {
+		return s, err
+	}
+	// A journal of a file names its inode: it was this copy that made it.
+	s.Begun = s.Begun || t.Target.Kind == blockdev.KindFile && j.Blocks() == 0
+	s.Stored = min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)
+	if j.Blocks() > 0 && !s.Begun {
+		return DeviceState{Unusable: "somebody else has put the target to use since"}, nil
+	}
+	return s, nil
 }
 
 // DigestDevice hashes a device.
@@ -171,18 +166,32 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	if len(refused) > 0 {
 		return nil, nil, errors.Join(refused...)
 	}
-	if now.Kind != t.Target.Kind || now.Identity() != t.Target.Identity() {
-		return nil, nil, fault.Refusef("look at the devices again: zxfer dev -n", "%s is not what it was a moment ago", t.Target.Path)
-	}
-	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse || t.Source.Sparse()})
+	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse})
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, t.NoResume || !state.Begun)
+	j, err := openJournal(t, t.NoResume || !state.Begun)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Close())
 	}
 	return &blockTarget{dst, t.Target.Path}, &blockJournal{j}, nil
+}
+
+// openJournal opens the journal of a copy, or begins it.
+func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
+	if fresh {
+		old, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil {
+			if err := old.Remove(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	j, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, true)
+	return j, err
 }
 
 // DeviceProblems are what speaks against the copy, with the target as it is
@@ -191,7 +200,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 func DeviceProblems(t DeviceTask, now blockdev.Facts, state DeviceState) []blockdev.Problem {
 	var out []blockdev.Problem
 	for _, p := range blockdev.CheckTarget(t.Source, now, t.Allow) {
-		if p.Contents && state.Begun {
+		if p.Consent && state.Begun {
 			continue
 		}
 		out = append(out, p)
@@ -234,9 +243,9 @@ func (t *blockTarget) Name() string { return t.name }
 type blockJournal struct{ *blockdev.Journal }
 
 func (j *blockJournal) Add(blocks []transfer.StoredBlock) error {
-	out := make([]blockdev.StoredBlock, len(blocks))
+	out := make([]blockdev.Extent, len(blocks))
 	for i, b := range blocks {
-		out[i] = blockdev.StoredBlock{Index: b.Index, Sum: b.Sum}
+		out[i] = blockdev.Extent{Index: b.Index, Sum: b.Sum}
 	}
 	return j.Journal.Add(out)
 }

@@ -54,6 +54,7 @@ type store struct {
 	unsynced []span // written since the last sync
 	waiting  int64  // bytes of those
 	held     []span // synced, to be read back at the end
+	last     map[int64]lastBlock
 	verified atomic.Int64
 
 	kick     chan struct{} // asks the syncer for a sync
@@ -72,6 +73,7 @@ type span struct{ first, count int64 }
 func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, pool *blockPool) *store {
 	s := &store{grid: newGrid(size, opt.Block), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
+	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
 	s.write, s.verify = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers)
 	if journal != nil {
@@ -143,8 +145,32 @@ func (s *store) found(first int64, sums []BlockSum) {
 	}
 }
 
+// A lastBlock is written after all others.
+type lastBlock struct {
+	data []byte
+	sum  BlockSum
+}
+
+// writeLast tells the blocks by which a device is recognised: partition tables
+// and superblocks lie in its first MiB or at its very end. As long as they are
+// not written, a copy that was cut off is nothing that anybody would mount, and
+// what is recognised on the target is not this copy's.
+func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
+
 // data writes one block. w is the goroutine's number.
 func (s *store) data(w int, i int64, p []byte, sum BlockSum) error {
+	if s.writeLast(i) {
+		keep := wire.NewAlignedBlock(len(p))
+		copy(keep.Room(), p)
+		s.mu.Lock()
+		s.last[i] = lastBlock{keep.Room(), sum}
+		s.mu.Unlock()
+		return nil
+	}
+	return s.put(w, i, p, sum)
+}
+
+func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
 	s.write.watch[w].Start()
 	_, err := s.dst.WriteAt(p, i*s.block)
 	s.write.watch[w].Stop()
@@ -321,6 +347,16 @@ func (s *store) stop() {
 // the digest of the target.
 func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	s.stop()
+	if len(s.last) > 0 {
+		if err := s.sync(); err != nil {
+			return digest, err
+		}
+		for i, b := range s.last {
+			if err := s.put(0, i, b.data, b.sum); err != nil {
+				return digest, err
+			}
+		}
+	}
 	if missing := s.spansOf(func(st blockState) bool { return st == blockMissing }); len(missing) > 0 {
 		return digest, fmt.Errorf("%w: the block at byte %d never came, nor %d other runs", ErrMiscounted, missing[0].first*s.block, len(missing)-1)
 	}
