@@ -27,6 +27,7 @@ type devOptions struct {
 	window               int64
 	trustedLink          bool
 	mapFile              string
+	note                 string // for the user, before anything else
 	json, quiet, verbose bool
 }
 
@@ -98,6 +99,9 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	}
 	stop := onStatus(rep.Status)
 	defer stop()
+	if o.note != "" {
+		rep.Log(o.note)
+	}
 	open := &opener{rsh: o.reach.rsh, bootstrap: !o.reach.noBootstrap, log: rep.Log}
 	r, err := job.RunDev(ctx, req, open, rep)
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
@@ -162,33 +166,41 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that holds something; needs --confirm")
 		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		f.Var(newChoice(&req.Way.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
-		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
-		f.Var(newCount(&req.Way.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
-		f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
-		f.Var(newSize(&o.block), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
-		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
-		f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
-		f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
-		f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
-		f.Var(newChoice(&req.Way.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
-		f.StringVar(&req.Way.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
-		f.Var(&portsValue{&req.Way.PortLow, &req.Way.PortHigh}, "port-range", "ports of the listening side (default any)")
-		f.StringVarP(&o.reach.rsh, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
-		f.BoolVar(&o.reach.noBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
-	})
-	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and change nothing anywhere")
-		f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
-		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
-		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
-		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
-	})
+	flagGroup(cmd, "The way there", o.defineWay)
+	flagGroup(cmd, "How to run", o.defineRun)
 	for flag, choices := range map[string][]string{"wire": wires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
 		// The flags were declared above: registering cannot fail.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+// defineWay declares the flags of how bytes cross.
+func (o *devOptions) defineWay(f *pflag.FlagSet) {
+	req := &o.req
+	f.Var(newChoice(&req.Way.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
+	f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
+	f.Var(newCount(&req.Way.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
+	f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
+	f.Var(newSize(&o.block), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
+	f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
+	f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
+	f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
+	f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
+	f.Var(newChoice(&req.Way.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
+	f.StringVar(&req.Way.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
+	f.Var(&portsValue{&req.Way.PortLow, &req.Way.PortHigh}, "port-range", "ports of the listening side (default any)")
+	f.StringVarP(&o.reach.rsh, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
+	f.BoolVar(&o.reach.noBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+}
+
+// defineRun declares the flags of how to run.
+func (o *devOptions) defineRun(f *pflag.FlagSet) {
+	req := &o.req
+	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and change nothing anywhere")
+	f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
+	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
 }
 
 // writeMap writes the map of what could not be read.
