@@ -32,7 +32,7 @@ type Target struct {
 // it is not that any more, or in use. It changes nothing of a device; an image
 // file is created, and gets its space, unless opt.Sparse. CheckTarget must
 // have found nothing against it.
-func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (t *Target, err error) {
+func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Target, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -51,14 +51,13 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (t *Targe
 	if err != nil {
 		return nil, refusedOpen(f, err)
 	}
-	t = &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
+	t := &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.f.Close())
 			if t.created {
 				err = errors.Join(err, os.Remove(f.Real))
 			}
-			t = nil
 		}
 	}()
 	if err := h.sameObject(f); err != nil {
