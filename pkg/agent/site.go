@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -21,6 +22,12 @@ func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 // Facts asks the agent.
 func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
 	err = r.call(ctx, opFacts, none{}, &f, nil)
+	return f, err
+}
+
+// HostFacts asks the agent.
+func (r *Remote) HostFacts(ctx context.Context) (f site.Facts, err error) {
+	err = r.call(ctx, opHostFacts, none{}, &f, nil)
 	return f, err
 }
 
@@ -92,6 +99,24 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 // Digest asks the agent.
 func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest, err error) {
 	err = r.call(ctx, opDigest, stream, &d, nil)
+	return d, err
+}
+
+// InspectDevice asks the agent.
+func (r *Remote) InspectDevice(ctx context.Context, path string) (f blockdev.Facts, err error) {
+	err = r.call(ctx, opInspectDevice, path, &f, nil)
+	return f, err
+}
+
+// DeviceState asks the agent.
+func (r *Remote) DeviceState(ctx context.Context, t site.DeviceTask) (st site.DeviceState, err error) {
+	err = r.call(ctx, opDeviceState, t, &st, nil)
+	return st, err
+}
+
+// DigestDevice asks the agent.
+func (r *Remote) DigestDevice(ctx context.Context, q site.DigestQuery, report func(transfer.Progress)) (d site.DeviceDigest, err error) {
+	err = r.call(ctx, opDigestDevice, q, &d, report)
 	return d, err
 }
 

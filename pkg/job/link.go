@@ -165,10 +165,10 @@ func (c linkChoice) offer(encrypted bool) wire.Offer {
 
 // report says how the plan's streams will cross.
 func (c linkChoice) report(p *plan.Plan) WireReport {
-	r := WireReport{Mode: c.wire, Why: c.why, Streams: c.streams}
 	if c.wire == wireLocal {
-		return r
+		return c.reportMode(wireLocal)
 	}
+	mode := c.wire
 	modes := map[string]bool{}
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
@@ -178,10 +178,19 @@ func (c linkChoice) report(p *plan.Plan) WireReport {
 	switch {
 	case len(modes) == 1:
 		for m := range modes {
-			r.Mode = m
+			mode = m
 		}
 	case len(modes) > 1:
-		r.Mode = "signed, tls"
+		mode = "signed, tls"
+	}
+	return c.reportMode(mode)
+}
+
+// reportMode says how bytes will cross, given what the choice of wires came to.
+func (c linkChoice) reportMode(mode string) WireReport {
+	r := WireReport{Mode: mode, Why: c.why, Streams: c.streams}
+	if c.wire == wireLocal {
+		return r
 	}
 	if c.wire == wireAuto {
 		switch r.Mode {

@@ -83,8 +83,8 @@ func (l *Local) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel() }
 }
 
-// Facts reads what the host says about itself.
-func (l *Local) Facts(ctx context.Context) (Facts, error) {
+// HostFacts reads what the host says about itself, but for ZFS's back end.
+func (l *Local) HostFacts(context.Context) (Facts, error) {
 	root := os.DirFS("/")
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
@@ -97,6 +97,15 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 	}
 	if c := strings.Fields(os.Getenv("SSH_CONNECTION")); len(c) == 4 {
 		f.SSHPeer, f.SSHLocal = c[0], c[2]
+	}
+	return f, nil
+}
+
+// Facts reads what the host says about itself.
+func (l *Local) Facts(ctx context.Context) (Facts, error) {
+	f, err := l.HostFacts(ctx)
+	if err != nil {
+		return f, err
 	}
 	if f.ZFS == "" {
 		return f, &zfs.Error{Kind: zfs.NoZFS, Op: "version", Detail: "the ZFS kernel module is not loaded",
@@ -266,6 +275,8 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		defer link.Close()
 	}
 	switch {
+	case t.Device != nil:
+		return l.transferDevice(ctx, *t.Device, link, progress)
 	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
 		return res, errors.New("a task sends or receives over a link, or does both without one")
 	case link == nil:

@@ -12,12 +12,13 @@ import (
 	"context"
 	"time"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
-// Site is one host that has datasets.
+// Site is one host that has datasets and devices.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -30,6 +31,9 @@ type Site interface {
 	Name() string
 	// Facts returns what does not change during a run.
 	Facts(ctx context.Context) (Facts, error)
+	// HostFacts returns the same of a host that may have no ZFS: Backend is
+	// unknown then, and ZFS is "".
+	HostFacts(ctx context.Context) (Facts, error)
 	// List surveys a dataset: one scoped listing. A dataset that does not
 	// exist is not an error: Datasets is then empty. A pool that does not
 	// exist is a *zfs.Error of kind NotFound.
@@ -66,6 +70,13 @@ type Site interface {
 	// Digest produces a stream and returns the digest of its contents
 	// instead of sending it (see zfs.ContentDigest).
 	Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
+	// InspectDevice looks at a device or image file by its absolute path.
+	InspectDevice(ctx context.Context, path string) (blockdev.Facts, error)
+	// DeviceState tells what an earlier, interrupted copy onto the task's
+	// target left to be resumed.
+	DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error)
+	// DigestDevice hashes a device. progress may be nil.
+	DigestDevice(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (DeviceDigest, error)
 	// Offer opens a listener for one Transfer and returns the ticket that
 	// the other end dials with. It closes by itself when the deadline
 	// passes, when the Site is closed or when it was used.
@@ -100,6 +111,9 @@ type Task struct {
 	Ticket  *wire.Ticket     `json:"ticket,omitempty"`  // dial this
 	Offered string           `json:"offered,omitempty"` // or accept on this Site's own offer: its ticket's session id
 	Options transfer.Options `json:"options"`
+	// Device, where set, is copied instead of a stream; it brings its own
+	// options.
+	Device *DeviceTask `json:"device,omitempty"`
 }
 
 // Digest is what a stream holds, apart from how it was framed.

@@ -273,8 +273,8 @@ func (r *receiving) receive(ctx context.Context, c *wire.Conn) (wire.Account, er
 			full.Start() // from now on it waits for the others
 			return a, err
 		}
-		if h.Flags&wire.Zero != 0 {
-			return wire.Account{}, fmt.Errorf("%w: a zero run in a stream", wire.ErrTampered)
+		if h.Flags&^wire.Compressed != 0 {
+			return wire.Account{}, fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
 		}
 		r.meter.bytes.Add(int64(h.Raw))
 		p := &piece{block: b, header: h}
