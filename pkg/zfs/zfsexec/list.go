@@ -121,16 +121,21 @@ func except(err error, kinds ...zfs.Kind) error {
 		return err
 	}
 	var rest []string
+	dropped := false
 	for line := range strings.Lines(e.Detail) {
 		line = strings.TrimSpace(line)
-		if line != "" && !slices.Contains(kinds, zfs.Classify(e.Op, line)) {
+		switch {
+		case line == "":
+		case slices.Contains(kinds, zfs.Classify(e.Op, line)):
+			dropped = true
+		default:
 			rest = append(rest, line)
 		}
 	}
 	if len(rest) == 0 && slices.Contains(kinds, e.Kind) {
 		return nil
 	}
-	if len(rest) == 0 {
+	if len(rest) == 0 || !dropped {
 		return err
 	}
 	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: userName()}
