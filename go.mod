@@ -15,6 +15,7 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	golang.org/x/time v0.16.0
+	lukechampine.com/blake3 v1.4.1
 )
 
 require (
@@ -26,7 +27,6 @@ require (
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
-	lukechampine.com/blake3 v1.4.1 // indirect
 )
 
 tool honnef.co/go/tools/cmd/staticcheck
