@@ -97,6 +97,8 @@ type ListQuery struct {
 	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
 	// Versions wants snapshots and bookmarks.
 	Versions bool `json:"versions,omitempty"`
+	// Alone leaves out the pool and the ancestors.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Task is one half of a transfer, or a whole local one.

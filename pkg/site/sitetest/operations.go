@@ -48,6 +48,14 @@ func (s *suite) testList(t *testing.T, p *zfstest.Pool) {
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Datasets[0].Versions)
+	require.NotEmpty(t, l.Pool.Name)
+	require.NotEmpty(t, l.Ancestors)
+
+	l, err = s.source.List(t.Context(), site.ListQuery{Dataset: ds, Alone: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Empty(t, l.Pool.Name)
+	require.Empty(t, l.Ancestors)
 }
 
 func (s *suite) testListMissing(t *testing.T, p *zfstest.Pool) {

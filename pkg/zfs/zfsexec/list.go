@@ -22,17 +22,30 @@ const maxArgv = 512 << 10
 // however many datasets there are. A dataset that does not exist is no error:
 // Datasets is then empty; a pool that does not exist is of kind NotFound.
 func (c *CLI) List(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
+	return c.list(ctx, dataset, recursive, versions, true)
+}
+
+// ListAlone is List without the pool and the ancestors, in at most two
+// processes.
+func (c *CLI) ListAlone(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
+	return c.list(ctx, dataset, recursive, versions, false)
+}
+
+func (c *CLI) list(ctx context.Context, dataset string, recursive, versions, around bool) (zfs.Listing, error) {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return zfs.Listing{}, err
 	}
 	l := zfs.Listing{Root: dataset}
 	var history map[string][]zfs.Version
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
-		return err
-	})
-	above := ancestors(dataset)
+	var above []string
+	if around {
+		above = ancestors(dataset)
+		g.Go(func() (err error) {
+			l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
+			return err
+		})
+	}
 	if recursive && len(above) > 0 {
 		g.Go(func() (err error) {
 			l.Ancestors, err = c.survey(gctx, false, above...)
