@@ -92,6 +92,13 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 	for _, s := range p.Prunings {
 		fmt.Fprintf(w, "  retention on %s: would remove %d snapshots and keep %d\n", s.Side, len(s.Remove), s.Kept)
 	}
+	for _, d := range p.Delegations {
+		host := d.Host
+		if host == "" {
+			host = "this host"
+		}
+		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, host, d.Command)
+	}
 }
 
 func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {

@@ -188,9 +188,37 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	began := time.Now()
 	o = r.must(t, at, "prune", "j")
 	took := time.Since(began)
-	t.Logf("%s%.1f s", o.stdout, took.Seconds())
+	t.Logf("%s%s%.1f s", o.stdout, o.stderr, took.Seconds())
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))
 	require.Less(t, took, 30*time.Second)
+}
+
+// A raw copy whose encryption root was changed on the target is left alone: a
+// raw increment would make it unreadable (openzfs#12614).
+func TestZFSReplicateTargetKeyChanged(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	encryptedDataset(t, src)
+	zfsCmd(t, "create", src+"/c")
+	fill(t, src+"/c", "x", 50<<10)
+	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nrecursive = true\nsnapshots = { take = 'j-%%Y%%m%%d%%H%%M' }\n[[job.target]]\nname = 'near'\nto = 'beta:%s'\n", src, dst))
+	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+	r.must(t, at, "run", "j")
+	r.must(t, at.Add(time.Hour), "run", "j")
+	key := strings.TrimPrefix(strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keylocation", src)), "file://")
+	for _, d := range []string{dst, dst + "/c"} {
+		zfsCmd(t, "load-key", "-L", "file://"+key, d)
+	}
+	zfsCmd(t, "change-key", "-i", dst+"/c")
+	before := snapshotNames(t, dst+"/c")
+	o := r.at(t, at.Add(2*time.Hour), "run", "j")
+	require.Equal(t, 1, o.code, o.String())
+	dr := datasetRecord(r.last(t, "j"), src+"/c")
+	require.Equal(t, "target-key-changed", dr.Conflict)
+	require.Contains(t, dr.Error, "from "+dst+"/c to "+dst)
+	require.Contains(t, dr.Hint, "zfs rename "+dst+"/c")
+	require.Equal(t, before, snapshotNames(t, dst+"/c"))
+	require.Equal(t, record.Done, datasetRecord(r.last(t, "j"), src).Outcome, "the other one arrives")
 }

@@ -19,8 +19,10 @@ type Preview struct {
 	Snapshots []string         `json:"snapshots"` // that it would take
 	Targets   []*TargetPreview `json:"targets"`
 	Prunings  []*Pruning       `json:"prunings"` // of what is there now
-	Error     string           `json:"error,omitempty"`
-	Hint      string           `json:"hint,omitempty"`
+	// Delegations are for hosts where the job does not run as root.
+	Delegations []*Delegation `json:"delegations,omitempty"`
+	Error       string        `json:"error,omitempty"`
+	Hint        string        `json:"hint,omitempty"`
 }
 
 // TargetPreview is a preview's part for one target.
@@ -54,6 +56,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
+	w.showing = true
 	p := &Preview{Job: j.Name, Source: j.Source, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*Pruning{}}
 	if err := w.survey(ctx); err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
@@ -68,6 +71,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	}
 	w.listing = now
 	p.Prunings = w.prunings(ctx)
+	p.Delegations = w.delegations(ctx)
 	return p, ctx.Err()
 }
 

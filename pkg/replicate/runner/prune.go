@@ -62,6 +62,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*P
 	if err := w.survey(ctx); err != nil {
 		return nil, err
 	}
+	w.showing = dryRun
 	var errs []error
 	for _, t := range w.targets {
 		l, err := w.listTarget(ctx, t)
@@ -278,25 +279,38 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 	if len(names) == 0 {
 		return
 	}
+	p.Remove = names
+	if w.showing {
+		w.partHeld(ctx, s, p)
+	}
+}
+
+// partHeld finds out what is held or has clones, for showing. To destroy, ZFS
+// itself says so, faster than asking it about every snapshot.
+func (w *work) partHeld(ctx context.Context, s *side, p *Pruning) {
 	var props map[string]map[string]zfs.Property
-	err = s.do(ctx, func(st site.Site) (err error) {
-		props, err = st.Properties(ctx, names, []string{"userrefs", "clones"})
+	err := s.do(ctx, func(st site.Site) (err error) {
+		props, err = st.Properties(ctx, p.Remove, []string{"userrefs", "clones"})
 		return err
 	})
 	if err != nil {
 		p.Error = err.Error()
 		return
 	}
-	for _, n := range names {
-		switch of := props[n]; {
-		case of == nil: // it is gone
-		case of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "":
-			p.Held = append(p.Held, n)
-			p.Kept++
-		default:
-			p.Remove = append(p.Remove, n)
+	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
+		of := props[n]
+		held := of != nil && (of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "")
+		if held {
+			p.stays(n)
 		}
-	}
+		return held || of == nil
+	})
+}
+
+// stays notes a snapshot that cannot be removed.
+func (p *Pruning) stays(name string) {
+	p.Held = append(p.Held, name)
+	p.Kept++
 }
 
 // fingerprint is all that retention depends on.
@@ -354,36 +368,78 @@ func (w *work) apply(ctx context.Context, p *Pruning) {
 		}
 	}
 	began := time.Now()
+	var gone []string
 	for some := range slices.Chunk(p.Remove, destroyAtOnce) {
-		n, err := w.destroy(ctx, s, some)
-		*s.count += n
+		done, err := w.destroy(ctx, s, some, p)
+		gone = append(gone, done...)
 		if err != nil {
 			p.Error = err.Error()
-			return
+			break
 		}
 	}
-	w.Log(fmt.Sprintf("%s: retention removed %d snapshots on %s in %s", w.job.Name, *s.count, s.name, time.Since(began).Round(time.Millisecond)))
+	p.Remove = gone
+	*s.count += len(gone)
+	w.Log(fmt.Sprintf("%s: retention removed %d snapshots on %s in %s", w.job.Name, len(gone), s.name, time.Since(began).Round(time.Millisecond)))
 }
 
-// destroy destroys names in one transaction. One that has become busy stops
-// all of a transaction: then it is looked for by halves, and stays.
-func (w *work) destroy(ctx context.Context, s *side, names []string) (int, error) {
-	err := s.do(ctx, func(st site.Site) error { return st.Destroy(ctx, names) })
-	switch {
-	case err == nil:
-		return len(names), nil
-	case !errors.Is(err, &zfs.Error{Kind: zfs.Busy}):
-		return 0, err
-	case len(names) == 1:
-		w.note("%s stays: it is held, has clones or is being sent", names[0])
-		return 0, nil
+// destroy destroys names in one transaction, and returns those that are gone.
+// One that is held, has clones or is being sent stops the whole transaction:
+// it is left out, and the others are tried again; where ZFS does not say which
+// it is, by halves.
+func (w *work) destroy(ctx context.Context, s *side, names []string, p *Pruning) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
 	}
-	a, err := w.destroy(ctx, s, names[:len(names)/2])
+	err := s.do(ctx, func(st site.Site) error { return st.Destroy(ctx, names) })
+	if err == nil {
+		return names, nil
+	}
+	if !errors.Is(err, &zfs.Error{Kind: zfs.Busy}) {
+		return nil, err
+	}
+	busy := busyOf(err)
+	rest := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return busy[n] })
+	if len(rest) < len(names) {
+		for _, n := range names {
+			if busy[n] {
+				p.stays(n)
+			}
+		}
+		return w.destroy(ctx, s, rest, p)
+	}
+	if len(names) == 1 {
+		p.stays(names[0])
+		return nil, nil
+	}
+	a, err := w.destroy(ctx, s, names[:len(names)/2], p)
 	if err != nil {
 		return a, err
 	}
-	b, err := w.destroy(ctx, s, names[len(names)/2:])
-	return a + b, err
+	b, err := w.destroy(ctx, s, names[len(names)/2:], p)
+	return append(slices.Clone(a), b...), err
+}
+
+// busyOf are the subjects of all errors of kind Busy in an error's tree.
+func busyOf(err error) map[string]bool {
+	out := map[string]bool{}
+	var walk func(error)
+	walk = func(err error) {
+		if e, ok := err.(*zfs.Error); ok && e.Kind == zfs.Busy {
+			out[e.Subject] = true
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() error }:
+			if inner := u.Unwrap(); inner != nil {
+				walk(inner)
+			}
+		case interface{ Unwrap() []error }:
+			for _, inner := range u.Unwrap() {
+				walk(inner)
+			}
+		}
+	}
+	walk(err)
+	return out
 }
 
 // pruneBookmarks removes the job's bookmarks that are older than every

@@ -54,6 +54,9 @@ type work struct {
 	// listing has the datasets that the job selects.
 	listing zfs.Listing
 	targets []*targetWork
+	// showing tells that nothing will be changed: what a change would find out
+	// by itself has to be asked for.
+	showing bool
 	// pruneFailed is why retention on the source did.
 	pruneFailed error
 }
