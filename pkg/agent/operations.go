@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -64,6 +65,8 @@ const (
 	opDigest        = "digest"
 	opOffer         = "offer"
 	opTransfer      = "transfer"
+	opCapture       = "capture"
+	opMeasure       = "measure"
 )
 
 func operations() map[string]operation {
@@ -88,6 +91,10 @@ func operations() map[string]operation {
 		opDiscard: do(func(ctx context.Context, s site.Site, dataset string) error { return s.DiscardPartial(ctx, dataset) }),
 		opDigest:  op(func(ctx context.Context, s site.Site, a zfs.SendSpec) (site.Digest, error) { return s.Digest(ctx, a) }),
 		opOffer:   op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
+		opCapture: op(func(ctx context.Context, s site.Site, _ none) ([]byte, error) { return s.Capture(ctx) }),
+		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
+			return s.Measure(ctx, r)
+		}),
 		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 			var t site.Task
 			if err := decodeStrictly(body, &t); err != nil {
