@@ -139,7 +139,7 @@ func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow
 		chosenSlow = chosenSlow || i.Chosen == name
 	}
 	switch {
-	case s.CPU.Has(u.flags...) && !i.Has(u.names...):
+	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // on ARM there is only the generic one
 		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
 			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
 	case chosenSlow && i.Has(u.names...):

@@ -15,7 +15,7 @@ func Command(name string) string { return "zxfer/command/" + name }
 func Sources() []string {
 	return []string{
 		"etc/os-release",
-		"proc/sys/kernel/hostname", "proc/sys/kernel/osrelease",
+		"proc/sys/kernel/osrelease",
 		"proc/cpuinfo", "proc/meminfo", "proc/kallsyms", "proc/self/mounts",
 		"proc/sys/net/ipv4/tcp_rmem", "proc/sys/net/ipv4/tcp_wmem",
 		"proc/sys/net/ipv4/tcp_congestion_control", "proc/sys/net/ipv4/tcp_window_scaling",

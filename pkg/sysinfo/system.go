@@ -12,7 +12,6 @@ import (
 type System struct {
 	Platform string // "linux/amd64", as zxfer was built for it
 	OS       string // PRETTY_NAME of os-release
-	Hostname string
 	Kernel   string
 
 	ZFS      string // version of the kernel module, "2.3.9-1"
@@ -39,7 +38,7 @@ type System struct {
 // Sources.
 func ReadSystem(root fs.FS) System {
 	return System{
-		Platform: line(root, Platform), OS: osName(root), Hostname: line(root, "proc/sys/kernel/hostname"), Kernel: Kernel(root),
+		Platform: line(root, Platform), OS: osName(root), Kernel: Kernel(root),
 		ZFS: ZFSVersion(root), Userland: userland(line(root, Command("zfs-version"))), DevZFS: line(root, DevZFS),
 		Fletcher:      implementation(root, "zfs_fletcher_4_impl", "zcommon"),
 		AES:           implementation(root, "icp_aes_impl", "icp"),
