@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -70,6 +71,8 @@ const (
 	opInspectDevice = "inspect-device"
 	opDeviceState   = "device-state"
 	opDigestDevice  = "digest-device"
+	opCapture       = "capture"
+	opMeasure       = "measure"
 )
 
 func operations() map[string]operation {
@@ -113,6 +116,10 @@ func operations() map[string]operation {
 			}
 			return s.DigestDevice(ctx, q, progress)
 		},
+		opCapture: op(func(ctx context.Context, s site.Site, _ none) ([]byte, error) { return s.Capture(ctx) }),
+		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
+			return s.Measure(ctx, r)
+		}),
 		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 			var t site.Task
 			if err := decodeStrictly(body, &t); err != nil {

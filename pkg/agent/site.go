@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -130,4 +131,16 @@ func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err er
 func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
 	err = r.call(ctx, opTransfer, t, &res, report)
 	return res, err
+}
+
+// Capture asks the agent.
+func (r *Remote) Capture(ctx context.Context) (archive []byte, err error) {
+	err = r.call(ctx, opCapture, none{}, &archive, nil)
+	return archive, err
+}
+
+// Measure asks the agent.
+func (r *Remote) Measure(ctx context.Context, q probe.Request) (c probe.Ceiling, err error) {
+	err = r.call(ctx, opMeasure, q, &c, nil)
+	return c, err
 }

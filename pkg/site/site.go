@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -84,6 +85,12 @@ type Site interface {
 	// Transfer moves one stream: from Send or the wire, to Receive or the
 	// wire. progress may be nil; it is called about twice a second.
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
+	// Capture reads the files that facts are made of into a text archive
+	// (see package sysinfo). It holds no key, password or address.
+	Capture(ctx context.Context) ([]byte, error)
+	// Measure makes one measurement, which leaves nothing behind. A scratch
+	// dataset is made below an existing one for probe.TargetWrite only.
+	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
 	// RTT is the shortest round trip seen to the host, 0 for this one or
 	// while it is unknown.
 	RTT() time.Duration
