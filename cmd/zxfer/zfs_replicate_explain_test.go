@@ -115,13 +115,14 @@ to = "beta:%s"
 	zfsCmd(t, "rename", src+"-elsewhere", src)
 
 	// A run that is under way is left alone.
-	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "sleep 5; : >", 1))
+	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
 	slow.state = r.state
 	p := slow.startAt(t, at.Add(2*time.Hour), "run", "j")
 	require.Eventually(t, func() bool {
 		o := r.at(t, at.Add(2*time.Hour), "run", "j")
 		return o.code == 3 && strings.Contains(o.stderr, "running already")
-	}, 10*time.Second, 100*time.Millisecond)
+	}, 50*time.Second, 100*time.Millisecond)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	o = p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
 }
