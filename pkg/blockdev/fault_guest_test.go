@@ -198,7 +198,7 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	pv := loop(t, 96*mib, 512)
 	command(t, "vgcreate", "--quiet", "zxover", pv)
 	undo(t, "vgremove", "--force", "--yes", "zxover")
-	command(t, "lvcreate", "--quiet", "--yes", "--size", "32m", "--name", "data", "zxover")
+	command(t, "lvcreate", "--quiet", "--yes", "--size", "64m", "--name", "data", "zxover")
 	f := look(t, "/dev/zxover/data")
 	for _, size := range []string{"", "-5G", "5X", "1G; true", "--yes", "10%FOO"} {
 		_, err := SnapshotLV(context.Background(), f, size)
@@ -206,7 +206,7 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	}
 	_, err := SnapshotLV(context.Background(), source(t, mib), "8m")
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-	_, err = SnapshotLV(context.Background(), f, "1t")
+	_, err = SnapshotLV(context.Background(), f, "40m") // of 28 that are left
 	require.ErrorContains(t, err, "lvcreate")
 	require.Equal(t, "data", command(t, "lvs", "--noheadings", "-o", "lv_name", "zxover"))
 

@@ -49,5 +49,17 @@ func (h *handle) sameObject(facts Facts) error {
 	})
 }
 
+// readOnly asks the device: some can be opened for writing although they are.
+func (h *handle) readOnly(facts Facts) bool {
+	var flag int
+	err := h.control(func(fd int) (err error) {
+		if !facts.IsFile() {
+			flag, err = unix.IoctlGetInt(fd, unix.BLKROGET)
+		}
+		return err
+	})
+	return err == nil && flag != 0
+}
+
 // number is a device number as sysfs writes it.
 func number(dev uint64) string { return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)) }

@@ -321,8 +321,13 @@ func (j *Journal) Remove() error {
 	if err == nil {
 		err = syncDir(filepath.Dir(j.path))
 	}
-	return errors.Join(err, j.f.Close())
+	return errors.Join(err, j.Close())
 }
 
 // Close keeps it for the next try.
-func (j *Journal) Close() error { return j.f.Close() }
+func (j *Journal) Close() error {
+	// Closing alone does not unlock while a child that is just being started
+	// still has a copy of the descriptor.
+	err := unix.Flock(int(j.f.Fd()), unix.LOCK_UN)
+	return errors.Join(err, j.f.Close())
+}

@@ -66,6 +66,9 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Targe
 	if !f.IsFile() && f.Size < size {
 		return nil, fault.Refusef("", "%s has %d bytes, the source %d", f.Path, f.Size, size)
 	}
+	if h.readOnly(f) {
+		return nil, fault.Refusef("", "%s is read-only", f.Path)
+	}
 	if f.IsFile() {
 		if err := t.prepare(); err != nil {
 			return nil, err
@@ -122,8 +125,16 @@ func (t *Target) within(off, n int64) error {
 }
 
 // ReadAt reads what the device holds, not what the page cache remembers, if
-// Sync has returned since it was written; io.EOF where it ends.
+// Sync has returned since it was written; io.EOF where the copy ends, or the
+// target does.
 func (t *Target) ReadAt(p []byte, off int64) (int, error) {
+	if room := max(0, t.size-off); int64(len(p)) > room {
+		n, err := t.ReadAt(p[:room], off)
+		if err == nil {
+			err = io.EOF
+		}
+		return n, err
+	}
 	if !t.direct.Load() {
 		// Clean pages only: hence the Sync. Where a cache is all there is, as on
 		// tmpfs, this does nothing.
