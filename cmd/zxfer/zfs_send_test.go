@@ -270,7 +270,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		{"volume onto filesystem", []string{big, "beta:" + dst}, 3, []string{"volume", "filesystem"}},
 		{"illegal target", []string{src, "beta:" + betaPool + "/a%b"}, 2, []string{"a%b"}},
 		{"name too long", []string{src, "beta:" + betaPool + "/" + strings.Repeat("x", 250)}, 2, []string{"255"}},
-		{"device", []string{"/dev/null", "beta:" + betaPool}, 3, []string{"device mode"}},
+		{"device", []string{"/dev/null", "beta:" + betaPool}, 2, []string{"is a device, and the other end is not"}},
 		{"no zxfer there", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
 		{"no such host", []string{src, "gamma.invalid:" + betaPool}, 1, []string{"gamma.invalid", "ssh"}},
 		{"set a read-only property", []string{"-o", "used=3", src, "beta:" + dst}, 3, []string{"used"}},

@@ -194,8 +194,8 @@ func (d *copier) survey(ctx context.Context) error {
 			if *f, err = st.HostFacts(ctx); err == nil {
 				*device, err = st.InspectDevice(ctx, path.Clean(name))
 			}
-			if err != nil {
-				err = fmt.Errorf("%s: %w", e.label(), err)
+			if err != nil && e.host == "" { // others name themselves
+				err = fmt.Errorf("local: %w", err)
 			}
 			return err
 		})
@@ -221,11 +221,11 @@ func (d *copier) survey(ctx context.Context) error {
 	o.VerifyLater = to.Rotational
 	d.report.Block, d.report.Delta = o.Block, o.Delta
 	if from.Kind == blockdev.KindMissing {
-		return fault.Refusef("", "%s: %s does not exist", d.source.label(), from.Path)
+		return fault.Refusef("", "%s does not exist", d.req.Source)
 	}
 	if d.req.Compare {
 		if to.Kind == blockdev.KindMissing {
-			return fault.Refusef("", "%s: %s does not exist", d.target.label(), to.Path)
+			return fault.Refusef("", "%s does not exist", d.req.Target)
 		}
 		return nil
 	}
@@ -268,7 +268,7 @@ func (d *copier) judge(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", d.target.label(), err)
+		return err
 	}
 	if !d.req.NoResume {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
