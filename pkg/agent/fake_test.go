@@ -72,6 +72,10 @@ func (f *fakeSite) Release(ctx context.Context, tag string, s []string) error {
 	return f.note(ctx, "release", tag, s)
 }
 
+func (f *fakeSite) Holds(ctx context.Context, s []string) (map[string][]string, error) {
+	return map[string][]string{"tank/a@x": {"t"}}, f.note(ctx, "holds", s)
+}
+
 func (f *fakeSite) Bookmark(ctx context.Context, b map[string]string) error {
 	return f.note(ctx, "bookmark", b)
 }

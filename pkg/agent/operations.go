@@ -57,6 +57,7 @@ const (
 	opSnapshot      = "snapshot"
 	opHold          = "hold"
 	opRelease       = "release"
+	opHolds         = "holds"
 	opBookmark      = "bookmark"
 	opDestroy       = "destroy"
 	opCreateParents = "create-parents"
@@ -80,6 +81,9 @@ func operations() map[string]operation {
 		opSnapshot: do(func(ctx context.Context, s site.Site, a []string) error { return s.Snapshot(ctx, a) }),
 		opHold:     do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Hold(ctx, a.Tag, a.Snapshots) }),
 		opRelease:  do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Release(ctx, a.Tag, a.Snapshots) }),
+		opHolds: op(func(ctx context.Context, s site.Site, a []string) (map[string][]string, error) {
+			return s.Holds(ctx, a)
+		}),
 		opBookmark: do(func(ctx context.Context, s site.Site, a map[string]string) error { return s.Bookmark(ctx, a) }),
 		opDestroy:  do(func(ctx context.Context, s site.Site, a []string) error { return s.Destroy(ctx, a) }),
 		opCreateParents: do(func(ctx context.Context, s site.Site, dataset string) error {

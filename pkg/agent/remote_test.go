@@ -48,6 +48,8 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			[]any{"hold", "t", names}, nil},
 		"release": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) },
 			[]any{"release", "t", names}, nil},
+		"holds": {func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) },
+			[]any{"holds", names}, map[string][]string{"tank/a@x": {"t"}}},
 		"bookmark": {func(ctx context.Context, s site.Site) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank#a": "tank@a"})
 		}, []any{"bookmark", map[string]string{"tank#a": "tank@a"}}, nil},

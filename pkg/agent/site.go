@@ -63,6 +63,12 @@ func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) er
 	return r.call(ctx, opRelease, holdArgs{tag, snapshots}, nil, nil)
 }
 
+// Holds asks the agent.
+func (r *Remote) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
+	err = r.call(ctx, opHolds, snapshots, &tags, nil)
+	return tags, err
+}
+
 // Bookmark asks the agent.
 func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	return r.call(ctx, opBookmark, bookmarks, nil, nil)

@@ -159,6 +159,13 @@ func (l *Local) Release(ctx context.Context, tag string, snapshots []string) err
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Release(ctx, tag, snapshots) })
 }
 
+// Holds lists the tags of holds.
+func (l *Local) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.Holds(ctx, snapshots)
+}
+
 // Bookmark makes bookmarks.
 func (l *Local) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Bookmark(ctx, bookmarks) })

@@ -49,6 +49,9 @@ type Site interface {
 	Hold(ctx context.Context, tag string, snapshots []string) error
 	// Release removes holds; a hold or snapshot that is gone is no error.
 	Release(ctx context.Context, tag string, snapshots []string) error
+	// Holds returns the tags of the user holds on each snapshot that has any;
+	// snapshots that do not exist are left out.
+	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
 	// Bookmark makes bookmarks of snapshots: full bookmark name to full
 	// snapshot name. A bookmark of the same GUID that is there already is no error.
 	Bookmark(ctx context.Context, bookmarks map[string]string) error
