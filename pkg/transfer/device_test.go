@@ -192,7 +192,9 @@ func TestDeviceResumes(t *testing.T) {
 			t.Parallel()
 			dst, j := transfertest.NewDevice(random(len(data))), &transfertest.Journal{}
 			// The proxy ends the connection amid the data.
-			cut := transfertest.Proxied(t, func(int) transfertest.Tamper { return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true }) })
+			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
+				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+			})
 			o := moveDevice(t, wire.Signed, 1, cut, transfertest.NewDevice(data), dst, j, deviceOptions())
 			require.ErrorIs(t, o.sendErr, wire.ErrCut)
 			require.ErrorIs(t, o.receiveErr, wire.ErrCut)
