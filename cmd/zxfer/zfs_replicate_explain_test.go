@@ -115,13 +115,16 @@ to = "beta:%s"
 	zfsCmd(t, "rename", src+"-elsewhere", src)
 
 	// A run that is under way is left alone.
-	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
+	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "touch "+dir+"/here; while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
 	slow.state = r.state
 	p := slow.startAt(t, at.Add(2*time.Hour), "run", "j")
 	require.Eventually(t, func() bool {
-		o := r.at(t, at.Add(2*time.Hour), "run", "j")
-		return o.code == 3 && strings.Contains(o.stderr, "running already")
+		_, err := os.Stat(filepath.Join(dir, "here"))
+		return err == nil
 	}, 50*time.Second, 100*time.Millisecond)
+	o = r.at(t, at.Add(2*time.Hour), "run", "j")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "running already")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	o = p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
