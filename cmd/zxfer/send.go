@@ -68,6 +68,9 @@ itself or by running the same command again.`,
 			if req.RSH == "" {
 				req.RSH = os.Getenv("ZXFER_RSH")
 			}
+			if isDevice(req.Source) || isDevice(req.Target) {
+				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
+			}
 			return runSend(cmd.Context(), a, o, req)
 		},
 	}

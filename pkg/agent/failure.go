@@ -39,6 +39,7 @@ func sentinels() []sentinel {
 		{"nobody", wire.ErrNobody},
 		{"stall", transfer.ErrStall},
 		{"miscounted", transfer.ErrMiscounted},
+		{"corrupt", transfer.ErrCorrupt},
 		{"lost", site.ErrLost},
 		{"operation", ErrUnknownOperation},
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -44,6 +46,22 @@ func (f *fakeSite) Close() error       { f.closed.Store(true); return nil }
 
 func (f *fakeSite) Facts(ctx context.Context) (site.Facts, error) {
 	return site.Facts{Hostname: "beta", CPUs: 3, Root: true}, f.note(ctx, "facts")
+}
+
+func (f *fakeSite) HostFacts(ctx context.Context) (site.Facts, error) {
+	return site.Facts{Hostname: "gamma"}, f.note(ctx, "host-facts")
+}
+
+func (f *fakeSite) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
+	return blockdev.Facts{Path: path, Size: 1 << 40}, f.note(ctx, "inspect-device", path)
+}
+
+func (f *fakeSite) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {
+	return site.DeviceState{Stored: 7, Unusable: "why"}, f.note(ctx, "device-state", t)
+}
+
+func (f *fakeSite) DigestDevice(ctx context.Context, q site.DigestQuery, _ func(transfer.Progress)) (site.DeviceDigest, error) {
+	return site.DeviceDigest{Parts: [][]byte{{1}}, PartBytes: 9}, f.note(ctx, "digest-device", q)
 }
 
 func (f *fakeSite) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
@@ -103,6 +121,14 @@ func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(tran
 		return f.transfer(ctx, t, progress)
 	}
 	return transfer.Result{Frames: 9}, f.note(ctx, "transfer", t)
+}
+
+func (f *fakeSite) Capture(ctx context.Context) ([]byte, error) {
+	return []byte("-- a --\n"), f.note(ctx, "capture")
+}
+
+func (f *fakeSite) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
+	return probe.Ceiling{ID: r.ID, BytesPerSecond: 7}, f.note(ctx, "measure", r)
 }
 
 var _ site.Site = (*fakeSite)(nil)

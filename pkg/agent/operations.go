@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -50,6 +52,7 @@ func do[A any](f func(context.Context, site.Site, A) error) operation {
 // The operations, by the names that cross the wire.
 const (
 	opFacts         = "facts"
+	opHostFacts     = "host-facts"
 	opList          = "list"
 	opDatasetOf     = "dataset-of"
 	opProperties    = "properties"
@@ -65,12 +68,20 @@ const (
 	opDigest        = "digest"
 	opOffer         = "offer"
 	opTransfer      = "transfer"
+	opInspectDevice = "inspect-device"
+	opDeviceState   = "device-state"
+	opDigestDevice  = "digest-device"
+	opCapture       = "capture"
+	opMeasure       = "measure"
 )
 
 func operations() map[string]operation {
 	return map[string]operation{
 		opFacts: op(func(ctx context.Context, s site.Site, _ none) (site.Facts, error) { return s.Facts(ctx) }),
-		opList:  op(func(ctx context.Context, s site.Site, q site.ListQuery) (zfs.Listing, error) { return s.List(ctx, q) }),
+		opHostFacts: op(func(ctx context.Context, s site.Site, _ none) (site.Facts, error) {
+			return s.HostFacts(ctx)
+		}),
+		opList: op(func(ctx context.Context, s site.Site, q site.ListQuery) (zfs.Listing, error) { return s.List(ctx, q) }),
 		opDatasetOf: op(func(ctx context.Context, s site.Site, path string) (string, error) {
 			return s.DatasetOf(ctx, path)
 		}),
@@ -92,6 +103,23 @@ func operations() map[string]operation {
 		opDiscard: do(func(ctx context.Context, s site.Site, dataset string) error { return s.DiscardPartial(ctx, dataset) }),
 		opDigest:  op(func(ctx context.Context, s site.Site, a zfs.SendSpec) (site.Digest, error) { return s.Digest(ctx, a) }),
 		opOffer:   op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
+		opInspectDevice: op(func(ctx context.Context, s site.Site, path string) (blockdev.Facts, error) {
+			return s.InspectDevice(ctx, path)
+		}),
+		opDeviceState: op(func(ctx context.Context, s site.Site, t site.DeviceTask) (site.DeviceState, error) {
+			return s.DeviceState(ctx, t)
+		}),
+		opDigestDevice: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
+			var q site.DigestQuery
+			if err := decodeStrictly(body, &q); err != nil {
+				return nil, fmt.Errorf("malformed arguments: %w", err)
+			}
+			return s.DigestDevice(ctx, q, progress)
+		},
+		opCapture: op(func(ctx context.Context, s site.Site, _ none) ([]byte, error) { return s.Capture(ctx) }),
+		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
+			return s.Measure(ctx, r)
+		}),
 		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 			var t site.Task
 			if err := decodeStrictly(body, &t); err != nil {

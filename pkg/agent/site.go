@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -21,6 +23,12 @@ func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 // Facts asks the agent.
 func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
 	err = r.call(ctx, opFacts, none{}, &f, nil)
+	return f, err
+}
+
+// HostFacts asks the agent.
+func (r *Remote) HostFacts(ctx context.Context) (f site.Facts, err error) {
+	err = r.call(ctx, opHostFacts, none{}, &f, nil)
 	return f, err
 }
 
@@ -95,6 +103,24 @@ func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest
 	return d, err
 }
 
+// InspectDevice asks the agent.
+func (r *Remote) InspectDevice(ctx context.Context, path string) (f blockdev.Facts, err error) {
+	err = r.call(ctx, opInspectDevice, path, &f, nil)
+	return f, err
+}
+
+// DeviceState asks the agent.
+func (r *Remote) DeviceState(ctx context.Context, t site.DeviceTask) (st site.DeviceState, err error) {
+	err = r.call(ctx, opDeviceState, t, &st, nil)
+	return st, err
+}
+
+// DigestDevice asks the agent.
+func (r *Remote) DigestDevice(ctx context.Context, q site.DigestQuery, report func(transfer.Progress)) (d site.DeviceDigest, err error) {
+	err = r.call(ctx, opDigestDevice, q, &d, report)
+	return d, err
+}
+
 // Offer asks the agent.
 func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err error) {
 	err = r.call(ctx, opOffer, o, &t, nil)
@@ -105,4 +131,16 @@ func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err er
 func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
 	err = r.call(ctx, opTransfer, t, &res, report)
 	return res, err
+}
+
+// Capture asks the agent.
+func (r *Remote) Capture(ctx context.Context) (archive []byte, err error) {
+	err = r.call(ctx, opCapture, none{}, &archive, nil)
+	return archive, err
+}
+
+// Measure asks the agent.
+func (r *Remote) Measure(ctx context.Context, q probe.Request) (c probe.Ceiling, err error) {
+	err = r.call(ctx, opMeasure, q, &c, nil)
+	return c, err
 }

@@ -225,6 +225,22 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// persist calls f again after a lost connection. f bears to be repeated.
+func (s *sender) persist(ctx context.Context, f func(context.Context) error) error {
+	for tries := 1; ; tries++ {
+		err := f(ctx)
+		if err == nil || !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		if tries > s.req.Retries {
+			return fault.Interrupt("the same command resumes", err)
+		}
+		pause := s.backoff(tries)
+		s.rep.Log(fmt.Sprintf("%v; try %d of %d in %s", err, tries, s.req.Retries, pause.Round(100*time.Millisecond)))
+		sleep(ctx, pause)
+	}
+}
+
 // replan surveys and plans one dataset anew. Conflicts are errors: right
 // after a cut the other end may still be winding down.
 func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, error) {

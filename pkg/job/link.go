@@ -109,6 +109,15 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 	return c, nil
 }
 
+// A round trip up to lanRTT needs no more than one connection where windows may
+// grow to usualWindow, Linux' default for sending: that carries 10 Gbit/s over
+// most of it. Besides, so short a time is mostly what the processes at both
+// ends of the remote shell take, not the network.
+const (
+	lanRTT      = 5 * time.Millisecond
+	usualWindow = 4 << 20 // bytes
+)
+
 // chooseStreams makes streams × window cover twice the bandwidth-delay
 // product of a 10 Gbit/s link, within what the kernels let a window grow to.
 func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
@@ -118,7 +127,7 @@ func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
 			w = limit
 		}
 	}
-	if w <= 0 || rtt <= 0 {
+	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= usualWindow {
 		return 1
 	}
 	need := 2 * fastLink * rtt.Seconds()
@@ -156,10 +165,10 @@ func (c linkChoice) offer(encrypted bool) wire.Offer {
 
 // report says how the plan's streams will cross.
 func (c linkChoice) report(p *plan.Plan) WireReport {
-	r := WireReport{Mode: c.wire, Why: c.why, Streams: c.streams}
 	if c.wire == wireLocal {
-		return r
+		return c.reportMode(wireLocal)
 	}
+	mode := c.wire
 	modes := map[string]bool{}
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
@@ -169,10 +178,19 @@ func (c linkChoice) report(p *plan.Plan) WireReport {
 	switch {
 	case len(modes) == 1:
 		for m := range modes {
-			r.Mode = m
+			mode = m
 		}
 	case len(modes) > 1:
-		r.Mode = "signed, tls"
+		mode = "signed, tls"
+	}
+	return c.reportMode(mode)
+}
+
+// reportMode says how bytes will cross, given what the choice of wires came to.
+func (c linkChoice) reportMode(mode string) WireReport {
+	r := WireReport{Mode: mode, Why: c.why, Streams: c.streams}
+	if c.wire == wireLocal {
+		return r
 	}
 	if c.wire == wireAuto {
 		switch r.Mode {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -132,16 +130,11 @@ func (s *sender) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.finish(ctx)
+	return s.persist(ctx, s.finish)
 }
 
 // resolve opens both sites and turns what was typed into dataset names.
 func (s *sender) resolve(ctx context.Context) (err error) {
-	for _, e := range []endpoint.Endpoint{s.req.Source, s.req.Target} {
-		if strings.HasPrefix(e.Name, "/dev/") {
-			return fault.Refusef("name a dataset: zxfer send POOL/DATASET[@SNAPSHOT] TARGET", "%s is a device: device mode is not built yet", e)
-		}
-	}
 	if s.req.Target.Path() {
 		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", s.req.Target)
 	}

@@ -74,22 +74,11 @@ func (s *sender) copyLocal(ctx context.Context, step *plan.Step, v *view) (res t
 // acrossNetwork offers a listener on one end, dials it from the other, and
 // runs both halves. The error is the cause, not its echo at the other end.
 func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.Step, v *view) (sent, received transfer.Result, err error) {
-	var ticket wire.Ticket
-	err = s.link.listener.do(ctx, func(st site.Site) (err error) {
-		ticket, err = st.Offer(ctx, s.link.offer(d.Encrypted))
-		return err
-	})
+	p, stop, err := s.link.open(ctx, d.Encrypted)
 	if err != nil {
 		return sent, received, err
 	}
-	offered := ticket.Session
-	if s.link.wire == wireSSH {
-		relayCtx, stop := context.WithCancel(ctx)
-		defer stop()
-		if ticket.Address, err = s.link.listener.open.Relay(relayCtx, s.link.listener.host, ticket.Address); err != nil {
-			return sent, received, err
-		}
-	}
+	defer stop()
 	options := s.options()
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted blocks do not compress
@@ -97,11 +86,42 @@ func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.
 	send := site.Task{Send: &step.Send, Options: options}
 	receive := site.Task{Receive: &step.Receive, Options: options}
 	if s.link.listener == s.target {
-		send.Ticket, receive.Offered = &ticket, offered
+		send.Ticket, receive.Offered = &p.ticket, p.offered
 	} else {
-		receive.Ticket, send.Offered = &ticket, offered
+		receive.Ticket, send.Offered = &p.ticket, p.offered
 	}
 
+	return halves(ctx, s.source, s.target, send, receive, v.sent, v.received)
+}
+
+// opened is a listener that was offered.
+type opened struct {
+	ticket  wire.Ticket
+	offered string // the session, on the site that listens
+}
+
+// open offers a listener on one end. stop ends what leads to it.
+func (c linkChoice) open(ctx context.Context, encrypted bool) (o opened, stop func(), err error) {
+	err = c.listener.do(ctx, func(st site.Site) (err error) {
+		o.ticket, err = st.Offer(ctx, c.offer(encrypted))
+		return err
+	})
+	if err != nil {
+		return o, nil, err
+	}
+	o.offered = o.ticket.Session
+	ctx, stop = context.WithCancel(ctx)
+	if c.wire == wireSSH {
+		if o.ticket.Address, err = c.listener.open.Relay(ctx, c.listener.host, o.ticket.Address); err != nil {
+			stop()
+			return o, nil, err
+		}
+	}
+	return o, stop, nil
+}
+
+// halves runs both ends of a transfer.
+func halves(ctx context.Context, source, target *end, send, receive site.Task, onSent, onReceived func(transfer.Progress)) (sent, received transfer.Result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var sendErr, receiveErr error
@@ -122,8 +142,8 @@ func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.
 		time.AfterFunc(windDown, cancel)
 	}
 	wg.Add(2)
-	go half(s.source, send, &sent, &sendErr, v.sent)
-	go half(s.target, receive, &received, &receiveErr, v.received)
+	go half(source, send, &sent, &sendErr, onSent)
+	go half(target, receive, &received, &receiveErr, onReceived)
 	wg.Wait()
 	return sent, received, rootCause(sendErr, receiveErr)
 }

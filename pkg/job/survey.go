@@ -54,8 +54,8 @@ func (s *sender) resolveSource(ctx context.Context) error {
 		return err
 	})
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem",
-			"%s is not on a ZFS filesystem, and device mode is not built yet", s.req.Source)
+		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
+			"%s is not on a ZFS filesystem", s.req.Source)
 	}
 	if err != nil {
 		return err

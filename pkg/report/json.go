@@ -25,7 +25,8 @@ const progressEvery = time.Second
 //	started   id, source, target, snapshot, kind, total
 //	progress  id, source, target, snapshot, bytes, total, bytes_per_second, percent, eta_seconds, elapsed_seconds, limited_by
 //	status    as progress, one for each running stream, when asked for by a signal
-//	finished  id, and result: the stream's entry in the final object's results
+//	finished  id, and result: the stream's entry in the final object's results;
+//	          of a device, device instead of result
 //	error     message, hint, class
 //
 // Sizes are bytes; percent and eta_seconds are missing where they cannot be
@@ -53,6 +54,7 @@ type Event struct {
 	Elapsed  float64         `json:"elapsed_seconds,omitempty"`
 	Limited  string          `json:"limited_by,omitempty"`
 	Result   *job.StepResult `json:"result,omitempty"`
+	Device   *job.DevResult  `json:"device,omitempty"`
 }
 
 // JSON shows a job to a program. Its methods may be called from several
@@ -117,7 +119,7 @@ func (j *JSON) Progress(id int, p job.StepProgress) {
 func progressEvent(kind string, st *stream) Event {
 	g := gaugeOf(st.last)
 	e := Event{
-		Event: kind, ID: st.id, Source: st.source, Target: st.target, Snapshot: "@" + st.step.Send.To,
+		Event: kind, ID: st.id, Source: st.source, Target: st.target, Snapshot: st.snapshot(),
 		Bytes: g.bytes, Total: g.total, Rate: g.rate, Elapsed: st.last.Elapsed.Seconds(), Limited: st.last.LimitedBy,
 	}
 	if p, ok := g.percent(); ok {

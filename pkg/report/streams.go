@@ -43,6 +43,28 @@ func (s *streams) start(id int, d *plan.Dataset, step int, now time.Time) *strea
 	return st
 }
 
+// begin is start for a device: total bytes, of which done are there.
+func (s *streams) begin(source, target string, total, done uint64, now time.Time) *stream {
+	st := &stream{id: 1, name: oneLine(source), source: source, target: target, shown: now}
+	st.step.Bytes, st.last = total, job.StepProgress{Bytes: done, Total: total}
+	s.running = append(s.running, st)
+	return st
+}
+
+// end is finish for a device.
+func (s *streams) end(bytes uint64, failed bool) *stream {
+	if len(s.running) == 0 {
+		return nil
+	}
+	st := s.running[0]
+	s.running = s.running[:0]
+	if !failed {
+		s.finished++
+	}
+	s.arrived += bytes
+	return st
+}
+
 func (s *streams) find(id int) *stream {
 	for _, st := range s.running {
 		if st.id == id {
@@ -77,6 +99,14 @@ func (s *streams) finish(id int, r *job.StepResult) *stream {
 		}
 	}
 	return nil
+}
+
+// snapshot is the one to arrive, "" of a device.
+func (st *stream) snapshot() string {
+	if st.step.Send.To == "" {
+		return ""
+	}
+	return "@" + st.step.Send.To
 }
 
 // facts are the parts of a progress line after the name, without empty ones.

@@ -83,8 +83,8 @@ func (l *Local) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel() }
 }
 
-// Facts reads what the host says about itself.
-func (l *Local) Facts(ctx context.Context) (Facts, error) {
+// HostFacts reads what the host says about itself, but for ZFS's back end.
+func (l *Local) HostFacts(context.Context) (Facts, error) {
 	root := os.DirFS("/")
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
@@ -98,6 +98,15 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 	if c := strings.Fields(os.Getenv("SSH_CONNECTION")); len(c) == 4 {
 		f.SSHPeer, f.SSHLocal = c[0], c[2]
 	}
+	return f, nil
+}
+
+// Facts reads what the host says about itself.
+func (l *Local) Facts(ctx context.Context) (Facts, error) {
+	f, err := l.HostFacts(ctx)
+	if err != nil {
+		return f, err
+	}
 	if f.ZFS == "" {
 		return f, &zfs.Error{Kind: zfs.NoZFS, Op: "version", Detail: "the ZFS kernel module is not loaded",
 			Hint: "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"}
@@ -110,6 +119,9 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
+	if q.Alone {
+		return l.cli.ListAlone(ctx, q.Dataset, q.Recursive, q.Versions)
+	}
 	return l.cli.List(ctx, q.Dataset, q.Recursive, q.Versions)
 }
 
@@ -244,7 +256,11 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ln.Accept(ctx)
+		link, err := ln.Accept(ctx)
+		if err != nil {
+			_ = ln.Close() // nobody else knows of it any more
+		}
+		return link, err
 	}
 	return nil, nil
 }
@@ -262,6 +278,8 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		defer link.Close()
 	}
 	switch {
+	case t.Device != nil:
+		return l.transferDevice(ctx, *t.Device, link, progress)
 	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
 		return res, errors.New("a task sends or receives over a link, or does both without one")
 	case link == nil:

@@ -12,12 +12,14 @@ import (
 	"context"
 	"time"
 
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
-// Site is one host that has datasets.
+// Site is one host that has datasets and devices.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -30,6 +32,9 @@ type Site interface {
 	Name() string
 	// Facts returns what does not change during a run.
 	Facts(ctx context.Context) (Facts, error)
+	// HostFacts returns the same of a host that may have no ZFS: Backend is
+	// unknown then, and ZFS is "".
+	HostFacts(ctx context.Context) (Facts, error)
 	// List surveys a dataset: one scoped listing. A dataset that does not
 	// exist is not an error: Datasets is then empty. A pool that does not
 	// exist is a *zfs.Error of kind NotFound.
@@ -66,6 +71,13 @@ type Site interface {
 	// Digest produces a stream and returns the digest of its contents
 	// instead of sending it (see zfs.ContentDigest).
 	Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
+	// InspectDevice looks at a device or image file by its absolute path.
+	InspectDevice(ctx context.Context, path string) (blockdev.Facts, error)
+	// DeviceState tells what an earlier, interrupted copy onto the task's
+	// target left to be resumed.
+	DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error)
+	// DigestDevice hashes a device. progress may be nil.
+	DigestDevice(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (DeviceDigest, error)
 	// Offer opens a listener for one Transfer and returns the ticket that
 	// the other end dials with. It closes by itself when the deadline
 	// passes, when the Site is closed or when it was used.
@@ -73,6 +85,12 @@ type Site interface {
 	// Transfer moves one stream: from Send or the wire, to Receive or the
 	// wire. progress may be nil; it is called about twice a second.
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
+	// Capture reads the files that facts are made of into a text archive
+	// (see package sysinfo). It holds no key, password or address.
+	Capture(ctx context.Context) ([]byte, error)
+	// Measure makes one measurement, which leaves nothing behind. A scratch
+	// dataset is made below an existing one for probe.TargetWrite only.
+	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
 	// RTT is the shortest round trip seen to the host, 0 for this one or
 	// while it is unknown.
 	RTT() time.Duration
@@ -86,6 +104,8 @@ type ListQuery struct {
 	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
 	// Versions wants snapshots and bookmarks.
 	Versions bool `json:"versions,omitempty"`
+	// Alone leaves out the pool and the ancestors.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Task is one half of a transfer, or a whole local one.
@@ -100,6 +120,9 @@ type Task struct {
 	Ticket  *wire.Ticket     `json:"ticket,omitempty"`  // dial this
 	Offered string           `json:"offered,omitempty"` // or accept on this Site's own offer: its ticket's session id
 	Options transfer.Options `json:"options"`
+	// Device, where set, is copied instead of a stream; it brings its own
+	// options.
+	Device *DeviceTask `json:"device,omitempty"`
 }
 
 // Digest is what a stream holds, apart from how it was framed.

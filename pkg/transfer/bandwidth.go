@@ -37,7 +37,7 @@ func (o Options) bandwidth(watches []*wire.Stopwatch) *bandwidth {
 	return b
 }
 
-// wait waits until n bytes may pass; at most a block at a time.
+// wait waits until n bytes may pass.
 func (b *bandwidth) wait(ctx context.Context, n int, w *wire.Stopwatch) error {
 	if b == nil {
 		return nil
@@ -45,5 +45,12 @@ func (b *bandwidth) wait(ctx context.Context, n int, w *wire.Stopwatch) error {
 	w.Start()
 	defer w.Stop()
 	b.meter.bytes.Add(int64(n))
-	return b.bucket.WaitN(ctx, n)
+	for n > 0 { // a block of a device may be more than the bucket holds
+		part := min(n, b.bucket.Burst())
+		if err := b.bucket.WaitN(ctx, part); err != nil {
+			return err
+		}
+		n -= part
+	}
+	return nil
 }

@@ -110,29 +110,39 @@ func (k *packer) start(g *sync.WaitGroup, r *ring) {
 
 // pack replaces a piece's block by a compressed one, if that is worth it.
 func (k *packer) pack(p *piece, r *ring) {
-	raw := p.block.Payload()
 	defer k.packed.Add(1)
+	packed := k.encode(p.block, k.packed.Load()-int64(r.taken()), r.get, r.release)
+	if packed != nil {
+		p.header.Flags |= wire.Compressed
+		r.release(p.block)
+		p.block = packed
+	}
+}
+
+// encode compresses a block's payload into a spare block, unless that is not
+// worth it: then it returns nil. backlog is how many compressed blocks wait
+// for the network.
+func (k *packer) encode(b *wire.Block, backlog int64, get func() *wire.Block, release func(*wire.Block)) *wire.Block {
+	raw := b.Payload()
 	k.meter.bytes.Add(int64(len(raw)))
 	level, try := 0, true
 	if k.adaptive {
-		level, try = k.choice.next(len(raw), k.packed.Load()-int64(r.taken()))
+		level, try = k.choice.next(len(raw), backlog)
 	}
 	if !try {
-		return
+		return nil
 	}
-	spare := r.get()
+	spare := get()
 	out := k.encoders[level].EncodeAll(raw, spare.Room()[:0])
 	saved := len(raw) - len(out)
 	good := float64(saved) >= worthwhile*float64(len(raw))
 	k.choice.learn(good)
 	if !good {
-		r.release(spare)
-		return
+		release(spare)
+		return nil
 	}
 	spare.SetLen(len(out)) // in place: it is shorter than the room
-	p.header.Flags |= wire.Compressed
-	r.release(p.block)
-	p.block = spare
+	return spare
 }
 
 // chooser picks the level of each frame, and whether to try at all.

@@ -14,6 +14,7 @@ const (
 	LimitReceiverCPU = "receiver cpu"
 	LimitExpand      = "decompress"
 	LimitTarget      = "target"
+	LimitVerify      = "verification" // of a device: reading back what was written
 )
 
 // leastShare is the share of its lifetime for which a stage must have held up
@@ -61,6 +62,7 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	for _, c := range []struct{ limit, stage string }{
 		{LimitSource, StageRead}, {LimitCompress, StageCompress}, {LimitBandwidth, StageLimit}, {LimitSenderCPU, StageSend},
 		{LimitReceiverCPU, StageReceive}, {LimitExpand, StageExpand}, {LimitTarget, StageWrite},
+		{LimitSenderCPU, StageHash}, {LimitVerify, StageVerify},
 	} {
 		s := stage(c.stage)
 		if v := share(s.Busy, s); v > most {

@@ -128,7 +128,8 @@ func (r *receiving) keepAlive() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(aliveEvery)
+		// A sender of the same, short patience must hear of it in time.
+		tick := time.NewTicker(min(aliveEvery, r.opt.Stall/3))
 		defer tick.Stop()
 		for {
 			select {
@@ -272,8 +273,8 @@ func (r *receiving) receive(ctx context.Context, c *wire.Conn) (wire.Account, er
 			full.Start() // from now on it waits for the others
 			return a, err
 		}
-		if h.Flags&wire.Zero != 0 {
-			return wire.Account{}, fmt.Errorf("%w: a zero run in a stream", wire.ErrTampered)
+		if h.Flags&^wire.Compressed != 0 {
+			return wire.Account{}, fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
 		}
 		r.meter.bytes.Add(int64(h.Raw))
 		p := &piece{block: b, header: h}

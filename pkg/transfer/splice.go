@@ -94,6 +94,8 @@ func (r *receiving) splice() (wire.Account, error) {
 			return r.control(c, h, b)
 		case h.Position != r.frames:
 			return wire.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
+		case h.Flags&^wire.Compressed != 0:
+			return wire.Account{}, fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
 		case h.Flags != 0:
 			p := &piece{block: b, header: h}
 			if r.expand.piece(p); p.err != nil {

@@ -86,7 +86,7 @@ func (o Options) filled() Options {
 	if o.Block <= 0 {
 		o.Block = DefaultBlock
 	}
-	o.Block = min(max(o.Block, MinBlock), wire.MaxPayload)
+	o.Block = min(max(o.Block, MinBlock), wire.MaxRaw)
 	if o.Buffer <= 0 {
 		o.Buffer = DefaultBuffer
 	}
@@ -135,4 +135,6 @@ type Result struct {
 	WireBytes int64  `json:"wire_bytes"` // bytes that crossed the network, frames and tags included
 	Frames    int64  `json:"frames"`
 	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
+	// Device is set where a device was copied, not a stream.
+	Device *DeviceResult `json:"device,omitempty"`
 }

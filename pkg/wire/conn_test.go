@@ -39,7 +39,7 @@ func TestFramesCross(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			a, b := pair(t, mode)
-			sizes := []int{1, HeaderSize, 16 << 10, 1 << 20, 300<<10 + 1, MaxPayload}
+			sizes := []int{1, HeaderSize, 16 << 10, 1 << 20, 300<<10 + 1, MaxRaw}
 			go func() {
 				for i, n := range sizes {
 					_ = a.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: uint32(n)}, block(bytes.Repeat([]byte{byte(i)}, n)))

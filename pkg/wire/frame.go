@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 )
 
 // Kind is what a frame carries.
@@ -16,15 +17,19 @@ const (
 	Abort Kind = 3 // this end gives up; the payload says why, in UTF-8
 	Ack   Kind = 4 // the receiver stored the stream for good
 	Alive Kind = 5 // the receiver is at work; Position is the bytes it stored so far
+	Have  Kind = 6 // device mode: what the receiver holds already, see package transfer
 )
 
 // Flags are properties of Data frames.
 type Flags uint8
 
-// The flags. Both at once are not allowed.
+// The flags. Zero excludes Compressed.
 const (
-	Zero       Flags = 1 << 0 // Raw zero bytes, no payload
+	Zero       Flags = 1 << 0 // Raw zero bytes, no payload but hashes
 	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
+	// Summed is of device mode: the payload ends with the hash of the Raw
+	// bytes, SumSize bytes; that of a zero run holds one for each block.
+	Summed Flags = 1 << 2
 )
 
 const (
@@ -32,9 +37,13 @@ const (
 	HeaderSize = 20
 	// TagSize is the length of a keyed tag in bytes.
 	TagSize = 16
+	// SumSize is the length in bytes of the hash in a Summed frame.
+	SumSize = 32
+	// MaxRaw bounds the stream bytes that a Data frame carries.
+	MaxRaw = 16 << 20
 	// MaxPayload bounds a Data frame in bytes, before anything is allocated
 	// for it.
-	MaxPayload = 8 << 20
+	MaxPayload = MaxRaw + SumSize
 	// MaxControl bounds the payload of a control frame in bytes.
 	MaxControl = 8 << 10
 )
@@ -67,9 +76,9 @@ func parseHeader(b []byte) (Header, error) {
 		limit = MaxPayload
 	}
 	switch {
-	case h.Kind < Data || h.Kind > Alive:
+	case h.Kind < Data || h.Kind > Have:
 		return h, fmt.Errorf("unknown kind %d", h.Kind)
-	case b[2] != 0 || b[3] != 0 || h.Flags > Compressed:
+	case b[2] != 0 || b[3] != 0 || h.Flags > Zero|Compressed|Summed || h.Flags&Zero != 0 && h.Flags&Compressed != 0:
 		return h, errors.New("reserved bits are set")
 	case payload > limit:
 		return h, fmt.Errorf("payload of %d bytes, at most %d are allowed", payload, limit)
@@ -82,9 +91,15 @@ func parseHeader(b []byte) (Header, error) {
 		if payload != 0 {
 			return h, errors.New("zero run with a payload")
 		}
-	case h.Raw > MaxPayload:
-		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxPayload)
-	case h.Flags == 0 && h.Raw != payload:
+	case h.Flags == Zero|Summed:
+		if payload == 0 || payload%SumSize != 0 {
+			return h, fmt.Errorf("zero run with a payload of %d bytes, which are no hashes", payload)
+		}
+	case h.Raw > MaxRaw:
+		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxRaw)
+	case h.Flags&Summed != 0 && payload < SumSize:
+		return h, fmt.Errorf("payload of %d bytes is too short for its hash", payload)
+	case h.Flags == Summed && h.Raw != payload-SumSize, h.Flags == 0 && h.Raw != payload:
 		return h, fmt.Errorf("payload of %d bytes for %d bytes of stream", payload, h.Raw)
 	}
 	h.Payload = int(payload)
@@ -108,6 +123,21 @@ func NewBlock(size, front int) *Block {
 	// Behind the payload and its tag there is room for the next frame's
 	// header, which often can be read along (see Conn.ReadPayload).
 	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
+}
+
+// blockAlignment is what O_DIRECT asks of memory on every device known: the
+// page, though most drives are content with less.
+const blockAlignment = 4096
+
+// NewAlignedBlock is NewBlock with a payload that begins on a page of memory,
+// as reads and writes past the page cache (O_DIRECT) need.
+func NewAlignedBlock(size int) *Block {
+	buf := make([]byte, blockAlignment+HeaderSize+size+TagSize+HeaderSize)
+	off := HeaderSize
+	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % blockAlignment); rest != 0 {
+		off += blockAlignment - rest
+	}
+	return &Block{buf: buf, off: off, cap: size}
 }
 
 // Room is the whole payload buffer, to be filled; SetLen says how far.

@@ -12,7 +12,7 @@ import (
 func FuzzHeader(f *testing.F) {
 	for _, h := range []Header{
 		{Kind: Data, Payload: 5, Raw: 5, Position: 1 << 60}, {Kind: Data, Flags: Zero, Raw: 1 << 31},
-		{Kind: Data, Flags: Compressed, Payload: 9, Raw: MaxPayload}, {Kind: End, Payload: accountSize}, {Kind: Ack},
+		{Kind: Data, Flags: Compressed, Payload: 9, Raw: MaxRaw}, {Kind: End, Payload: accountSize}, {Kind: Ack},
 	} {
 		b := make([]byte, HeaderSize)
 		h.put(b)

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/report"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// devOptions are the flags of dev that need more than their own parsing.
+type devOptions struct {
+	req                  job.Dev
+	reach                reach
+	block                int64
+	window               int64
+	trustedLink          bool
+	mapFile              string
+	note                 string // for the user, before anything else
+	json, quiet, verbose bool
+}
+
+func newDev(a *app) *cobra.Command {
+	o := &devOptions{}
+	cmd := &cobra.Command{
+		Use:   "dev [FLAGS] SRC TARGET",
+		Short: "Copy a raw device or image file",
+		Long: `dev copies a block device, partition, logical volume, zvol or image file to
+another one, block by block, on this host or across the network.
+
+SRC and TARGET are [[user@]host:]/PATH. Either end, both or none may be on
+another host. Blocks that are all zeros are neither sent nor stored as data;
+what was written is synced and read back past the page cache, and the BLAKE3
+of both sides is compared. A copy that was cut off is resumed, by itself or by
+running the same command again: only blocks that had not been stored, or have
+changed since, are sent.
+
+A target that is in use, too small, or has anything recognisable on it is
+refused before a byte is written; -n shows both devices and what stands in the
+way.`,
+		Example: `  zxfer dev -n /dev/sda backup1:/dev/sdb
+      show both devices and the plan; change nothing
+  zxfer dev /dev/vg/db backup1:/var/images/db.img
+      copy a volume into an image file on backup1
+  zxfer dev --delta --overwrite --confirm 107374182400 /dev/vg/db backup1:/var/images/db.img
+      once more onto the same file: send only the blocks that differ
+  zxfer dev backup1:/var/images/db.img /dev/vg/restored
+      fetch it back
+  zxfer dev --verify-only /dev/vg/db backup1:/var/images/db.img
+      compare two devices, copy nothing`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fault.Usagef("zxfer help dev", "dev takes 2 arguments, SRC and TARGET, not %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := o.request(cmd.Flags(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			if o.reach.rsh == "" {
+				o.reach.rsh = os.Getenv("ZXFER_RSH")
+			}
+			return runDev(cmd.Context(), a, o, req)
+		},
+	}
+	o.define(cmd)
+	return cmd
+}
+
+// reach is how other hosts are reached.
+type reach struct {
+	rsh         string
+	noBootstrap bool
+}
+
+// runDev runs the job and shows it.
+func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
+	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
+	var rep interface {
+		job.DevReporter
+		Status()
+		DeviceDone(*job.DevReport, error) error
+	} = report.NewText(opts)
+	if o.json {
+		rep = report.NewJSON(opts)
+	}
+	stop := onStatus(rep.Status)
+	defer stop()
+	if o.note != "" {
+		rep.Log(o.note)
+	}
+	open := &opener{rsh: o.reach.rsh, bootstrap: !o.reach.noBootstrap, log: rep.Log}
+	r, err := job.RunDev(ctx, req, open, rep)
+	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
+		err = fault.Interrupt("the same command resumes", err)
+		if r != nil {
+			r.Outcome = "interrupted"
+		}
+	}
+	if mapErr := o.writeMap(r); mapErr != nil {
+		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
+	}
+	if doneErr := rep.DeviceDone(r, err); doneErr != nil && err == nil {
+		return fault.Failf("", "the copy is complete, but its report could not be written: %w", doneErr)
+	}
+	if err != nil && o.json {
+		return &shown{err}
+	}
+	return err
+}
+
+// request checks what single flags could not and returns the job's request.
+func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
+	req := o.req
+	req.Way.Window = int(min(o.window, maxWindow))
+	req.Options.Block = int(min(o.block, wire.MaxRaw+1))
+	var err error
+	if req.Source, err = endpoint.Parse(src); err != nil {
+		return req, err
+	}
+	if req.Target, err = endpoint.Parse(target); err != nil {
+		return req, err
+	}
+	b := req.Options.Block
+	switch {
+	case b != 0 && (b < transfer.MinDeviceBlock || b > wire.MaxRaw || bits.OnesCount(uint(b)) != 1):
+		return req, fault.Usagef("", "--bs must be a power of two from 64KiB to 16MiB")
+	case o.quiet && o.verbose:
+		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
+	case req.Allow.Confirm != "" && !req.Allow.Overwrite:
+		return req, fault.Usagef("add --overwrite, or leave --confirm out", "--confirm has no effect without --overwrite")
+	case o.mapFile != "" && !req.SkipErrors:
+		return req, fault.Usagef("add --skip-errors, or leave --map out", "--map has no effect without --skip-errors")
+	}
+	shape := &sendOptions{trustedLink: o.trustedLink}
+	s := job.Send{Wire: req.Way.Wire, DataAddress: req.Way.DataAddress, Options: req.Options.Options, RSH: o.reach.rsh}
+	return req, shape.checkWire(&s, flags)
+}
+
+// define declares the flags.
+func (o *devOptions) define(cmd *cobra.Command) {
+	req := &o.req
+	flagGroup(cmd, "What to copy", func(f *pflag.FlagSet) {
+		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only what differs")
+		f.BoolVar(&req.Compare, "verify-only", false, "hash both sides and compare them; copy nothing")
+		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written")
+		f.BoolVar(&req.NoResume, "no-resume", false, "do not use what an interrupted copy has stored")
+		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
+		f.StringVar(&o.mapFile, "map", "", "with --skip-errors, write what could not be read to `FILE`, as a map for ddrescue")
+		f.BoolVar(&req.Sparse, "sparse", false, "leave holes in an image file where the source has zeros, instead of allocating all of it")
+	})
+	flagGroup(cmd, "Safety", func(f *pflag.FlagSet) {
+		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that holds something; needs --confirm")
+		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
+	})
+	flagGroup(cmd, "The way there", o.defineWay)
+	flagGroup(cmd, "How to run", o.defineRun)
+	for flag, choices := range map[string][]string{"wire": wires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
+		// The flags were declared above: registering cannot fail.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// defineWay declares the flags of how bytes cross.
+func (o *devOptions) defineWay(f *pflag.FlagSet) {
+	req := &o.req
+	f.Var(newChoice(&req.Way.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
+	f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
+	f.Var(newCount(&req.Way.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
+	f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
+	f.Var(newSize(&o.block), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
+	f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
+	f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
+	f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
+	f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
+	f.Var(newChoice(&req.Way.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
+	f.StringVar(&req.Way.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
+	f.Var(&portsValue{&req.Way.PortLow, &req.Way.PortHigh}, "port-range", "ports of the listening side (default any)")
+	f.StringVarP(&o.reach.rsh, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
+	f.BoolVar(&o.reach.noBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+}
+
+// defineRun declares the flags of how to run.
+func (o *devOptions) defineRun(f *pflag.FlagSet) {
+	req := &o.req
+	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and change nothing anywhere")
+	f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
+	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
+}
+
+// writeMap writes the map of what could not be read.
+func (o *devOptions) writeMap(r *job.DevReport) error {
+	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
+		return nil
+	}
+	var bad []blockdev.Range
+	for _, b := range r.Results[len(r.Results)-1].BadRanges {
+		bad = append(bad, blockdev.Range{Start: b.Start, Length: b.Length})
+	}
+	f, err := os.Create(o.mapFile)
+	if err != nil {
+		return err
+	}
+	return errors.Join(blockdev.WriteMapfile(f, int64(r.Size), bad), f.Close())
+}

@@ -1,0 +1,478 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+)
+
+// The tests of zxfer dev run on the two hosts of the lab, which share one
+// kernel and its devices: loop devices, device mapper, LVM and MD.
+
+// loop makes a loop device of size bytes, with sectors of sector bytes.
+func loop(t *testing.T, size int64, sector int) string {
+	t.Helper()
+	file := filepath.Join(scratch(t), fmt.Sprintf("loop-%d", rand.Uint32()))
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, size))
+	dev := strings.TrimSpace(run(t, "losetup", "--find", "--show", "--sector-size", strconv.Itoa(sector), file))
+	t.Cleanup(func() {
+		_ = exec.Command("losetup", "-d", dev).Run() // a test may have detached it
+		_ = os.Remove(file)
+	})
+	return dev
+}
+
+// scratch is a directory on a tmpfs.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "zxfer-dev-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// sum is a hash of what a device or file holds.
+func sum(t *testing.T, name string) string {
+	t.Helper()
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	require.NoError(t, err)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// noise writes n random bytes at an offset.
+func noise(t *testing.T, name string, off, n int64) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	seed := [32]byte{byte(off), byte(off >> 8), byte(off >> 16), byte(off >> 24), byte(n), byte(n >> 8)}
+	_, err = io.CopyN(io.NewOffsetWriter(f, off), rand.NewChaCha8(seed), n)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+}
+
+// devReport decodes what --json printed.
+func devReport(t *testing.T, o outcome) job.DevReport {
+	t.Helper()
+	var r job.DevReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), "%s", o)
+	return r
+}
+
+func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size = 96 << 20
+	src := loop(t, size, 512)
+	// An ext4 filesystem with files, noise and zeros.
+	run(t, "mkfs.ext4", "-q", "-F", src, "64m")
+	mnt := scratch(t)
+	run(t, "mount", src, mnt)
+	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte(strings.Repeat("hello, world\n", 1<<16)), 0o600))
+	run(t, "cp", "-r", "/etc", mnt)
+	run(t, "umount", mnt)
+	noise(t, src, 70<<20, 13<<20+777*512)
+	want := sum(t, src)
+	for name, c := range map[string]struct{ from, to, wire string }{
+		"push":  {"", "beta:", "tls"},
+		"pull":  {"beta:", "", "signed"},
+		"third": {"alpha:", "beta:", "tls"},
+		"local": {"", "", "auto"},
+		"plain": {"", "beta:", "plain"},
+		"ssh":   {"", "beta:", "ssh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dst := loop(t, size, 512)
+			args := []string{"dev", "--json", "--wire", c.wire, c.from + src, c.to + dst}
+			if c.wire == "plain" {
+				args = append(args, "--trusted-link")
+			}
+			r := devReport(t, mustZxfer(t, args...))
+			require.Equal(t, "done", r.Outcome)
+			require.Equal(t, want, sum(t, dst))
+			require.Equal(t, r.Results[0].SourceDigest, r.Results[0].TargetDigest)
+			require.EqualValues(t, size, r.Results[0].Verified)
+			run(t, "cmp", src, dst)
+			run(t, "e2fsck", "-fn", dst)
+			run(t, "mount", "-o", "ro", dst, mnt)
+			run(t, "diff", "-r", "/etc", filepath.Join(mnt, "etc"), "--no-dereference")
+			run(t, "umount", mnt)
+			mustZxfer(t, "dev", "--verify-only", c.from+src, c.to+dst)
+			noise(t, dst, 5<<20, 512)
+			o := zxfer(t, "dev", "--verify-only", c.from+src, c.to+dst)
+			require.Equal(t, 1, o.code, "%s", o)
+			require.Contains(t, o.stderr, "differ")
+			nothingLeft(t, 10*time.Second)
+		})
+	}
+}
+
+func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	dir := scratch(t)
+	for _, size := range []int64{0, 1, 511, 4096, 1<<20 - 1, 1 << 20, 5<<20 + 12345} {
+		src, dst := filepath.Join(dir, "src"), filepath.Join(dir, fmt.Sprintf("dst-%d", size))
+		require.NoError(t, os.WriteFile(src, nil, 0o600))
+		if size > 0 {
+			noise(t, src, 0, size)
+		}
+		mustZxfer(t, "dev", src, "beta:"+dst)
+		run(t, "cmp", src, dst)
+		// Onto devices, which are as large or larger.
+		for _, sector := range []int{512, 4096} {
+			dev := loop(t, (size+8191)/4096*4096, sector)
+			mustZxfer(t, "dev", src, "beta:"+dev)
+			if size > 0 {
+				run(t, "cmp", "-n", strconv.FormatInt(size, 10), src, dev)
+			}
+		}
+	}
+	// Between devices of different sectors, and back into a file.
+	a, b := loop(t, 7<<20+4096, 4096), loop(t, 7<<20+4096, 512)
+	noise(t, a, 0, 7<<20+4096)
+	mustZxfer(t, "dev", a, "beta:"+b)
+	run(t, "cmp", a, b)
+	back := filepath.Join(dir, "back")
+	mustZxfer(t, "dev", "beta:"+b, back)
+	run(t, "cmp", a, back)
+}
+
+func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	dir := scratch(t)
+	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	require.NoError(t, os.WriteFile(src, nil, 0o600))
+	require.NoError(t, os.Truncate(src, 300<<20))
+	noise(t, src, 100<<20, 3<<20)
+	mustZxfer(t, "dev", src, "beta:"+dst)
+	run(t, "cmp", src, dst)
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(dst, &st))
+	require.Less(t, st.Blocks*512, int64(8<<20), "the copy has the holes of the source")
+}
+
+// Each rule refuses with exit code 3 and leaves every byte as it was; with the
+// flag that the message names it works.
+func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size = 48 << 20
+	src := loop(t, size, 512)
+	noise(t, src, 0, size)
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, dev string) (target string)
+		says    string
+	}{
+		"mounted": {func(t *testing.T, dev string) string {
+			run(t, "mkfs.ext4", "-q", dev)
+			mnt := scratch(t)
+			run(t, "mount", dev, mnt)
+			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
+			return dev
+		}, "is mounted"},
+		"swap": {func(t *testing.T, dev string) string {
+			run(t, "mkswap", dev)
+			if out, err := exec.Command("swapon", dev).CombinedOutput(); err != nil {
+				t.Skipf("this kernel has no swap: %s", out)
+			}
+			t.Cleanup(func() { _ = exec.Command("swapoff", dev).Run() })
+			return dev
+		}, "is swap"},
+		"held by dm": {func(t *testing.T, dev string) string {
+			run(t, "dmsetup", "create", "zxheld", "--table", fmt.Sprintf("0 %d linear %s 0", size/512, dev))
+			t.Cleanup(func() { _ = exec.Command("dmsetup", "remove", "--retry", "zxheld").Run() })
+			return dev
+		}, "is held by"},
+		"held by LVM": {func(t *testing.T, dev string) string {
+			run(t, "pvcreate", "-q", dev)
+			run(t, "vgcreate", "-q", "zxvg", dev)
+			run(t, "lvcreate", "-q", "-Zn", "-L", "16m", "-n", "lv", "zxvg")
+			t.Cleanup(func() {
+				_ = exec.Command("vgchange", "-an", "zxvg").Run()
+				_ = exec.Command("vgremove", "-ff", "-y", "zxvg").Run()
+			})
+			return dev
+		}, "is held by"},
+		"held by MD": {func(t *testing.T, dev string) string {
+			run(t, "mdadm", "--create", "/dev/md77", "--run", "--level=1", "--force", "--raid-devices=1", dev)
+			t.Cleanup(func() { _ = exec.Command("mdadm", "--stop", "/dev/md77").Run() })
+			return dev
+		}, "is held by"},
+		"held by ZFS": {func(t *testing.T, dev string) string {
+			big := loop(t, 128<<20, 512)
+			run(t, "zpool", "create", "zxheld", big)
+			t.Cleanup(func() { _ = exec.Command("zpool", "destroy", "-f", "zxheld").Run() })
+			return big
+		}, "is in use"},
+		"read-only": {func(t *testing.T, dev string) string {
+			run(t, "blockdev", "--setro", dev)
+			t.Cleanup(func() { _ = exec.Command("blockdev", "--setrw", dev).Run() }) // it would outlive the loop
+			return dev
+		}, "is read-only"},
+		"too small":  {func(t *testing.T, _ string) string { return loop(t, size-512, 512) }, "too small"},
+		"itself":     {func(*testing.T, string) string { return src }, "is the source"},
+		"no device":  {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
+		"filesystem": {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
+		"partitions": {func(t *testing.T, dev string) string {
+			// A DOS label with one Linux partition of 16 MiB at sector 2048.
+			mbr := make([]byte, 512)
+			copy(mbr[446:], []byte{0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0x80, 0, 0})
+			mbr[510], mbr[511] = 0x55, 0xaa
+			require.NoError(t, os.WriteFile(dev, mbr, 0))
+			return dev
+		}, "dos"},
+		"a file": {func(t *testing.T, _ string) string {
+			file := filepath.Join(scratch(t), "image")
+			require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
+			return file
+		}, "file that holds data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := c.prepare(t, loop(t, size, 512))
+			before := ""
+			_, missing := os.Stat(target)
+			if missing == nil {
+				run(t, "sync")
+				before = contents(t, target, name)
+			}
+			for _, host := range []string{"", "beta:"} {
+				from := src
+				if name == "itself" && host != "" {
+					from = "alpha:" + src // one kernel, two hosts
+				}
+				o := zxfer(t, "dev", from, host+target)
+				require.Equal(t, 3, o.code, "%s", o)
+				require.Contains(t, o.stderr, c.says)
+				o = zxfer(t, "dev", "-n", from, host+target)
+				require.Equal(t, 3, o.code, "%s", o)
+			}
+			if missing == nil {
+				require.Equal(t, before, contents(t, target, name), "the target was changed")
+			} else {
+				require.NoFileExists(t, target)
+			}
+			// Consent to the contents does not override the other rules.
+			confirm := "1"
+			if missing == nil {
+				confirm = strconv.FormatInt(sizeOf(t, target), 10)
+			}
+			o := zxfer(t, "dev", src, "beta:"+target, "--overwrite", "--confirm", confirm)
+			switch name {
+			case "filesystem", "partitions", "a file":
+				require.Equal(t, 0, o.code, "%s", o)
+				run(t, "cmp", src, target)
+				o = zxfer(t, "dev", src, "beta:"+target, "--overwrite", "--confirm", "12345")
+				if name == "a file" { // the others now hold noise
+					require.Equal(t, 3, o.code, "%s", o)
+					require.Contains(t, o.stderr, "is not confirmed")
+				}
+			default:
+				require.Equal(t, 3, o.code, "%s", o)
+				if missing == nil {
+					require.Equal(t, before, contents(t, target, name), "the target was changed")
+				}
+			}
+		})
+	}
+}
+
+// contents is what must not change; a live pool writes by itself, but must stay
+// without an error.
+func contents(t *testing.T, target, name string) string {
+	t.Helper()
+	if name == "held by ZFS" {
+		run(t, "zpool", "scrub", "-w", "zxheld")
+		return run(t, "zpool", "status", "-x", "zxheld")
+	}
+	return sum(t, target)
+}
+
+// sizeOf is the size of a device or file.
+func sizeOf(t *testing.T, name string) int64 {
+	t.Helper()
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Seek(0, io.SeekEnd)
+	require.NoError(t, err)
+	return n
+}
+
+func TestDevDelta(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size = 200 << 20
+	src, dst := loop(t, size, 512), loop(t, size, 512)
+	noise(t, src, 0, size)
+	mustZxfer(t, "dev", src, "beta:"+dst)
+	for i := range int64(2) { // 1 % of the blocks of 1 MiB
+		noise(t, src, (i*97+3)<<20+4096, 8192)
+	}
+	r := devReport(t, mustZxfer(t, "dev", "--json", "--delta", src, "beta:"+dst))
+	run(t, "cmp", src, dst)
+	require.EqualValues(t, 2<<20, r.Results[0].Data)
+	require.Less(t, r.Results[0].WireBytes, int64(size*15/1000))
+}
+
+// begun waits until a copy has begun; false when it ended before.
+func (p *process) begun(t *testing.T) bool {
+	t.Helper()
+	for {
+		select {
+		case <-p.done:
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+		if strings.Contains(p.stderr.String(), `"event":"started"`) {
+			return true
+		}
+	}
+}
+
+// kill -9 of either end at random moments: the copy goes on, by itself where
+// the other end died, else by the same command; no more than the rest is sent,
+// and the result is identical.
+func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size = 48 << 20
+	src, dst := loop(t, size, 512), loop(t, size, 512)
+	noise(t, src, 0, size)
+	resumed, killed := 0, 0
+	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "16MiB", "--buffer", "8MiB", src, "beta:" + dst}
+	for i := range 20 {
+		run(t, "blkdiscard", "-z", dst)
+		_ = os.RemoveAll("/var/lib/zxfer")
+		p := start(t, args...)
+		if !p.begun(t) {
+			t.Fatalf("it did not begin: %s", p.wait(t))
+		}
+		select {
+		case <-p.done:
+		case <-time.After(time.Duration(rand.IntN(3500)) * time.Millisecond):
+		}
+		var o outcome
+		if i%2 == 0 {
+			_ = p.cmd.Process.Kill() // it may have ended just now
+			if first := p.wait(t); first.code != 0 {
+				killed++
+			}
+			o = mustZxfer(t, args...)
+		} else {
+			for _, pid := range pidsOn(t, betaPool, isAgent) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				killed++
+			}
+			o = p.wait(t)
+			require.Equal(t, 0, o.code, "%s", o)
+		}
+		run(t, "cmp", src, dst)
+		r := devReport(t, o)
+		last := r.Results[len(r.Results)-1]
+		require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20, "only the rest is sent")
+		if last.Resumed > 0 {
+			resumed++
+		}
+		t.Logf("round %d: exit %d, %d tries, %d bytes resumed", i, o.code, len(r.Results), last.Resumed)
+	}
+	t.Logf("%d of 20 were killed, %d were resumed", killed, resumed)
+	require.NotZero(t, resumed)
+	nothingLeft(t, 30*time.Second)
+}
+
+// A cut link: the command tries again by itself, and sends only the rest.
+func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size = 128 << 20
+	src, dst := loop(t, size, 512), loop(t, size, 512)
+	noise(t, src, 0, size)
+	p := start(t, "dev", "--json", "--compress", "off", "--bwlimit", "30MiB", src, "beta:"+dst)
+	require.True(t, p.begun(t))
+	time.Sleep(2500 * time.Millisecond)
+	resetConnections(t)
+	o := p.wait(t)
+	require.Equal(t, 0, o.code, "%s", o)
+	run(t, "cmp", src, dst)
+	r := devReport(t, o)
+	last := r.Results[len(r.Results)-1]
+	require.Len(t, r.Results, 2)
+	require.NotZero(t, last.Resumed)
+	require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20)
+}
+
+// dmDevice makes a device mapper device.
+func dmDevice(t *testing.T, name, table string) string {
+	t.Helper()
+	run(t, "dmsetup", "create", name, "--table", table)
+	t.Cleanup(func() { _ = exec.Command("dmsetup", "remove", "--retry", name).Run() })
+	return "/dev/mapper/" + name
+}
+
+func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	const size, bad = 64 << 20, 20<<20 + 512*7
+	good, other := loop(t, size, 512), loop(t, size, 512)
+	noise(t, good, 0, size)
+	const sectors = size / 512
+	broken := func(dev string) string {
+		return fmt.Sprintf("0 %d linear %s 0\n%d 3 error\n%d %d linear %s %d", bad/512, dev, bad/512, bad/512+3, sectors-bad/512-3, dev, bad/512+3)
+	}
+
+	src := dmDevice(t, "zxbadsrc", broken(good))
+	o := zxfer(t, "dev", src, "beta:"+other)
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stderr, "cannot be read")
+	require.Contains(t, o.stderr, "--skip-errors")
+
+	m := filepath.Join(scratch(t), "map")
+	o = zxfer(t, "dev", "--skip-errors", "--map", m, src, "beta:"+other)
+	require.Equal(t, 1, o.code, "%s", o)
+	text, err := os.ReadFile(m)
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("0x%08X  0x%08X  -\n", bad, 3*512))
+	run(t, "cmp", "-n", strconv.Itoa(bad), good, other)
+	run(t, "cmp", "-i", strconv.Itoa(bad+3*512), good, other)
+	run(t, "cmp", "-n", strconv.Itoa(3*512), "-i", fmt.Sprintf("0:%d", bad), "/dev/zero", other)
+
+	run(t, "blkdiscard", "-z", other)
+	dst := dmDevice(t, "zxbaddst", broken(other))
+	o = zxfer(t, "dev", good, "beta:"+dst)
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stderr, "write")
+
+	// A device that takes writes and drops them: only reading back shows it.
+	run(t, "dmsetup", "remove", "--retry", "zxbaddst")
+	run(t, "blkdiscard", "-z", other)
+	liar := dmDevice(t, "zxliar", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
+	o = zxfer(t, "dev", good, "beta:"+liar)
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stderr, "what was read back is not what was written")
+}
+
+func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	src := loop(t, 64<<20, 512)
+	noise(t, src, 0, 64<<20)
+	dir := scratch(t)
+	run(t, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dir)
+	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
+	o := zxfer(t, "dev", src, "beta:"+filepath.Join(dir, "image"))
+	require.Equal(t, 3, o.code, "%s", o)
+	require.NoFileExists(t, filepath.Join(dir, "image"))
+}

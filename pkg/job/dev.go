@@ -1,0 +1,341 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// Dev is a request for `zxfer dev`.
+type Dev struct {
+	Source endpoint.Endpoint // Name is an absolute path
+	Target endpoint.Endpoint
+	// Compare hashes both and copies nothing.
+	Compare bool
+	DryRun  bool
+
+	Way Way // how the bytes cross
+
+	// Options.Block 0 lets the job choose.
+	Options    transfer.DeviceOptions
+	Allow      blockdev.Allow
+	Sparse     bool
+	SkipErrors bool
+	NoResume   bool
+
+	Retries  int           // after a cut, without progress between
+	RetryFor time.Duration // longest back-off between two tries
+}
+
+// Way says how bytes cross between two hosts; the fields are those of Send.
+type Way struct {
+	Wire              string
+	Streams, Window   int
+	Dial              string
+	DataAddress       string
+	PortLow, PortHigh int
+}
+
+// DevReporter is told what happens while a device is copied. Methods may be
+// called from several goroutines.
+type DevReporter interface {
+	Log(message string)
+	// DevicePlanned is called once, before anything is changed.
+	DevicePlanned(*DevReport)
+	// DeviceStarted is called for every try.
+	DeviceStarted(r *DevReport, done uint64)
+	// Progress is called about twice a second; id is 1.
+	Progress(id int, p StepProgress)
+	// DeviceFinished is called for every try that was started.
+	DeviceFinished(r *DevReport, result *DevResult)
+}
+
+// DevReport is the account of `zxfer dev`: before (plan) and after (results).
+// It is the object that --json prints.
+type DevReport struct {
+	Schema    string             `json:"schema"` // "zxfer.dev/v1"
+	Source    string             `json:"source"`
+	Target    string             `json:"target"`
+	DryRun    bool               `json:"dry_run"`
+	Compare   bool               `json:"compare,omitempty"`
+	Wire      WireReport         `json:"wire"`
+	From      *blockdev.Facts    `json:"source_device,omitempty"`
+	To        *blockdev.Facts    `json:"target_device,omitempty"`
+	Problems  []blockdev.Problem `json:"problems"`
+	Size      uint64             `json:"size"`
+	Block     int                `json:"block"`
+	Delta     bool               `json:"delta,omitempty"`
+	Resumable uint64             `json:"resumable,omitempty"` // bytes that an interrupted copy stored
+	Unusable  string             `json:"unusable,omitempty"`  // why such a copy cannot be resumed
+	Results   []*DevResult       `json:"results"`             // of every try
+	Seconds   float64            `json:"seconds,omitempty"`
+	Equal     *bool              `json:"equal,omitempty"`  // of a comparison
+	Differ    []transfer.Range   `json:"differ,omitempty"` // of a comparison: where about
+	Outcome   string             `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
+	Error     string             `json:"error,omitempty"`
+	Hint      string             `json:"hint,omitempty"`
+}
+
+// DevResult is the end of one try.
+type DevResult struct {
+	transfer.DeviceResult
+	Seconds   float64           `json:"seconds"`
+	Rate      uint64            `json:"bytes_per_second"` // of device
+	WireBytes int64             `json:"wire_bytes"`
+	Wire      string            `json:"wire"`
+	Tries     int               `json:"tries"`
+	Resumes   bool              `json:"resumes"`
+	LimitedBy string            `json:"limited_by,omitempty"`
+	Stages    []transfer.Stage  `json:"stages,omitempty"`
+	Network   *transfer.Network `json:"network,omitempty"`
+	Error     string            `json:"error,omitempty"`
+}
+
+// RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
+// error too. Errors are of class fault.Refused as long as nothing was changed,
+// and of class fault.Interrupted where the same command resumes.
+func RunDev(ctx context.Context, req Dev, open Opener, rep DevReporter) (*DevReport, error) {
+	d := &copier{req: req, rep: rep, report: &DevReport{
+		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
+		DryRun: req.DryRun, Compare: req.Compare, Problems: []blockdev.Problem{}, Results: []*DevResult{},
+	}}
+	d.source = &end{role: "source", host: req.Source.Host, open: open}
+	d.target = &end{role: "target", host: req.Target.Host, open: open}
+	if req.Source.Host == req.Target.Host {
+		d.target = d.source
+	}
+	defer func() {
+		d.source.close()
+		if d.target != d.source {
+			d.target.close()
+		}
+	}()
+	started := time.Now()
+	err := d.run(ctx)
+	r := d.report
+	if len(r.Results) > 0 || r.Equal != nil {
+		r.Seconds = time.Since(started).Seconds()
+	}
+	r.Outcome = d.outcome(err)
+	if err != nil {
+		r.Error, r.Hint = err.Error(), fault.HintOf(err)
+	}
+	return r, err
+}
+
+// copier is one running dev job.
+type copier struct {
+	req            Dev
+	rep            DevReporter
+	report         *DevReport
+	source, target *end
+	link           linkChoice
+	task           site.DeviceTask
+	state          site.DeviceState
+}
+
+func (d *copier) outcome(err error) string {
+	switch {
+	case d.report.Equal != nil && !*d.report.Equal:
+		return "different"
+	case err != nil:
+		return outcome(err, false, nil)
+	case d.req.Compare && !d.req.DryRun:
+		return "equal"
+	case d.req.DryRun:
+		return "planned"
+	}
+	return "done"
+}
+
+func (d *copier) run(ctx context.Context) error {
+	if err := d.survey(ctx); err != nil {
+		return unchanged(err)
+	}
+	if d.req.Compare {
+		d.rep.DevicePlanned(d.report)
+		if d.req.DryRun {
+			return nil
+		}
+		return unchanged(d.compare(ctx))
+	}
+	if err := d.judge(ctx); err != nil {
+		return unchanged(err)
+	}
+	d.rep.DevicePlanned(d.report)
+	if err := d.refuse(); err != nil || d.req.DryRun {
+		return err
+	}
+	return d.copy(ctx)
+}
+
+// survey looks at both devices and chooses the way between them.
+func (d *copier) survey(ctx context.Context) error {
+	for _, e := range []endpoint.Endpoint{d.req.Source, d.req.Target} {
+		if !e.Path() {
+			return fault.Usagef("write [HOST:]/PATH; datasets are for zxfer send", "%s is no path of a device or image file", e)
+		}
+	}
+	var sf, tf site.Facts
+	var from, to blockdev.Facts
+	look := func(ctx context.Context, e *end, name string, f *site.Facts, device *blockdev.Facts) error {
+		return e.do(ctx, func(st site.Site) (err error) {
+			if *f, err = st.HostFacts(ctx); err == nil {
+				*device, err = st.InspectDevice(ctx, path.Clean(name))
+			}
+			if err != nil && e.host == "" { // others name themselves
+				err = fmt.Errorf("local: %w", err)
+			}
+			return err
+		})
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, &sf, &from) })
+	g.Go(func() error { return look(gctx, d.target, d.req.Target.Name, &tf, &to) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
+	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
+		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, Options: d.req.Options}
+	// The copy of a file that takes clearly less than its size has holes, too.
+	if from.Kind == blockdev.KindFile && from.Allocated < from.Size-from.Size/10 {
+		d.task.Sparse = true
+	}
+	d.task.Allow.Sparse = d.task.Sparse
+	o := &d.task.Options
+	if o.Block == 0 {
+		o.Block = chooseBlock(from, to)
+	}
+	o.VerifyLater = to.Rotational
+	d.report.Block, d.report.Delta = o.Block, o.Delta
+	if from.Kind == blockdev.KindMissing {
+		return fault.Refusef("", "%s does not exist", d.req.Source)
+	}
+	if d.req.Compare {
+		if to.Kind == blockdev.KindMissing {
+			return fault.Refusef("", "%s does not exist", d.req.Target)
+		}
+		return nil
+	}
+	w := d.req.Way
+	var err error
+	d.link, err = chooseLink(Send{Wire: w.Wire, Streams: w.Streams, Window: w.Window, Dial: w.Dial, DataAddress: w.DataAddress,
+		PortLow: w.PortLow, PortHigh: w.PortHigh}, d.source, d.target, sf, tf, d.source.rtt()+d.target.rtt())
+	if err != nil {
+		return err
+	}
+	d.report.Wire = d.link.reportMode(d.link.name(false))
+	return nil
+}
+
+// Blocks are no smaller than leastBlock unless asked for, and so large that a
+// device has at most mostBlocks of them: each costs either end 32 bytes.
+const (
+	leastBlock = 1 << 20
+	headBlock  = 4 << 20 // of disks with one head, which seek between blocks
+	mostBlocks = 1 << 20
+)
+
+// chooseBlock is the block size for two devices. It does not depend on what
+// was measured: an interrupted copy must find it the same.
+func chooseBlock(from, to blockdev.Facts) int {
+	b := int64(leastBlock)
+	if from.Rotational || to.Rotational {
+		b = headBlock
+	}
+	for b < wire.MaxRaw && from.Size/b > mostBlocks {
+		b *= 2
+	}
+	return int(b)
+}
+
+// judge collects what speaks against the copy.
+func (d *copier) judge(ctx context.Context) error {
+	err := d.target.do(ctx, func(st site.Site) (err error) {
+		d.state, err = st.DeviceState(ctx, d.task)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !d.req.NoResume {
+		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
+	}
+	d.report.Problems = append(d.report.Problems, blockdev.CheckSource(d.task.Source)...)
+	d.report.Problems = append(d.report.Problems, site.DeviceProblems(d.task, d.task.Target, d.state)...)
+	return nil
+}
+
+// refuse is the error of problems at fail level.
+func (d *copier) refuse() error {
+	var errs []error
+	for _, p := range d.report.Problems {
+		if p.Severity == blockdev.Fail {
+			errs = append(errs, fault.Refusef(p.Remedy, "%s", p.Summary))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// compare hashes both devices at once.
+func (d *copier) compare(ctx context.Context) error {
+	if d.task.Source.Size != d.task.Target.Size && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
+		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, d.task.Source.Size))
+		d.task.Target.Size = d.task.Source.Size
+	}
+	v := newView(0, d.report.Size, func(p StepProgress) { d.rep.Progress(1, p) })
+	d.rep.DeviceStarted(d.report, 0)
+	var a, b site.DeviceDigest
+	g, gctx := errgroup.WithContext(ctx)
+	digest := func(e *end, f blockdev.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
+		g.Go(func() error {
+			return e.do(gctx, func(st site.Site) (err error) {
+				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Options: d.task.Options}, progress)
+				return err
+			})
+		})
+	}
+	digest(d.source, d.task.Source, &a, v.sent)
+	digest(d.target, d.task.Target, &b, v.received)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	r := &DevResult{DeviceResult: *a.Result.Device, Tries: 1, Stages: a.Result.Stages, Seconds: max(a.Result.Elapsed, b.Result.Elapsed).Seconds()}
+	r.TargetDigest = b.Result.Device.SourceDigest
+	if r.Seconds > 0 {
+		r.Rate = uint64(float64(d.report.Size) / r.Seconds)
+	}
+	d.report.Results = append(d.report.Results, r)
+	equal := r.SourceDigest == r.TargetDigest
+	d.report.Equal = &equal
+	if equal {
+		d.rep.DeviceFinished(d.report, r)
+		return nil
+	}
+	r.Error = "the devices differ"
+	d.rep.DeviceFinished(d.report, r)
+	for i := 0; i < max(len(a.Parts), len(b.Parts)); i++ {
+		if i < len(a.Parts) && i < len(b.Parts) && string(a.Parts[i]) == string(b.Parts[i]) {
+			continue
+		}
+		n := len(d.report.Differ) - 1
+		if start := int64(i) * a.PartBytes; n >= 0 && d.report.Differ[n].Start+d.report.Differ[n].Length == start {
+			d.report.Differ[n].Length += a.PartBytes
+		} else {
+			d.report.Differ = append(d.report.Differ, transfer.Range{Start: start, Length: a.PartBytes})
+		}
+	}
+	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: BLAKE3 %s and %s", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)
+}

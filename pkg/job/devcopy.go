@@ -1,0 +1,178 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// copy copies the device, anew after a cut until Retries tries in a row have
+// stored nothing more.
+func (d *copier) copy(ctx context.Context) error {
+	tries := 0
+	for {
+		err := d.try(ctx, tries)
+		if err == nil {
+			return d.unreadable()
+		}
+		if ctx.Err() != nil {
+			return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+		}
+		if !transient(err) {
+			return fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err)
+		}
+		for {
+			if tries >= d.req.Retries {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err))
+			}
+			tries++
+			pause := (&sender{req: Send{RetryFor: d.req.RetryFor}}).backoff(tries)
+			d.rep.Log(fmt.Sprintf("%s: %v; try %d of %d in %s", d.req.Source, err, tries, d.req.Retries, pause.Round(100*time.Millisecond)))
+			if !sleep(ctx, pause) {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+			}
+			before := d.state.Stored
+			err = d.target.do(ctx, func(st site.Site) (err error) {
+				// What there is now, this job left.
+				d.task.NoResume = false
+				d.task.Target, err = st.InspectDevice(ctx, d.task.Target.Path)
+				if err == nil {
+					d.state, err = st.DeviceState(ctx, d.task)
+				}
+				return err
+			})
+			if err == nil {
+				if d.state.Stored > before {
+					tries = 0
+				}
+				break
+			}
+			if ctx.Err() != nil {
+				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+			}
+		}
+	}
+}
+
+// unreadable is the error of a copy that is complete but for what could not
+// be read.
+func (d *copier) unreadable() error {
+	r := d.report.Results[len(d.report.Results)-1]
+	if len(r.BadRanges) == 0 {
+		return nil
+	}
+	var n int64
+	for _, b := range r.BadRanges {
+		n += b.Length
+	}
+	return fault.Failf("ddrescue may get more: give it the map file", "%s: %d bytes in %d places could not be read and are zeros in the copy", d.req.Source, n, len(r.BadRanges))
+}
+
+// try makes one try.
+func (d *copier) try(ctx context.Context, tries int) error {
+	started := time.Now()
+	done := uint64(d.state.Stored)
+	if d.req.NoResume && tries == 0 {
+		done = 0
+	}
+	v := &deviceView{view: newView(done, d.report.Size, func(p StepProgress) { d.rep.Progress(1, p) })}
+	d.rep.DeviceStarted(d.report, done)
+	var sent, received transfer.Result
+	var err error
+	if d.link.listener == nil {
+		task := d.task
+		task.Read, task.Write = true, true
+		err = d.source.do(ctx, func(st site.Site) (err error) {
+			received, err = st.Transfer(ctx, site.Task{Device: &task}, v.both)
+			return err
+		})
+		sent = received
+	} else {
+		sent, received, err = d.across(ctx, v)
+	}
+	r := d.result(sent, received, time.Since(started))
+	r.Tries, r.Resumes = tries+1, done > 0
+	if err != nil {
+		r.Error = err.Error()
+	}
+	d.report.Results = append(d.report.Results, r)
+	d.rep.DeviceFinished(d.report, r)
+	return err
+}
+
+// result joins both ends' accounts.
+func (d *copier) result(sent, received transfer.Result, took time.Duration) *DevResult {
+	r := &DevResult{Seconds: took.Seconds(), Wire: d.link.name(false), Network: sent.Network,
+		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: sent.Stages}
+	if received.Device != nil {
+		r.DeviceResult = *received.Device
+	}
+	if sent.Device != nil {
+		r.SourceDigest, r.BadRanges = sent.Device.SourceDigest, sent.Device.BadRanges
+	}
+	r.Size, r.Block = d.task.Source.Size, d.task.Options.Block
+	if r.Seconds > 0 {
+		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
+	}
+	receiver := received.Stages
+	if d.link.listener != nil {
+		r.Stages = append(append([]transfer.Stage{}, sent.Stages...), received.Stages...)
+	} else {
+		receiver = nil
+	}
+	r.LimitedBy = transfer.LimitedBy(sent.Stages, receiver, sent.Network)
+	return r
+}
+
+// across offers a listener on one end, dials it from the other, and runs both
+// halves. The error is the cause, not its echo at the other end.
+func (d *copier) across(ctx context.Context, v *deviceView) (sent, received transfer.Result, err error) {
+	p, stop, err := d.link.open(ctx, false)
+	if err != nil {
+		return sent, received, err
+	}
+	defer stop()
+	read, write := d.task, d.task
+	read.Read, write.Write = true, true
+	send, receive := site.Task{Device: &read}, site.Task{Device: &write}
+	if d.link.listener == d.target {
+		send.Ticket, receive.Offered = &p.ticket, p.offered
+	} else {
+		receive.Ticket, send.Offered = &p.ticket, p.offered
+	}
+	return halves(ctx, d.source, d.target, send, receive, v.sent, v.received)
+}
+
+// deviceView shows how much of a device both ends are done with: the sender
+// knows what need not be sent, the receiver what was stored.
+type deviceView struct {
+	*view
+	mu   sync.Mutex
+	done int64 // by the sender, blocks that were there included
+}
+
+func (v *deviceView) sent(p transfer.Progress) {
+	v.mu.Lock()
+	v.done = p.Bytes
+	v.mu.Unlock()
+	v.view.sent(p)
+}
+
+func (v *deviceView) received(p transfer.Progress) {
+	v.mu.Lock()
+	p.Bytes = max(p.Bytes, v.done-int64(v.base))
+	v.mu.Unlock()
+	v.view.received(p)
+}
+
+// both is for a local copy: it tells of all that was read.
+func (v *deviceView) both(p transfer.Progress) {
+	p.Bytes = max(0, p.Bytes-int64(v.base))
+	v.view.sent(p)
+	v.view.received(p)
+}

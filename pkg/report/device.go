@@ -1,0 +1,257 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+)
+
+// DevicePlanned shows what is about to be done: everything with Verbose, else
+// a headline. A dry run shows its plan when done.
+func (t *Text) DevicePlanned(r *job.DevReport) {
+	if t.quiet || r.DryRun {
+		return
+	}
+	if t.opts.Verbose {
+		t.write(devicePlanText(r))
+		return
+	}
+	t.write(deviceHeadline(r) + problemsText(r.Problems, blockdev.Warn))
+}
+
+// DeviceStarted shows that a copy begins.
+func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.streams.begin(r.Source, r.Target, r.Size, done, t.opts.now())
+	if t.screen != nil && !t.quiet {
+		t.paint("")
+	}
+}
+
+// DeviceFinished shows what came of a try.
+func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st := t.streams.end(uint64(res.Data), res.Error != "")
+	if st == nil || t.quiet {
+		return
+	}
+	text := ""
+	if res.Error != "" && !r.Compare {
+		text = fmt.Sprintf("%s: stopped after %s: %s\n", st.name, seconds(res.Seconds), oneLine(res.Error))
+	}
+	if t.opts.Verbose {
+		text += stagesText(res.Stages) + networkText(res.Network)
+	}
+	t.paint(text)
+}
+
+// DeviceDone is Done for a device.
+func (t *Text) DeviceDone(r *job.DevReport, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.screen != nil {
+		t.streams.running = nil
+		t.paint("")
+	}
+	if r == nil || t.quiet {
+		return nil
+	}
+	switch {
+	case r.DryRun && r.From != nil:
+		return writeString(t.opts.Stdout, devicePlanText(r)+dryRunText(err))
+	case err != nil:
+		t.print(deviceFailureText(r))
+		return nil
+	}
+	return writeString(t.opts.Stdout, deviceSummary(r))
+}
+
+// deviceHeadline says in one line what is done.
+func deviceHeadline(r *job.DevReport) string {
+	verb := "->"
+	parts := []string{size(r.Size)}
+	switch {
+	case r.Compare:
+		verb = "=?"
+	case r.Wire.Mode != "local":
+		parts = append(parts, "wire "+r.Wire.Mode)
+	}
+	if r.Delta {
+		parts = append(parts, "only what differs")
+	}
+	if r.Resumable > 0 {
+		parts = append(parts, "resumes at "+size(r.Resumable))
+	}
+	if r.Unusable != "" {
+		parts = append(parts, "an interrupted copy cannot be resumed: "+oneLine(r.Unusable))
+	}
+	return fmt.Sprintf("%s %s %s: %s\n", oneLine(r.Source), verb, oneLine(r.Target), strings.Join(parts, ", "))
+}
+
+// devicePlanText shows both devices and the way between them.
+func devicePlanText(r *job.DevReport) string {
+	var b strings.Builder
+	b.WriteString(deviceHeadline(r))
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if r.From != nil {
+		deviceText(w, "source", r.Source, r.From)
+	}
+	if r.To != nil {
+		deviceText(w, "target", r.Target, r.To)
+	}
+	fmt.Fprintf(w, "blocks\t%s\n", size(uint64(r.Block)))
+	if r.Wire.Mode != "" && r.Wire.Why != "" {
+		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, oneLine(r.Wire.Why))
+	}
+	_ = w.Flush() // a Builder takes everything
+	return trimRight(b.String()) + problemsText(r.Problems, "")
+}
+
+// deviceText shows one device, as rows of a table.
+func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
+	row := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", key, oneLine(value))
+		}
+	}
+	row(role, name)
+	row("  kind", f.Kind)
+	if f.Kind != blockdev.KindMissing {
+		row("  size", fmt.Sprintf("%s (%d bytes)", size(uint64(f.Size)), f.Size))
+	}
+	row("  model", f.Model)
+	row("  serial", f.Serial)
+	row("  wwn", f.WWN)
+	row("  partitions", f.PartitionTable)
+	for _, s := range f.Signatures {
+		row("  holds", strings.TrimSpace(s.Type+" "+s.Label)+" on "+s.Device)
+	}
+	for _, m := range f.Mounts {
+		row("  mounted", m.Device+" on "+m.Point)
+	}
+}
+
+// problemsText lists problems, of one severity or of all ("").
+func problemsText(problems []blockdev.Problem, only blockdev.Severity) string {
+	var b strings.Builder
+	for _, p := range problems {
+		if only != "" && p.Severity != only {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s\n", p.Severity, oneLine(p.Summary))
+		if p.Remedy != "" {
+			for _, l := range lines(p.Remedy) {
+				fmt.Fprintf(&b, "  %s\n", oneLine(l))
+			}
+		}
+	}
+	return b.String()
+}
+
+// deviceSummary is the last word of a job that succeeded.
+func deviceSummary(r *job.DevReport) string {
+	if len(r.Results) == 0 {
+		return ""
+	}
+	last := r.Results[len(r.Results)-1]
+	if r.Compare {
+		return fmt.Sprintf("%s and %s are equal: %s, BLAKE3 %s\n", oneLine(r.Source), oneLine(r.Target), size(r.Size), last.SourceDigest)
+	}
+	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), seconds(r.Seconds), inParens(rate(last.Rate)))}
+	if last.Zeros > 0 {
+		parts = append(parts, size(uint64(last.Zeros))+" zeros")
+	}
+	if last.Present > 0 {
+		parts = append(parts, size(uint64(last.Present))+" were there already")
+	}
+	if last.Wire != "local" {
+		parts = append(parts, size(uint64(last.WireBytes))+" over the wire")
+	}
+	if last.Tries > 1 {
+		parts = append(parts, fmt.Sprintf("try %d", last.Tries))
+	}
+	if last.LimitedBy != "" {
+		parts = append(parts, "limited by "+oneLine(last.LimitedBy))
+	}
+	if last.TargetDigest != "" {
+		parts = append(parts, "read back and verified")
+	} else {
+		parts = append(parts, "not read back")
+	}
+	return strings.Join(parts, ", ") + "\nBLAKE3 " + last.SourceDigest + "\n"
+}
+
+// deviceFailureText is what a job that failed leaves to tell beside its errors.
+func deviceFailureText(r *job.DevReport) string {
+	var b strings.Builder
+	for i, d := range r.Differ {
+		if i == maxRanges {
+			fmt.Fprintf(&b, "and %d more ranges\n", len(r.Differ)-i)
+			break
+		}
+		fmt.Fprintf(&b, "differs: within bytes %d to %d\n", d.Start, min(d.Start+d.Length, int64(r.Size)))
+	}
+	if len(r.Results) > 0 {
+		last := r.Results[len(r.Results)-1]
+		for i, d := range last.BadRanges {
+			if i == maxRanges {
+				fmt.Fprintf(&b, "and %d more ranges\n", len(last.BadRanges)-i)
+				break
+			}
+			fmt.Fprintf(&b, "unreadable: bytes %d to %d\n", d.Start, d.Start+d.Length)
+		}
+	}
+	return b.String()
+}
+
+// maxRanges bounds the ranges that are listed one by one.
+const maxRanges = 20
+
+// DevicePlanned writes what is about to be copied.
+func (j *JSON) DevicePlanned(r *job.DevReport) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Size})
+}
+
+// DeviceStarted writes that a try begins.
+func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.streams.begin(r.Source, r.Target, r.Size, done, j.opts.now())
+	j.event(Event{Event: "started", ID: 1, Source: r.Source, Target: r.Target, Total: r.Size, Bytes: done})
+}
+
+// DeviceFinished writes what came of a try.
+func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.streams.end(uint64(res.Data), res.Error != "") != nil {
+		j.event(Event{Event: "finished", ID: 1, Device: res})
+	}
+}
+
+// DeviceDone is Done for a device.
+func (j *JSON) DeviceDone(r *job.DevReport, err error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		for _, e := range parts(err) {
+			j.line(Event{Event: "error", Message: e.Error(), Hint: fault.HintOf(e), Class: className(fault.ClassOf(err))})
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	enc := json.NewEncoder(j.opts.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}

@@ -1,0 +1,251 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// DeviceTask is what a Task copies where it is a device. Both ends are given
+// the same; Read and Write say which part is whose.
+type DeviceTask struct {
+	Source blockdev.Facts `json:"source"` // as planned: what is opened must still be that
+	Target blockdev.Facts `json:"target"`
+	Read   bool           `json:"read,omitempty"`  // this end reads the source
+	Write  bool           `json:"write,omitempty"` // this end writes the target
+
+	Allow      blockdev.Allow `json:"allow"`                 // what the user consented to
+	Sparse     bool           `json:"sparse,omitempty"`      // a new image file keeps its holes
+	SkipErrors bool           `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
+	NoResume   bool           `json:"no_resume,omitempty"`   // a journal is not used, but begun anew
+
+	Options transfer.DeviceOptions `json:"options"`
+}
+
+// DeviceState is what an earlier copy left on the target's host.
+type DeviceState struct {
+	// Begun tells that the target's contents are those of an interrupted copy
+	// of the same source.
+	Begun bool `json:"begun,omitempty"`
+	// Stored is the bytes that a journal vouches for.
+	Stored int64 `json:"stored"`
+	// Unusable tells why a journal that is there cannot be used.
+	Unusable string `json:"unusable,omitempty"`
+}
+
+// DigestQuery asks for the digest of a device.
+type DigestQuery struct {
+	Device  blockdev.Facts         `json:"device"`
+	Options transfer.DeviceOptions `json:"options"`
+}
+
+// DeviceDigest is a device's digest.
+type DeviceDigest struct {
+	Result transfer.Result `json:"result"`
+	// Parts are hashes of consecutive ranges of PartBytes each, at most
+	// maxParts: they tell where two devices differ.
+	Parts     [][]byte `json:"parts"`
+	PartBytes int64    `json:"part_bytes"`
+}
+
+// maxParts bounds the answer to a DigestQuery.
+const maxParts = 4096
+
+// InspectDevice looks at a device or image file; one that is not there yet,
+// in a directory that is, is of kind missing.
+func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return blockdev.Inspect(ctx, path)
+}
+
+// DeviceState looks for the journal of an earlier copy, and whether the target
+// still holds what that stored.
+func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err error) {
+	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
+	if err != nil {
+		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
+	}
+	if j == nil {
+		return s, nil
+	}
+	defer j.Close()
+	if reason != "" {
+		return DeviceState{Unusable: reason}, nil
+	}
+	if s.Begun, err = j.Wrote(t.Target); err != nil {
+		return s, err
+	}
+	// A journal of a file names its inode: it was this copy that made it.
+	s.Begun = s.Begun || t.Target.Kind == blockdev.KindFile && j.Blocks() == 0
+	s.Stored = min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)
+	if j.Blocks() > 0 && !s.Begun {
+		return DeviceState{Unusable: "somebody else has put the target to use since"}, nil
+	}
+	return s, nil
+}
+
+// DigestDevice hashes a device.
+func (l *Local) DigestDevice(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (d DeviceDigest, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	src, err := openSource(ctx, DeviceTask{Source: q.Device})
+	if err != nil {
+		return d, err
+	}
+	var sums []transfer.BlockSum
+	if d.Result, sums, err = transfer.DigestDevice(ctx, src, q.Options, progress); err != nil {
+		return d, err
+	}
+	per := (len(sums) + maxParts - 1) / maxParts
+	d.PartBytes = int64(per) * int64(q.Options.Block)
+	for i := 0; i < len(sums); i += per {
+		part := sums[i:min(len(sums), i+per)]
+		d.Parts = append(d.Parts, transfer.FoldSums(part))
+	}
+	return d, nil
+}
+
+// transferDevice moves a device, over link unless that is nil.
+func (l *Local) transferDevice(ctx context.Context, t DeviceTask, link *wire.Link, progress func(transfer.Progress)) (transfer.Result, error) {
+	fail := func(err error) (transfer.Result, error) {
+		if link != nil {
+			link.Abort(err)
+		}
+		return transfer.Result{}, err
+	}
+	switch {
+	case !t.Read && !t.Write, (link == nil) != (t.Read && t.Write):
+		return fail(errors.New("a device is read or written over a link, or both without one"))
+	case t.Read && t.Write:
+		src, err := openSource(ctx, t)
+		if err != nil {
+			return fail(err)
+		}
+		dst, j, err := l.openTarget(ctx, t)
+		if err != nil {
+			return fail(errors.Join(err, src.Close()))
+		}
+		return transfer.CopyDevice(ctx, src, dst, j, t.Options, progress)
+	case t.Read:
+		src, err := openSource(ctx, t)
+		if err != nil {
+			return fail(err)
+		}
+		return transfer.SendDevice(ctx, src, link, t.Options, progress)
+	}
+	dst, j, err := l.openTarget(ctx, t)
+	if err != nil {
+		return fail(err)
+	}
+	return transfer.ReceiveDevice(ctx, link, dst, j, t.Source.Size, t.Options, progress)
+}
+
+// openTarget opens the target and its journal. The safety rules are checked
+// once more: time has passed since the plan.
+func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTarget, transfer.BlockJournal, error) {
+	now, err := blockdev.Inspect(ctx, t.Target.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	state, err := l.DeviceState(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	var refused []error
+	for _, p := range DeviceProblems(t, now, state) {
+		if p.Severity == blockdev.Fail {
+			refused = append(refused, fault.Refusef(p.Remedy, "%s", p.Summary))
+		}
+	}
+	if len(refused) > 0 {
+		return nil, nil, errors.Join(refused...)
+	}
+	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse})
+	if err != nil {
+		return nil, nil, err
+	}
+	j, err := openJournal(t, t.NoResume || !state.Begun)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Close())
+	}
+	return &blockTarget{dst, t.Target.Path}, &blockJournal{j}, nil
+}
+
+// openJournal opens the journal of a copy, or begins it.
+func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
+	if fresh {
+		old, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil {
+			if err := old.Remove(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	j, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, true)
+	return j, err
+}
+
+// DeviceProblems are what speaks against the copy, with the target as it is
+// now. Of a target that an interrupted copy of this very source has begun, its
+// contents do not count: they are that copy's.
+func DeviceProblems(t DeviceTask, now blockdev.Facts, state DeviceState) []blockdev.Problem {
+	var out []blockdev.Problem
+	for _, p := range blockdev.CheckTarget(t.Source, now, t.Allow) {
+		if p.Consent && state.Begun {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func openSource(ctx context.Context, t DeviceTask) (transfer.BlockSource, error) {
+	src, err := blockdev.OpenSource(ctx, t.Source, blockdev.Options{SkipErrors: t.SkipErrors})
+	if err != nil {
+		return nil, err
+	}
+	return &blockSource{src, t.Source.Path}, nil
+}
+
+// blockSource, blockTarget and blockJournal give package blockdev's types the
+// shape that package transfer asks for.
+type blockSource struct {
+	*blockdev.Source
+	name string
+}
+
+func (s *blockSource) Name() string { return s.name }
+
+func (s *blockSource) BadRanges() []transfer.Range {
+	var out []transfer.Range
+	for _, r := range s.Source.BadRanges() {
+		out = append(out, transfer.Range{Start: r.Start, Length: r.Length})
+	}
+	return out
+}
+
+type blockTarget struct {
+	*blockdev.Target
+	name string
+}
+
+func (t *blockTarget) Name() string { return t.name }
+
+type blockJournal struct{ *blockdev.Journal }
+
+func (j *blockJournal) Add(blocks []transfer.StoredBlock) error {
+	out := make([]blockdev.Extent, len(blocks))
+	for i, b := range blocks {
+		out[i] = blockdev.Extent{Index: b.Index, Sum: b.Sum}
+	}
+	return j.Journal.Add(out)
+}

@@ -1,0 +1,143 @@
+package transfer
+
+import (
+	"io"
+	"runtime"
+
+	"zxfer/pkg/wire"
+)
+
+// BlockSource is a device or image file that is read block by block. All
+// methods may be called from several goroutines.
+type BlockSource interface {
+	// ReadAt fills p, at most one block, or fails.
+	io.ReaderAt
+	// Size is the number of bytes to copy.
+	Size() int64
+	// NextData returns the next range at or after off that may hold anything
+	// but zeros; start is Size where there is none.
+	NextData(off int64) (start, end int64, err error)
+	// Unchanged tells why what was read is not of one piece: the file was
+	// truncated or written while it was copied.
+	Unchanged() error
+	// BadRanges are those that could not be read and were passed over as
+	// zeros; only where that was asked for.
+	BadRanges() []Range
+	Close() error
+	// Name says what is read, for messages: "/dev/sda".
+	Name() string
+}
+
+// BlockTarget is a device or image file that is written block by block. All
+// methods may be called from several goroutines.
+type BlockTarget interface {
+	// ReadAt reads what the device holds, not what a cache remembers; less
+	// than len(p) bytes with io.EOF where the target ends there.
+	io.ReaderAt
+	io.WriterAt
+	// Zero makes a range read as zeros.
+	Zero(off, n int64) error
+	// NextData is that of a BlockSource.
+	NextData(off int64) (start, end int64, err error)
+	// Sync returns once everything that was written is stored.
+	Sync() error
+	// DropCache makes later reads come from the device.
+	DropCache() error
+	// Commit ends a copy that is complete: it checks that the device is
+	// still the one that was opened and gives a file its size.
+	Commit() error
+	Close() error
+	Name() string
+}
+
+// BlockJournal remembers, on the target's host, which blocks are stored.
+type BlockJournal interface {
+	// Stored calls f for every block that an earlier copy stored, in no
+	// order; a later call for the same block counts.
+	Stored(f func(index int64, sum BlockSum))
+	// Add notes blocks that are stored for good: synced before the call.
+	Add(blocks []StoredBlock) error
+	// Remove forgets everything.
+	Remove() error
+	Close() error
+}
+
+// BlockSum is the BLAKE3 chaining value of one block at its place in the
+// device: the digest of the whole device is computed from them alone.
+type BlockSum = [wire.SumSize]byte
+
+// StoredBlock is one block of a journal.
+type StoredBlock struct {
+	Index int64
+	Sum   BlockSum
+}
+
+// Range is a part of a device in bytes.
+type Range struct {
+	Start  int64 `json:"start"`
+	Length int64 `json:"length"`
+}
+
+// DeviceOptions shape a copy of a device. Both ends must be given the same
+// Block, a power of two from MinDeviceBlock to wire.MaxRaw; of Options the
+// other fields mean what they do for a stream.
+type DeviceOptions struct {
+	Options
+	// Delta has the target hash what it holds, so that only what differs is
+	// sent.
+	Delta bool
+	// NoVerify does not read back what was written.
+	NoVerify bool
+	// VerifyLater reads back when all is written, not meanwhile: for disks
+	// with one head.
+	VerifyLater bool
+}
+
+// Bounds and defaults of DeviceOptions.
+const (
+	MinDeviceBlock = 64 << 10
+	// defaultDeviceBuffer is smaller than a stream's: a device has no bursts
+	// as long as those of a pool, and memory that stays in the processor's
+	// cache is faster.
+	defaultDeviceBuffer = 64 << 20
+)
+
+// filled returns the options with defaults applied.
+func (o DeviceOptions) filled() DeviceOptions {
+	buffer := o.Buffer
+	o.Options = o.Options.filled()
+	if buffer <= 0 {
+		o.Buffer = defaultDeviceBuffer
+	}
+	return o
+}
+
+// workers is how many goroutines read, or write, a device at once: enough to
+// keep a drive's queue filled while some of them compute.
+func (o DeviceOptions) workers() int { return min(16, max(4, 2*runtime.NumCPU())) }
+
+// queue is how many blocks wait between two stages.
+func (o DeviceOptions) queue() int { return max(2, int(o.Buffer/int64(o.Block))) }
+
+// Stages of a device beside those of a stream.
+const (
+	StageHash   = "hash"   // zero test and BLAKE3 of the blocks of the source
+	StageVerify = "verify" // what was written, read back and hashed
+)
+
+// DeviceResult is what a copy of a device did beyond moving bytes. An end
+// leaves at 0 what only the other one knows.
+type DeviceResult struct {
+	Size     int64 `json:"size"`
+	Block    int   `json:"block"`
+	Data     int64 `json:"data"`              // bytes sent or written as data
+	Zeros    int64 `json:"zeros"`             // bytes that were zeros: neither sent nor stored as data
+	Present  int64 `json:"present"`           // bytes that the target held already
+	Resumed  int64 `json:"resumed,omitempty"` // of those, bytes that a journal vouched for
+	Verified int64 `json:"verified"`          // bytes read back and found right
+	// SourceDigest and TargetDigest are the BLAKE3 of all Size bytes in hex,
+	// as b3sum prints it; that of the target is of what was read back.
+	SourceDigest string  `json:"source_digest,omitempty"`
+	TargetDigest string  `json:"target_digest,omitempty"`
+	BadRanges    []Range `json:"bad_ranges,omitempty"`
+}

@@ -1,0 +1,331 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"lukechampine.com/blake3"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+// deviceBlock is the block size of these tests.
+const deviceBlock = transfer.MinDeviceBlock
+
+// mixed returns size bytes: zeros, text and noise in turns that do not meet
+// the blocks' bounds.
+func mixed(size int) []byte {
+	p := make([]byte, size)
+	const turn = 3*deviceBlock + 777
+	for off, k := 0, 0; off < size; off, k = off+turn, k+1 {
+		part := p[off:min(size, off+turn)]
+		switch k % 3 {
+		case 0:
+			copy(part, random(len(part)))
+		case 1:
+			copy(part, text(len(part)))
+		}
+	}
+	return p
+}
+
+// digest is what b3sum prints.
+func digest(p []byte) string {
+	sum := blake3.Sum256(p)
+	return hex.EncodeToString(sum[:])
+}
+
+func deviceOptions(change ...func(*transfer.DeviceOptions)) transfer.DeviceOptions {
+	o := transfer.DeviceOptions{Options: transfer.Options{Block: deviceBlock, Compress: "off"}}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// moveDevice runs both ends over a link.
+func moveDevice(t testing.TB, mode wire.Mode, streams int, via func(string) string, src *transfertest.Device, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) (o outcome) {
+	t.Helper()
+	sender, receiver := links(t, mode, streams, via)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.received, o.receiveErr = transfer.ReceiveDevice(context.Background(), receiver, dst, j, src.Size(), opt, nil)
+	}()
+	o.sent, o.sendErr = transfer.SendDevice(context.Background(), src, sender, opt, nil)
+	<-done
+	require.True(t, src.Closed)
+	require.True(t, dst.Closed)
+	return o
+}
+
+// local runs a copy without a wire.
+func local(src *transfertest.Device, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) (o outcome) {
+	o.received, o.receiveErr = transfer.CopyDevice(context.Background(), src, dst, j, opt, nil)
+	o.sent, o.sendErr = o.received, o.receiveErr
+	return o
+}
+
+func sizes() []int {
+	return []int{0, 1, 4096, deviceBlock - 1, deviceBlock, deviceBlock + 1, 2 * deviceBlock, 40*deviceBlock + 12345}
+}
+
+func TestDevicesArriveWhole(t *testing.T) {
+	t.Parallel()
+	type way struct {
+		mode    wire.Mode // "" = local
+		streams int
+		change  func(*transfer.DeviceOptions)
+	}
+	for name, w := range map[string]way{
+		"local":           {change: func(*transfer.DeviceOptions) {}},
+		"local, delta":    {change: func(o *transfer.DeviceOptions) { o.Delta = true }},
+		"signed":          {wire.Signed, 1, func(*transfer.DeviceOptions) {}},
+		"tls, 3":          {wire.TLS, 3, func(*transfer.DeviceOptions) {}},
+		"plain, 2":        {wire.Plain, 2, func(*transfer.DeviceOptions) {}},
+		"plain, unread":   {wire.Plain, 1, func(o *transfer.DeviceOptions) { o.NoVerify = true }},
+		"signed, delta":   {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.Delta = true }},
+		"signed, zstd":    {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.Compress = "zstd:3" }},
+		"tls, auto":       {wire.TLS, 1, func(o *transfer.DeviceOptions) { o.Compress = "auto"; o.CompressThreads = 1 }},
+		"signed, later":   {wire.Signed, 1, func(o *transfer.DeviceOptions) { o.VerifyLater = true }},
+		"signed, limited": {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.BandLimit = 64 << 20 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, size := range sizes() {
+				for _, holes := range []int64{0, 4096} {
+					data := mixed(size)
+					src, dst, j := transfertest.NewDevice(data), transfertest.NewDevice(random(size)), &transfertest.Journal{}
+					src.Holes = holes
+					opt := deviceOptions(w.change)
+					o := local
+					if w.mode != "" {
+						o = func(src, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) outcome {
+							return moveDevice(t, w.mode, w.streams, nil, src, dst, j, opt)
+						}
+					}
+					got := o(src, dst, j, opt)
+					require.NoError(t, got.sendErr, size)
+					require.NoError(t, got.receiveErr, size)
+					require.True(t, bytes.Equal(data, dst.Bytes()), "%d bytes", size)
+					require.True(t, dst.Committed)
+					require.True(t, j.Removed)
+					require.Equal(t, digest(data), got.sent.Device.SourceDigest)
+					if !opt.NoVerify {
+						require.Equal(t, digest(data), got.received.Device.TargetDigest)
+						require.EqualValues(t, size, got.received.Device.Verified)
+					}
+					d := got.received.Device
+					require.EqualValues(t, size, d.Data+d.Zeros+d.Present)
+				}
+			}
+		})
+	}
+}
+
+func TestZerosAreNotSent(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 64<<20)
+	copy(data[40<<20:], random(deviceBlock))
+	for _, holes := range []int64{0, 4096} {
+		src, dst := transfertest.NewDevice(data), transfertest.NewDevice(random(len(data)))
+		src.Holes = holes
+		o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions())
+		require.NoError(t, o.sendErr)
+		require.NoError(t, o.receiveErr)
+		require.True(t, bytes.Equal(data, dst.Bytes()))
+		require.EqualValues(t, deviceBlock, dst.Written)
+		require.Less(t, o.sent.WireBytes, int64(3*deviceBlock))
+		if holes > 0 {
+			require.EqualValues(t, deviceBlock, src.Reads, "holes are not read")
+		}
+	}
+}
+
+func TestDeltaSendsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	data := random(400 * deviceBlock)
+	old := bytes.Clone(data)
+	for i := range 4 { // 1 %
+		copy(old[(100*i+7)*deviceBlock:], random(4096))
+	}
+	src, dst := transfertest.NewDevice(data), transfertest.NewDevice(old)
+	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.Delta = true }))
+	require.NoError(t, o.sendErr)
+	require.NoError(t, o.receiveErr)
+	require.True(t, bytes.Equal(data, dst.Bytes()))
+	require.EqualValues(t, 4*deviceBlock, dst.Written)
+	require.Less(t, o.sent.WireBytes, int64(len(data)*15/1000))
+	require.Equal(t, digest(data), o.received.Device.TargetDigest)
+}
+
+// A delta onto a target that already is what it should be, holes included.
+func TestDeltaOfEqualDevices(t *testing.T) {
+	t.Parallel()
+	data := mixed(100*deviceBlock + 5)
+	src, dst := transfertest.NewDevice(data), transfertest.NewDevice(data)
+	src.Holes, dst.Holes = 4096, 4096
+	o := moveDevice(t, wire.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.Delta = true }))
+	require.NoError(t, o.sendErr)
+	require.NoError(t, o.receiveErr)
+	require.Zero(t, dst.Written)
+	require.EqualValues(t, len(data), o.received.Device.Present)
+	require.EqualValues(t, len(data), o.sent.Device.Present)
+	require.EqualValues(t, len(data), o.received.Device.Verified)
+}
+
+// What was stored before a cut is not sent again, and what was not synced
+// before a power cut is.
+func TestDeviceResumes(t *testing.T) {
+	t.Parallel()
+	data := mixed(300*deviceBlock + 99)
+	for name, power := range map[string]bool{"cut": false, "cut and power cut": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dst, j := transfertest.NewDevice(random(len(data))), &transfertest.Journal{}
+			// The proxy ends the connection amid the data.
+			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
+				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+			})
+			o := moveDevice(t, wire.Signed, 1, cut, transfertest.NewDevice(data), dst, j, deviceOptions())
+			require.ErrorIs(t, o.sendErr, wire.ErrCut)
+			require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+			require.False(t, dst.Committed)
+			require.NotZero(t, j.Len(), "what arrived was noted")
+			if power {
+				dst.PowerCut()
+			}
+			before := j.Len()
+			dst.Closed, dst.Written = false, 0
+			o = moveDevice(t, wire.Signed, 1, nil, transfertest.NewDevice(data), dst, j, deviceOptions())
+			require.NoError(t, o.sendErr)
+			require.NoError(t, o.receiveErr)
+			require.True(t, bytes.Equal(data, dst.Bytes()))
+			require.EqualValues(t, before, o.received.Device.Present/deviceBlock, "every block of the journal was used")
+			require.Equal(t, o.received.Device.Present, o.received.Device.Resumed)
+			require.EqualValues(t, len(data), o.received.Device.Verified, "what was resumed is read back, too")
+			require.Equal(t, digest(data), o.received.Device.TargetDigest)
+		})
+	}
+}
+
+// A source that changed since is sent anew where it differs.
+func TestResumeOfAChangedSource(t *testing.T) {
+	t.Parallel()
+	data := mixed(50 * deviceBlock)
+	j := &transfertest.Journal{}
+	dst := transfertest.NewDevice(make([]byte, len(data)))
+	var writes atomic.Int64
+	dst.FailWrite = func(int64) bool { return writes.Add(1) > 20 }
+	o := local(transfertest.NewDevice(data), dst, j, deviceOptions())
+	require.ErrorIs(t, o.sendErr, transfertest.ErrDisk)
+	require.NotZero(t, j.Len())
+	dst.FailWrite = nil
+	copy(data, "changed")
+	o = local(transfertest.NewDevice(data), dst, j, deviceOptions())
+	require.NoError(t, o.sendErr)
+	require.True(t, bytes.Equal(data, dst.Bytes()))
+	require.NotZero(t, o.received.Device.Resumed)
+}
+
+func TestDeviceFaults(t *testing.T) {
+	t.Parallel()
+	data := mixed(100 * deviceBlock)
+	broken := func(off int64) bool { return off == 60*deviceBlock }
+	for name, c := range map[string]struct {
+		src, dst func(*transfertest.Device)
+		is       error
+	}{
+		"the source cannot be read":    {src: func(d *transfertest.Device) { d.FailRead = broken }, is: transfertest.ErrDisk},
+		"the source changed":           {src: func(d *transfertest.Device) { d.Changed = errors.New("it changed") }},
+		"the target cannot be written": {dst: func(d *transfertest.Device) { d.FailWrite = broken }, is: transfertest.ErrDisk},
+		"the target cannot be read":    {dst: func(d *transfertest.Device) { d.FailRead = broken }, is: transfertest.ErrDisk},
+		"the target holds another byte": {dst: func(d *transfertest.Device) {
+			d.Flip = func(off int64, p []byte) {
+				if broken(off) {
+					p[17] ^= 1
+				}
+			}
+		}, is: transfer.ErrCorrupt},
+	} {
+		for _, mode := range []wire.Mode{"", wire.Signed, wire.Plain} {
+			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
+				t.Parallel()
+				src, dst, j := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data))), &transfertest.Journal{}
+				if c.src != nil {
+					c.src(src)
+				}
+				if c.dst != nil {
+					c.dst(dst)
+				}
+				var o outcome
+				if mode == "" {
+					o = local(src, dst, j, deviceOptions())
+				} else {
+					o = moveDevice(t, mode, 1, nil, src, dst, j, deviceOptions())
+				}
+				require.Error(t, o.sendErr)
+				require.Error(t, o.receiveErr)
+				require.False(t, dst.Committed)
+				own, echo := o.sendErr, o.receiveErr
+				if c.dst != nil {
+					own, echo = echo, own
+				}
+				if c.is != nil {
+					require.ErrorIs(t, own, c.is)
+				}
+				if mode != "" {
+					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
+				}
+				if errors.Is(own, transfer.ErrCorrupt) {
+					require.Zero(t, j.Len(), "nothing may vouch for bytes that are wrong")
+				} else if c.dst != nil {
+					require.NotZero(t, j.Len())
+				}
+			})
+		}
+	}
+}
+
+// A plain link has no tags: what it changes is found by the read-back, or,
+// without one, by the hash that travels with each block.
+func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
+	t.Parallel()
+	data := random(100 * deviceBlock)
+	for _, unread := range []bool{false, true} {
+		src, dst := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
+		flip := transfertest.Proxied(t, func(int) transfertest.Tamper {
+			return transfertest.At(3<<20, func(before, after []byte) ([]byte, bool) {
+				out := append(bytes.Clone(before), after...)
+				out[len(before)] ^= 0x80
+				return out, false
+			})
+		})
+		o := moveDevice(t, wire.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.NoVerify = unread }))
+		require.Error(t, o.receiveErr)
+		require.Error(t, o.sendErr)
+		require.False(t, dst.Committed)
+	}
+}
+
+func TestDigestDevice(t *testing.T) {
+	t.Parallel()
+	for _, size := range sizes() {
+		data := mixed(size)
+		src := transfertest.NewDevice(data)
+		src.Holes = 4096
+		res, sums, err := transfer.DigestDevice(context.Background(), src, deviceOptions(), nil)
+		require.NoError(t, err)
+		require.Equal(t, digest(data), res.Device.SourceDigest)
+		require.Len(t, sums, (size+deviceBlock-1)/deviceBlock)
+		require.True(t, src.Closed)
+	}
+}

@@ -1,0 +1,106 @@
+package transfer
+
+import (
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/wire"
+)
+
+// grid divides a device into blocks.
+type grid struct {
+	size  int64
+	block int64
+	count int64
+}
+
+func newGrid(size int64, block int) grid {
+	b := int64(block)
+	return grid{size: size, block: b, count: (size + b - 1) / b}
+}
+
+// length is the bytes of a block: the last one may be shorter.
+func (g grid) length(i int64) int64 { return min(g.block, g.size-i*g.block) }
+
+// bytes is the length of a run of blocks.
+func (g grid) bytes(first, count int64) int64 {
+	return min((first+count)*g.block, g.size) - first*g.block
+}
+
+// sum hashes a block at its place. BLAKE3 numbers its chunks, so the hash of a
+// block of zeros, too, depends on where it is.
+func (g grid) sum(i int64, p []byte) BlockSum { return blockdev.LeafHash(p, i*g.block, g.size) }
+
+// root is the BLAKE3 of the whole device.
+func (g grid) root(sums []BlockSum) [32]byte {
+	t := blockdev.NewTree(g.size, int(g.block))
+	for i, s := range sums {
+		t.Set(int64(i), s)
+	}
+	return t.Root()
+}
+
+// FoldSums makes one hash of those of several blocks.
+func FoldSums(sums []BlockSum) []byte {
+	h := xxh3.New128()
+	for _, s := range sums {
+		_, _ = h.Write(s[:]) // never fails
+	}
+	sum := h.Sum128().Bytes()
+	return sum[:]
+}
+
+func hexDigest(d [32]byte) string { return hex.EncodeToString(d[:]) }
+
+// blockPool keeps blocks for reuse, the last used on top: it is the warmest.
+type blockPool struct {
+	mu   sync.Mutex
+	size int
+	free []*wire.Block
+}
+
+func (p *blockPool) get() *wire.Block {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		b := p.free[n-1]
+		p.free = p.free[:n-1]
+		return b
+	}
+	return wire.NewAlignedBlock(p.size)
+}
+
+func (p *blockPool) put(b *wire.Block) {
+	p.mu.Lock()
+	p.free = append(p.free, b)
+	p.mu.Unlock()
+}
+
+// effort meters a stage of several goroutines by the time that they work, not
+// by the time that they wait: one goroutine serves several stages here, each
+// in its turn.
+type effort struct {
+	name  string
+	bytes atomic.Int64
+	watch []*wire.Stopwatch // one for each goroutine
+}
+
+func newEffort(name string, n int) *effort { return &effort{name: name, watch: stopwatches(n)} }
+
+// stage is what the stage did. What it did not spend on work counts as waiting
+// for its output if it produces, and for its input if it consumes.
+func (e *effort) stage(life time.Duration, produces bool) Stage {
+	busy := min(life, waits(e.watch...)(life))
+	s := Stage{Name: e.name, Bytes: e.bytes.Load(), Busy: busy}
+	if produces {
+		s.WaitOut = life - busy
+	} else {
+		s.WaitIn = life - busy
+	}
+	return s
+}

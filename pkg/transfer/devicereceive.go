@@ -1,0 +1,380 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"zxfer/pkg/wire"
+)
+
+// ReceiveDevice copies a device from a link into a target: it tells the sender
+// what the target holds already, writes what comes, in any order, syncs, reads
+// back and compares. size is that of the source. The target is committed only
+// after the digests of both ends matched; a copy that failed leaves it closed
+// and the journal with what was stored. Errors are those of Receive, and
+// ErrCorrupt.
+//
+// progress may be nil; it is called about twice a second and once at the end.
+func ReceiveDevice(ctx context.Context, link *wire.Link, dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, progress func(Progress)) (Result, error) {
+	opt = opt.filled()
+	link.Receiving()
+	pool := &blockPool{size: opt.Block + wire.SumSize}
+	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue())}
+	r.store = newStore(dst, journal, size, opt, pool)
+	r.expand = newEffort(StageExpand, r.store.workers)
+	r.full = stopwatches(len(link.Conns()))
+	var read []*wire.Stopwatch
+	for _, c := range link.Conns() {
+		read = append(read, c.ReadWait())
+	}
+	r.meter.name, r.meter.in, r.meter.out = StageReceive, waits(read...), waits(r.full...)
+	return r.run(ctx, progress)
+}
+
+// deviceReceiving is the state of one ReceiveDevice.
+type deviceReceiving struct {
+	link    *wire.Link
+	opt     DeviceOptions
+	started time.Time
+
+	store   *store
+	pool    *blockPool
+	queue   chan devicePiece
+	expand  *effort
+	opening sync.Once
+	decoder *zstd.Decoder
+	meter   meter
+	full    []*wire.Stopwatch // by connection: the queue had no room
+
+	fail   context.CancelCauseFunc
+	digest string
+	source string
+}
+
+func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res Result, err error) {
+	parent := ctx
+	ctx, r.fail = context.WithCancelCause(parent)
+	unwound := make(chan struct{})
+	keep := context.AfterFunc(ctx, func() {
+		defer close(unwound)
+		r.link.Interrupt()
+	})
+	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
+	stop := w.start()
+	quiet := r.keepAlive()
+	r.store.start(ctx, r.fail)
+
+	root, err := r.move(ctx)
+	if err != nil {
+		r.fail(err) // keeps the first cause
+	}
+	stop()
+	if keep() {
+		if err = bare(r.store.commit()); err == nil {
+			r.digest, r.source = hexDigest(root), hexDigest(root)
+		}
+	} else {
+		<-unwound
+		err = withSaid(context.Cause(ctx), r.store.abandon(), r.store.dst.Name())
+	}
+	quiet()
+	if err != nil {
+		tell(parent, r.link, err)
+	} else if r.link.Conns()[0].WriteControl(wire.Ack, 0, root[:]) == nil {
+		r.link.Finish()
+	}
+	r.fail(nil)
+	_ = r.link.Close()
+	d := &DeviceResult{SourceDigest: r.source}
+	if !r.opt.NoVerify {
+		d.TargetDigest = r.digest
+	}
+	r.store.account(d)
+	res = Result{Progress: r.progress(), Device: d}
+	for _, c := range r.link.Conns() {
+		res.WireBytes += c.WireBytes()
+	}
+	if report != nil {
+		report(res.Progress)
+	}
+	return res, err
+}
+
+// keepAlive tells the sender now and then that this end is at work.
+func (r *deviceReceiving) keepAlive() (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(aliveEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				// If it fails, so do the reads.
+				_ = r.link.Conns()[0].WriteControl(wire.Alive, uint64(r.store.write.bytes.Load()), nil)
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+// move brings the device into the store, verifies it and returns its digest.
+// It returns when nothing of it runs any more.
+func (r *deviceReceiving) move(ctx context.Context) (root [32]byte, err error) {
+	var told sync.WaitGroup
+	told.Add(1)
+	go func() {
+		defer told.Done()
+		if err := r.store.announce(ctx, r.opt.Delta, r.tell); err != nil {
+			r.fail(err)
+		}
+	}()
+	account, err := r.copy(ctx)
+	if err != nil {
+		r.fail(err)
+	}
+	told.Wait()
+	if ctx.Err() != nil {
+		return root, context.Cause(ctx)
+	}
+	if root, err = r.store.finish(ctx); err != nil {
+		return root, err
+	}
+	if [16]byte(root[:16]) != account.Digest {
+		return root, fmt.Errorf("%w: the device's digest is %x here, %x… at the sender", ErrMiscounted, root, account.Digest)
+	}
+	return root, nil
+}
+
+// tell sends the hashes of what the target holds.
+func (r *deviceReceiving) tell(first int64, sums []BlockSum) error {
+	text := make([]byte, 0, len(sums)*wire.SumSize)
+	for _, s := range sums {
+		text = append(text, s[:]...)
+	}
+	return r.link.Conns()[0].WriteControl(wire.Have, uint64(first), text)
+}
+
+// copy writes what comes over all connections.
+func (r *deviceReceiving) copy(ctx context.Context) (wire.Account, error) {
+	var readers, writers sync.WaitGroup
+	ends := make(chan connEnd, len(r.link.Conns()))
+	for _, c := range r.link.Conns() {
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			a, err := r.receive(ctx, c)
+			ends <- connEnd{a, err}
+		}()
+	}
+	for w := range r.store.workers {
+		writers.Add(1)
+		go func() {
+			defer writers.Done()
+			if err := r.writer(ctx, w); err != nil {
+				r.fail(err)
+			}
+		}()
+	}
+	account, err := r.join(ctx, ends)
+	if err != nil && !errors.Is(err, wire.ErrCut) && !errors.As(err, new(*PeerError)) {
+		r.fail(err) // nothing that came may be trusted: it ends at once
+	} else if err != nil {
+		r.link.Interrupt()
+	}
+	readers.Wait()
+	close(r.queue) // what came before a cut is genuine: it is written
+	writers.Wait()
+	return account, err
+}
+
+// join waits for the ends of all connections, which must agree. When one ends
+// early, the others get a moment to end, too: a sender that gave up says why on
+// each that still works.
+func (r *deviceReceiving) join(ctx context.Context, ends <-chan connEnd) (whole wire.Account, err error) {
+	var early error
+	var late <-chan time.Time
+	var sum wire.Account
+	n := len(r.link.Conns())
+	for have := 0; have < n; {
+		var e connEnd
+		select {
+		case e = <-ends:
+		case <-late:
+			r.link.Interrupt()
+			continue
+		case <-ctx.Done():
+			return whole, context.Cause(ctx)
+		}
+		have++
+		switch peer := errors.As(e.err, new(*PeerError)); {
+		case e.err == nil:
+		case !peer && !errors.Is(e.err, wire.ErrCut):
+			return whole, e.err
+		case early == nil:
+			early, late = e.err, time.After(explainWithin)
+		case peer:
+			early = e.err
+		}
+		sum.Bytes += e.account.StreamBytes
+		e.account.StreamBytes, e.account.StreamFrames = 0, 0
+		if have > 1 && early == nil && e.account != whole {
+			return whole, fmt.Errorf("%w: the connections' ends disagree", ErrMiscounted)
+		}
+		whole = e.account
+	}
+	if early != nil {
+		return whole, early
+	}
+	if sum.Bytes != whole.Bytes || !whole.Digested {
+		return whole, fmt.Errorf("%w: %d bytes arrived, %d were sent", ErrMiscounted, sum.Bytes, whole.Bytes)
+	}
+	return whole, nil
+}
+
+// receive reads frames off one connection until its end.
+func (r *deviceReceiving) receive(ctx context.Context, c *wire.Conn) (wire.Account, error) {
+	full := r.full[c.Stream()]
+	for {
+		b := r.pool.get()
+		h, err := c.ReadFrame(b)
+		if err != nil {
+			return wire.Account{}, err
+		}
+		switch h.Kind {
+		case wire.Data:
+		case wire.End:
+			full.Start() // from now on it waits for the others
+			a, err := wire.ParseAccount(b.Payload())
+			if err == nil {
+				err = c.CheckEnd(a)
+			}
+			return a, err
+		case wire.Abort:
+			return wire.Account{}, &PeerError{Text: string(b.Payload())}
+		default:
+			return wire.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", wire.ErrTampered, h.Kind)
+		}
+		if err := r.check(h, b); err != nil {
+			return wire.Account{}, err
+		}
+		r.meter.bytes.Add(int64(h.Raw))
+		select {
+		case r.queue <- devicePiece{h, b}:
+			continue
+		default:
+		}
+		full.Start()
+		select {
+		case r.queue <- devicePiece{h, b}:
+		case <-ctx.Done():
+			full.Stop()
+			return wire.Account{}, context.Cause(ctx)
+		}
+		full.Stop()
+	}
+}
+
+// check refuses frames that do not stand for whole blocks of the device.
+func (r *deviceReceiving) check(h wire.Header, b *wire.Block) error {
+	g := r.store.grid
+	first := int64(h.Position / uint64(g.block))
+	count := int64(1)
+	if h.Flags&wire.Zero != 0 {
+		count = int64(len(b.Payload()) / wire.SumSize)
+	}
+	if h.Flags&wire.Summed == 0 || h.Position%uint64(g.block) != 0 || count < 1 || first < 0 || first >= g.count || count > g.count-first ||
+		int64(h.Raw) != g.bytes(first, count) {
+		return fmt.Errorf("%w: a frame of %d bytes at byte %d does not fit a device of %d bytes in blocks of %d", wire.ErrTampered, h.Raw, h.Position, g.size, g.block)
+	}
+	return nil
+}
+
+// writer stores frames until there are no more.
+func (r *deviceReceiving) writer(ctx context.Context, w int) error {
+	spare := r.pool.get()
+	for p := range r.queue {
+		if errors.Is(context.Cause(ctx), wire.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*sinkError)) {
+			continue // drained
+		}
+		first := int64(p.header.Position) / r.store.block
+		payload := p.block.Payload()
+		if p.header.Flags&wire.Zero != 0 {
+			sums := make([]BlockSum, len(payload)/wire.SumSize)
+			for k := range sums {
+				copy(sums[k][:], payload[k*wire.SumSize:])
+			}
+			if err := r.store.zeros(w, first, sums); err != nil {
+				return err
+			}
+			r.pool.put(p.block)
+			continue
+		}
+		n := len(payload) - wire.SumSize
+		sum, data := BlockSum(payload[n:]), payload[:n]
+		if p.header.Flags&wire.Compressed != 0 {
+			r.expand.watch[w].Start()
+			out, err := r.decompress(data, spare.Room()[:0:p.header.Raw])
+			r.expand.watch[w].Stop()
+			if err == nil && len(out) != int(p.header.Raw) {
+				err = fmt.Errorf("%d bytes instead of %d", len(out), p.header.Raw)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: the block at byte %d cannot be decompressed: %w", wire.ErrTampered, p.header.Position, err)
+			}
+			r.expand.bytes.Add(int64(len(out)))
+			data = out
+		}
+		// What no tag protected, and is not read back, is checked here.
+		if r.opt.NoVerify && r.link.Mode() == wire.Plain && r.store.sum(first, data) != sum {
+			return fmt.Errorf("%w: the block at byte %d does not match its hash", wire.ErrTampered, p.header.Position)
+		}
+		if err := r.store.data(w, first, data, sum); err != nil {
+			return err
+		}
+		r.pool.put(p.block)
+	}
+	return nil
+}
+
+func (r *deviceReceiving) decompress(p, room []byte) ([]byte, error) {
+	var err error
+	r.opening.Do(func() {
+		r.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(r.opt.Block)), zstd.WithDecoderConcurrency(r.opt.threads()))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.decoder.DecodeAll(p, room)
+}
+
+func (r *deviceReceiving) progress() Progress {
+	life := time.Since(r.started)
+	n := r.link.Network()
+	p := Progress{Bytes: r.store.write.bytes.Load(), Elapsed: life, Network: &n}
+	p.Stages = append(p.Stages, r.meter.stage(life))
+	if r.expand.bytes.Load() > 0 {
+		p.Stages = append(p.Stages, r.expand.stage(life, false))
+	}
+	p.Stages = append(p.Stages, r.store.write.stage(life, false))
+	if !r.opt.NoVerify {
+		p.Stages = append(p.Stages, r.store.verify.stage(life, false))
+	}
+	return p
+}
+
+func (r *deviceReceiving) moved() int64 { return r.meter.bytes.Load() + r.store.moved() }
+
+func (r *deviceReceiving) stalled() error {
+	if r.meter.bytes.Load() > r.store.write.bytes.Load() {
+		return stalled(r.store.dst.Name()+" took nothing", r.opt.Stall)
+	}
+	return stalledNetwork("the network or the other end gave nothing", r.opt.Stall)
+}

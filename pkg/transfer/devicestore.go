@@ -1,0 +1,497 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/wire"
+)
+
+// What the store knows of a block.
+type blockState uint8
+
+const (
+	blockMissing blockState = iota
+	blockPresent            // the target held it before, and the source has the same
+	blockData               // written
+	blockZero               // made zeros
+)
+
+// A group of blocks is synced, and then noted in the journal and read back,
+// after so much time or so many bytes: often enough for a cut to cost little
+// and for the read-back to overlap with the copy, seldom enough for a drive to
+// write long runs.
+const (
+	syncEvery = 2 * time.Second
+	syncBytes = 256 << 20
+)
+
+// ErrCorrupt is a target that does not hold what was written to it.
+var ErrCorrupt = errors.New("what was read back is not what was written")
+
+// store is the target's half of a copy: it writes blocks in any order, syncs
+// groups of them, notes them in the journal and reads them back.
+type store struct {
+	grid
+	dst     BlockTarget
+	journal BlockJournal // nil for none
+	opt     DeviceOptions
+	workers int
+	pool    *blockPool
+
+	write  *effort
+	verify *effort
+
+	mu       sync.Mutex
+	sums     []BlockSum
+	state    []blockState
+	unsynced []span // written since the last sync
+	waiting  int64  // bytes of those
+	held     []span // synced, to be read back at the end
+	last     map[int64]lastBlock
+	verified atomic.Int64
+
+	kick     chan struct{} // asks the syncer for a sync
+	quit     chan struct{}
+	stopping sync.Once
+	synced   chan struct{} // closed when the syncer has ended
+	check    *spanQueue
+	checks   sync.WaitGroup
+	fail     context.CancelCauseFunc
+	syncing  sync.Mutex // one sync at a time
+}
+
+// span is a run of blocks.
+type span struct{ first, count int64 }
+
+func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, pool *blockPool) *store {
+	s := &store{grid: newGrid(size, opt.Block), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
+		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
+	s.last = map[int64]lastBlock{}
+	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
+	s.write, s.verify = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers)
+	if journal != nil {
+		journal.Stored(func(i int64, sum BlockSum) {
+			if i >= 0 && i < s.count {
+				s.state[i], s.sums[i] = blockPresent, sum
+			}
+		})
+	}
+	return s
+}
+
+// start starts to sync and to read back. fail is told of the first failure.
+func (s *store) start(ctx context.Context, fail context.CancelCauseFunc) {
+	s.fail = fail
+	go s.syncer()
+	if s.opt.NoVerify {
+		return
+	}
+	for w := range s.verify.watch {
+		s.checks.Add(1)
+		go func() {
+			defer s.checks.Done()
+			if err := s.verifier(ctx, w); err != nil {
+				s.fail(err)
+			}
+		}()
+	}
+}
+
+// addSpans hands spans that are synced to the verifiers, now or later.
+func (s *store) addSpans(spans []span) {
+	switch {
+	case s.opt.NoVerify:
+	case s.opt.VerifyLater:
+		s.mu.Lock()
+		s.held = append(s.held, spans...)
+		s.mu.Unlock()
+	default:
+		s.check.add(spans)
+	}
+}
+
+// spansOf returns the runs of blocks of some states.
+func (s *store) spansOf(is func(blockState) bool) []span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []span
+	for i := int64(0); i < s.count; i++ {
+		if !is(s.state[i]) {
+			continue
+		}
+		if n := len(out) - 1; n >= 0 && out[n].first+out[n].count == i && out[n].count < holeRun {
+			out[n].count++
+		} else {
+			out = append(out, span{i, 1})
+		}
+	}
+	return out
+}
+
+// found notes blocks that the target was read to hold.
+func (s *store) found(first int64, sums []BlockSum) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, sum := range sums {
+		i := first + int64(k)
+		s.state[i], s.sums[i] = blockPresent, sum
+	}
+}
+
+// A lastBlock is written after all others.
+type lastBlock struct {
+	data []byte
+	sum  BlockSum
+}
+
+// writeLast tells the blocks by which a device is recognised: partition tables
+// and superblocks lie in its first MiB or at its very end. As long as they are
+// not written, a copy that was cut off is nothing that anybody would mount, and
+// what is recognised on the target is not this copy's.
+func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
+
+// data writes one block. w is the goroutine's number.
+func (s *store) data(w int, i int64, p []byte, sum BlockSum) error {
+	if s.writeLast(i) {
+		keep := wire.NewAlignedBlock(len(p))
+		copy(keep.Room(), p)
+		s.mu.Lock()
+		s.last[i] = lastBlock{keep.Room(), sum}
+		s.mu.Unlock()
+		return nil
+	}
+	return s.put(w, i, p, sum)
+}
+
+func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
+	s.write.watch[w].Start()
+	_, err := s.dst.WriteAt(p, i*s.block)
+	s.write.watch[w].Stop()
+	if err != nil {
+		return &sinkError{err}
+	}
+	s.write.bytes.Add(int64(len(p)))
+	s.done(i, []BlockSum{sum}, blockData)
+	return nil
+}
+
+// zeros makes a run of blocks zeros.
+func (s *store) zeros(w int, first int64, sums []BlockSum) error {
+	n := s.bytes(first, int64(len(sums)))
+	s.write.watch[w].Start()
+	err := s.dst.Zero(first*s.block, n)
+	s.write.watch[w].Stop()
+	if err != nil {
+		return &sinkError{err}
+	}
+	s.write.bytes.Add(n)
+	s.done(first, sums, blockZero)
+	return nil
+}
+
+// done notes blocks that were written but not synced.
+func (s *store) done(first int64, sums []BlockSum, st blockState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, sum := range sums {
+		i := first + int64(k)
+		s.state[i], s.sums[i] = st, sum
+	}
+	count := int64(len(sums))
+	if n := len(s.unsynced) - 1; n >= 0 && s.unsynced[n].first+s.unsynced[n].count == first && s.unsynced[n].count+count <= holeRun {
+		s.unsynced[n].count += count
+	} else {
+		s.unsynced = append(s.unsynced, span{first, count})
+	}
+	if st == blockData {
+		s.waiting += s.bytes(first, count)
+	}
+	if s.waiting >= syncBytes {
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// syncer syncs groups of blocks until the store is finished or given up.
+func (s *store) syncer() {
+	defer close(s.synced)
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-tick.C:
+		case <-s.kick:
+		}
+		if err := s.sync(); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// sync stores what was written so far for good.
+func (s *store) sync() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	s.mu.Lock()
+	group := s.unsynced
+	s.unsynced, s.waiting = nil, 0
+	s.mu.Unlock()
+	if len(group) == 0 {
+		return nil
+	}
+	if err := s.dst.Sync(); err != nil {
+		return &sinkError{err}
+	}
+	if !s.opt.NoVerify {
+		if err := s.dst.DropCache(); err != nil {
+			return &sinkError{err}
+		}
+	}
+	if s.journal != nil {
+		var blocks []StoredBlock
+		s.mu.Lock()
+		for _, sp := range group {
+			for i := sp.first; i < sp.first+sp.count; i++ {
+				blocks = append(blocks, StoredBlock{i, s.sums[i]})
+			}
+		}
+		s.mu.Unlock()
+		if err := s.journal.Add(blocks); err != nil {
+			return &sinkError{err}
+		}
+	}
+	s.addSpans(group)
+	return nil
+}
+
+// verifier reads spans back until there are no more.
+func (s *store) verifier(ctx context.Context, w int) error {
+	b := wire.NewAlignedBlock(int(s.block))
+	for {
+		sp, ok := s.check.take(ctx)
+		if !ok {
+			return context.Cause(ctx)
+		}
+		s.verify.watch[w].Start()
+		err := s.readBack(ctx, b.Room(), sp)
+		s.verify.watch[w].Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readBack compares a span with what it must hold.
+func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
+	for i := sp.first; i < sp.first+sp.count; i++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.mu.Lock()
+		want, st := s.sums[i], s.state[i]
+		s.mu.Unlock()
+		n := s.length(i)
+		if st == blockZero {
+			// A hole of a file is zeros without being read.
+			if start, _, err := s.dst.NextData(i * s.block); err == nil && start >= i*s.block+n {
+				s.verified.Add(n)
+				s.verify.bytes.Add(n)
+				continue
+			}
+		}
+		p := room[:n]
+		if got, err := s.dst.ReadAt(p, i*s.block); int64(got) < n {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return &sinkError{fmt.Errorf("read back at byte %d: %w", i*s.block, err)}
+		}
+		ok := false
+		if st == blockZero {
+			ok = blockdev.IsZero(p)
+		} else {
+			ok = s.sum(i, p) == want
+		}
+		if !ok {
+			if s.journal != nil {
+				_ = s.journal.Remove() // it vouches for what is not there; the failure is reported
+				s.journal = nil
+			}
+			return &sinkError{fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
+		}
+		s.verified.Add(n)
+		s.verify.bytes.Add(n)
+	}
+	return nil
+}
+
+// stop ends the syncer.
+func (s *store) stop() {
+	s.stopping.Do(func() { close(s.quit) })
+	<-s.synced
+}
+
+// finish stores and verifies everything; all blocks were written. It returns
+// the digest of the target.
+func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
+	s.stop()
+	if len(s.last) > 0 {
+		if err := s.sync(); err != nil {
+			return digest, err
+		}
+		for i, b := range s.last {
+			if err := s.put(0, i, b.data, b.sum); err != nil {
+				return digest, err
+			}
+		}
+	}
+	if missing := s.spansOf(func(st blockState) bool { return st == blockMissing }); len(missing) > 0 {
+		return digest, fmt.Errorf("%w: the block at byte %d never came, nor %d other runs", ErrMiscounted, missing[0].first*s.block, len(missing)-1)
+	}
+	if err := s.sync(); err != nil {
+		return digest, err
+	}
+	if !s.opt.NoVerify {
+		s.check.add(s.held)
+		if !s.opt.Delta {
+			// What a journal vouched for; only now it is sure that none of it
+			// was sent anew.
+			s.check.add(s.spansOf(func(st blockState) bool { return st == blockPresent }))
+		}
+	}
+	s.check.close()
+	s.checks.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return digest, err
+	}
+	return s.root(s.sums), nil
+}
+
+// commit ends a copy whose digest was compared.
+func (s *store) commit() error {
+	if err := s.dst.Commit(); err != nil {
+		return &sinkError{err}
+	}
+	if s.journal != nil {
+		if err := s.journal.Remove(); err != nil {
+			return &sinkError{fmt.Errorf("%s is complete, but its journal cannot be removed: %w", s.dst.Name(), err)}
+		}
+	}
+	if err := s.dst.Close(); err != nil {
+		return &sinkError{err}
+	}
+	return nil
+}
+
+// abandon ends a copy that failed. What was written is synced and noted, so
+// that the next try need not send it again.
+func (s *store) abandon() error {
+	s.stop()
+	s.check.close()
+	s.checks.Wait()
+	var err error
+	if s.journal != nil {
+		err = s.sync()
+		_ = s.journal.Close() // every record was synced when it was added
+	}
+	if cerr := s.dst.Close(); err == nil && cerr != nil {
+		err = cerr
+	}
+	return err
+}
+
+// moved changes while the store gets on.
+func (s *store) moved() int64 { return s.write.bytes.Load() + s.verify.bytes.Load() }
+
+// account is the store's part of a result.
+func (s *store) account(r *DeviceResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Size, r.Block, r.Verified, r.Resumed = s.size, int(s.block), s.verified.Load(), 0
+	r.Data, r.Zeros, r.Present = 0, 0, 0
+	for i, st := range s.state {
+		switch n := s.length(int64(i)); st {
+		case blockData:
+			r.Data += n
+		case blockZero:
+			r.Zeros += n
+		case blockPresent:
+			r.Present += n
+		}
+	}
+	switch {
+	case !s.opt.Delta:
+		r.Resumed = r.Present
+	case !s.opt.NoVerify:
+		r.Verified += r.Present // it was read to be hashed
+	}
+}
+
+// spanQueue hands spans to the verifiers.
+type spanQueue struct {
+	mu     sync.Mutex
+	spans  []span
+	closed bool
+	more   chan struct{} // holds a token while there may be something
+}
+
+func newSpanQueue() *spanQueue { return &spanQueue{more: make(chan struct{}, 1)} }
+
+func (q *spanQueue) add(spans []span) {
+	q.mu.Lock()
+	q.spans = append(q.spans, spans...)
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *spanQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *spanQueue) wake() {
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for a span; ok is false when there are no more.
+func (q *spanQueue) take(ctx context.Context) (sp span, ok bool) {
+	for {
+		q.mu.Lock()
+		n, closed := len(q.spans), q.closed
+		if n > 0 {
+			sp, q.spans = q.spans[0], q.spans[1:]
+		}
+		q.mu.Unlock()
+		if n > 1 || closed {
+			q.wake() // for the next one
+		}
+		switch {
+		case n > 0:
+			return sp, true
+		case closed:
+			return span{}, false
+		}
+		select {
+		case <-q.more:
+		case <-ctx.Done():
+			return span{}, false
+		}
+	}
+}

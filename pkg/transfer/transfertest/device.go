@@ -1,0 +1,205 @@
+package transfertest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+
+	"zxfer/pkg/transfer"
+)
+
+// ErrDisk is what a broken Device returns.
+var ErrDisk = errors.New("input/output error")
+
+// Device is a block device in memory: a transfer.BlockSource and a
+// transfer.BlockTarget. It forgets at a power cut what was not synced.
+type Device struct {
+	mu     sync.Mutex
+	data   []byte
+	stable []byte // what a power cut leaves
+
+	// FailRead and FailWrite, where set, tell whether an access at an offset fails.
+	FailRead, FailWrite func(off int64) bool
+	// Flip, where set, changes what was written.
+	Flip func(off int64, p []byte)
+	// Holes makes runs of zeros of at least this many bytes holes; 0 = none.
+	Holes int64
+	// Changed is what Unchanged returns.
+	Changed error
+	// AfterWrite, where set, is called after every write.
+	AfterWrite func()
+
+	Reads, Written int64 // bytes
+	Syncs          int
+	Committed      bool
+	Closed         bool
+}
+
+// NewDevice returns a device that holds data.
+func NewDevice(data []byte) *Device {
+	return &Device{data: bytes.Clone(data), stable: bytes.Clone(data)}
+}
+
+// Name is "disk".
+func (d *Device) Name() string { return "disk" }
+
+// Size is its size.
+func (d *Device) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
+
+// Bytes is what it holds.
+func (d *Device) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
+
+// ReadAt reads.
+func (d *Device) ReadAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.FailRead != nil && d.FailRead(off) {
+		return 0, ErrDisk
+	}
+	if off >= int64(len(d.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, d.data[off:])
+	d.Reads += int64(n)
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// WriteAt writes.
+func (d *Device) WriteAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	if d.FailWrite != nil && d.FailWrite(off) || off+int64(len(p)) > int64(len(d.data)) {
+		d.mu.Unlock()
+		return 0, ErrDisk
+	}
+	copy(d.data[off:], p)
+	if d.Flip != nil {
+		d.Flip(off, d.data[off:off+int64(len(p))])
+	}
+	d.Written += int64(len(p))
+	after := d.AfterWrite
+	d.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	return len(p), nil
+}
+
+// Zero makes a range zeros.
+func (d *Device) Zero(off, n int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.FailWrite != nil && d.FailWrite(off) || off+n > int64(len(d.data)) {
+		return ErrDisk
+	}
+	clear(d.data[off : off+n])
+	return nil
+}
+
+// NextData finds data by looking at the bytes.
+func (d *Device) NextData(off int64) (start, end int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	size := int64(len(d.data))
+	if d.Holes == 0 {
+		return min(off, size), size, nil
+	}
+	zeros := func(i int64) bool {
+		return len(bytes.Trim(d.data[i:min(size, i+d.Holes)], "\x00")) == 0
+	}
+	off -= off % d.Holes
+	for off < size && zeros(off) {
+		off += d.Holes
+	}
+	for end = off; end < size && !zeros(end); end += d.Holes {
+	}
+	return min(off, size), min(end, size), nil
+}
+
+// Sync makes what was written survive a power cut.
+func (d *Device) Sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copy(d.stable, d.data)
+	d.Syncs++
+	return nil
+}
+
+// PowerCut forgets what was not synced.
+func (d *Device) PowerCut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copy(d.data, d.stable)
+}
+
+// DropCache does nothing.
+func (d *Device) DropCache() error { return nil }
+
+// Unchanged returns Changed.
+func (d *Device) Unchanged() error { return d.Changed }
+
+// BadRanges returns none.
+func (d *Device) BadRanges() []transfer.Range { return nil }
+
+// Commit notes that it was called.
+func (d *Device) Commit() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Committed = true
+	return nil
+}
+
+// Close notes that it was called.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Closed = true
+	return nil
+}
+
+// Journal is a transfer.BlockJournal in memory.
+type Journal struct {
+	mu      sync.Mutex
+	blocks  []transfer.StoredBlock
+	Removed bool
+}
+
+// Stored calls f for every record.
+func (j *Journal) Stored(f func(int64, transfer.BlockSum)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, b := range j.blocks {
+		f(b.Index, b.Sum)
+	}
+}
+
+// Len is the number of records.
+func (j *Journal) Len() int { j.mu.Lock(); defer j.mu.Unlock(); return len(j.blocks) }
+
+// Add appends records.
+func (j *Journal) Add(blocks []transfer.StoredBlock) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.blocks = append(j.blocks, blocks...)
+	return nil
+}
+
+// Remove forgets all records.
+func (j *Journal) Remove() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.blocks, j.Removed = nil, true
+	return nil
+}
+
+// Close does nothing.
+func (j *Journal) Close() error { return nil }
+
+var (
+	_ transfer.BlockSource  = (*Device)(nil)
+	_ transfer.BlockTarget  = (*Device)(nil)
+	_ transfer.BlockJournal = (*Journal)(nil)
+)
