@@ -19,12 +19,25 @@ import (
 func newAgent(a *app) *cobra.Command {
 	var id bool
 	var relay string
+	var r restriction
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "The other end, started over ssh",
 		Long: `agent is what zxfer starts on the other host through the remote shell. It speaks
 zxfer's protocol on standard input and output, carries out what the other end
-asks of this host, and ends when its input does. It is not for typing.`,
+asks of this host, and ends when its input does. It is not for typing.
+
+As the forced command of a key in authorized_keys, --allow restricts who has the
+key: zxfer replicate authorize prints the line. What no --allow grants is refused
+and logged, to the system's log (facility auth) or to the file of --audit.
+
+  receive=DATASET  receive into DATASET and below, never with a rollback and
+                   without properties that mount, share or delegate
+  send=DATASET     read DATASET and what is below, and take snapshots there
+
+Both let the client place holds and bookmarks. Without --append-only they also
+let it destroy snapshots and bookmarks there. A receive that was cut off can be
+discarded in any case.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if id {
@@ -38,22 +51,29 @@ asks of this host, and ends when its input does. It is not for typing.`,
 			if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				return fault.Usagef("zxfer send starts it by itself", "agent speaks a protocol on its standard input, which is a terminal")
 			}
+			if err := r.check(relay != ""); err != nil {
+				return err
+			}
 			if relay != "" {
 				return rsh.ServeRelay(cmd.Context(), relay, a.stdin, a.stdout)
 			}
-			return serveAgent(cmd.Context(), a)
+			return serveAgent(cmd.Context(), a, &r)
 		},
 	}
 	cmd.Flags().BoolVar(&id, "id", false, "print the id of this build and exit")
 	cmd.Flags().StringVar(&relay, "relay", "", "join standard input and output to the loopback address `ADDR:PORT`")
+	r.define(cmd)
 	return cmd
 }
 
-func serveAgent(ctx context.Context, a *app) error {
+func serveAgent(ctx context.Context, a *app, r *restriction) error {
 	// A client that is gone must not kill the agent in mid-sentence (SIGPIPE):
 	// it winds down first. Caught, unlike ignored, is not inherited by children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	s := &agent.Server{Version: buildVersion()}
 	s.Site = site.NewLocal(buildVersion(), s.Log)
-	return s.Serve(ctx, a.stdin, a.stdout)
+	if !r.given() {
+		return s.Serve(ctx, a.stdin, a.stdout)
+	}
+	return r.serve(ctx, s, a)
 }

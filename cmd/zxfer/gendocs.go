@@ -37,13 +37,18 @@ func newGendocs() *cobra.Command {
 // pagesOf renders every visible command, by file name.
 func pagesOf(root *cobra.Command, format string) map[string]string {
 	pages := map[string]string{}
-	for _, cmd := range append([]*cobra.Command{root}, verbs(root)...) {
+	var add func(cmd *cobra.Command)
+	add = func(cmd *cobra.Command) {
+		for _, sub := range verbs(cmd) {
+			add(sub)
+		}
 		if format == "man" {
 			pages[pageName(cmd, "-")+".1"] = manPage(cmd)
 		} else {
 			pages[pageName(cmd, "_")+".md"] = markdownPage(cmd)
 		}
 	}
+	add(root)
 	return pages
 }
 

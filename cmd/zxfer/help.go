@@ -69,6 +69,9 @@ func newSet() *pflag.FlagSet {
 
 // usageLine is the command line that a command takes.
 func usageLine(cmd *cobra.Command) string {
+	if cmd.HasParent() && cmd.HasAvailableSubCommands() {
+		return cmd.CommandPath() + " VERB [FLAGS] ..."
+	}
 	if cmd.HasParent() {
 		return cmd.Parent().CommandPath() + " " + cmd.Use
 	}

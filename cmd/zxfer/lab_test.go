@@ -140,10 +140,17 @@ func (l *lockedBuffer) String() string {
 // start starts zxfer on alpha.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startAs(t, nil, alphaBin, args...)
+}
+
+// startAs starts a program on alpha.
+func startAs(t *testing.T, env []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	argv := append([]string{"netns", "exec", alphaPool, "env",
 		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config", alphaBin}, args...)
+		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config"}, env...)
+	argv = append(append(argv, program), args...)
 	p.cmd = exec.Command("ip", argv...) // ip execs: the pid is zxfer's
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	p.cmd.WaitDelay = 5 * time.Second

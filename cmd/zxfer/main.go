@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/report"
@@ -23,7 +24,10 @@ func main() {
 func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	return executeApp(ctx, &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}, args)
+}
+
+func executeApp(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -35,7 +39,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		err = fault.Usagef("zxfer help lists the verbs, zxfer help VERB the flags", "%s", err.Error())
 	}
 	if !errors.As(err, new(*shown)) {
-		report.Error(stderr, err)
+		report.Error(a.stderr, err)
 	}
 	return int(exitClass(ctx, err))
 }
@@ -44,6 +48,8 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	// now is the clock of schedules and of snapshots' names.
+	now func() time.Time
 	// started tells that a verb took over: what went wrong before was the
 	// command line.
 	started bool

@@ -2,60 +2,14 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+
+	"zxfer/pkg/size"
 )
 
-// sizeForms tells what a SIZE may be, for errors and help.
-const sizeForms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
-
-// parseSize reads a size in bytes: a decimal number and, optionally, a unit
-// as dd takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T.
-// Case does not matter.
-func parseSize(s string) (int64, error) {
-	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
-	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
-	if !plainNumber(digits) {
-		return 0, fmt.Errorf("not a size; write %s", sizeForms)
-	}
-	n, err := strconv.ParseFloat(digits, 64)
-	if err != nil {
-		return 0, fmt.Errorf("not a size; write %s", sizeForms)
-	}
-	factor, ok := unitFactor(unit)
-	if !ok {
-		return 0, fmt.Errorf("%q is not a unit; write %s", unit, sizeForms)
-	}
-	n *= factor
-	if n >= math.MaxInt64 {
-		return 0, fmt.Errorf("too large")
-	}
-	return int64(n), nil
-}
-
-// plainNumber tells digits with at most one dot: no sign, no exponent.
-func plainNumber(s string) bool {
-	whole, fraction, _ := strings.Cut(s, ".")
-	return whole != "" && strings.Trim(whole+fraction, "0123456789") == ""
-}
-
-func unitFactor(unit string) (float64, bool) {
-	if unit == "" || unit == "B" {
-		return 1, true
-	}
-	power := float64(1 + strings.IndexByte("KMGT", unit[0]))
-	if power == 0 {
-		return 0, false
-	}
-	switch unit[1:] {
-	case "", "IB":
-		return math.Pow(1024, power), true
-	case "B":
-		return math.Pow(1000, power), true
-	}
-	return 0, false
-}
+// parseSize reads a SIZE.
+func parseSize(s string) (int64, error) { return size.Parse(s) }
 
 // sizeValue is a flag that takes a SIZE.
 type sizeValue struct {

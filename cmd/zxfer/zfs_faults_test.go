@@ -128,17 +128,27 @@ func TestZFSLinkCut(t *testing.T) {
 			zfsCmd(t, "snapshot", src+"@one")
 			args := []string{"send", "--bwlimit", faultRate, "--wire", []string{"signed", "tls"}[i%2], src, "beta:" + dst}
 			p := start(t, args...)
-			time.Sleep(rand.N(4 * time.Second))
+			early := i%5 == 0 // maybe before beta was even reached
+			if !early {
+				moving(t, p)
+			}
+			time.Sleep(rand.N(3 * time.Second))
 			if i%4 == 3 {
 				// The peer's resets, as a firewall that lost its state sends.
 				resetConnections(t)
 			} else {
 				run(t, labScript(), "cut")
 				time.Sleep(rand.N(3 * time.Second))
-				if i%4 == 1 {
+				if i%8 == 1 {
 					time.Sleep(25 * time.Second) // longer than TCP_USER_TIMEOUT
 				}
 				run(t, labScript(), "mend")
+			}
+			if early && p.wait(t).code == 1 {
+				// There is nothing to resume.
+				require.Error(t, exec.Command("zfs", "list", dst).Run(), "it failed, but something is on the target: %s", p.stderr)
+				require.Contains(t, p.wait(t).stderr, "hint:")
+				p = start(t, args...)
 			}
 			untilDone(t, p, args...)
 			require.Equal(t, guids(t, src), guids(t, dst))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -89,6 +90,10 @@ func (f *fakeSite) Release(ctx context.Context, tag string, s []string) error {
 	return f.note(ctx, "release", tag, s)
 }
 
+func (f *fakeSite) Holds(ctx context.Context, s []string) (map[string][]string, error) {
+	return map[string][]string{"tank/a@x": {"t"}}, f.note(ctx, "holds", s)
+}
+
 func (f *fakeSite) Bookmark(ctx context.Context, b map[string]string) error {
 	return f.note(ctx, "bookmark", b)
 }
@@ -116,6 +121,14 @@ func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(tran
 		return f.transfer(ctx, t, progress)
 	}
 	return transfer.Result{Frames: 9}, f.note(ctx, "transfer", t)
+}
+
+func (f *fakeSite) Capture(ctx context.Context) ([]byte, error) {
+	return []byte("-- a --\n"), f.note(ctx, "capture")
+}
+
+func (f *fakeSite) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
+	return probe.Ceiling{ID: r.ID, BytesPerSecond: 7}, f.note(ctx, "measure", r)
 }
 
 var _ site.Site = (*fakeSite)(nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -59,6 +60,7 @@ const (
 	opSnapshot      = "snapshot"
 	opHold          = "hold"
 	opRelease       = "release"
+	opHolds         = "holds"
 	opBookmark      = "bookmark"
 	opDestroy       = "destroy"
 	opCreateParents = "create-parents"
@@ -69,6 +71,8 @@ const (
 	opInspectDevice = "inspect-device"
 	opDeviceState   = "device-state"
 	opDigestDevice  = "digest-device"
+	opCapture       = "capture"
+	opMeasure       = "measure"
 )
 
 func operations() map[string]operation {
@@ -88,6 +92,9 @@ func operations() map[string]operation {
 		opSnapshot: do(func(ctx context.Context, s site.Site, a []string) error { return s.Snapshot(ctx, a) }),
 		opHold:     do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Hold(ctx, a.Tag, a.Snapshots) }),
 		opRelease:  do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Release(ctx, a.Tag, a.Snapshots) }),
+		opHolds: op(func(ctx context.Context, s site.Site, a []string) (map[string][]string, error) {
+			return s.Holds(ctx, a)
+		}),
 		opBookmark: do(func(ctx context.Context, s site.Site, a map[string]string) error { return s.Bookmark(ctx, a) }),
 		opDestroy:  do(func(ctx context.Context, s site.Site, a []string) error { return s.Destroy(ctx, a) }),
 		opCreateParents: do(func(ctx context.Context, s site.Site, dataset string) error {
@@ -109,6 +116,10 @@ func operations() map[string]operation {
 			}
 			return s.DigestDevice(ctx, q, progress)
 		},
+		opCapture: op(func(ctx context.Context, s site.Site, _ none) ([]byte, error) { return s.Capture(ctx) }),
+		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
+			return s.Measure(ctx, r)
+		}),
 		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 			var t site.Task
 			if err := decodeStrictly(body, &t); err != nil {

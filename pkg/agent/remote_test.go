@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -48,6 +49,8 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			[]any{"hold", "t", names}, nil},
 		"release": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) },
 			[]any{"release", "t", names}, nil},
+		"holds": {func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) },
+			[]any{"holds", names}, map[string][]string{"tank/a@x": {"t"}}},
 		"bookmark": {func(ctx context.Context, s site.Site) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank#a": "tank@a"})
 		}, []any{"bookmark", map[string]string{"tank#a": "tank@a"}}, nil},
@@ -63,6 +66,10 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			[]any{"offer", offer}, wire.Ticket{Address: "192.0.2.1:7", Secret: []byte{0, 255}}},
 		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
 			[]any{"transfer", task}, transfer.Result{Frames: 9}},
+		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx) },
+			[]any{"capture"}, []byte("-- a --\n")},
+		"measure": {func(ctx context.Context, s site.Site) (any, error) { return s.Measure(ctx, probe.Request{ID: "x"}) },
+			[]any{"measure", probe.Request{ID: "x"}}, probe.Ceiling{ID: "x", BytesPerSecond: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

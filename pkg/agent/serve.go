@@ -34,11 +34,25 @@ const (
 type Server struct {
 	Site    site.Site
 	Version string
+	// Gate, where set, judges every call before it is carried out.
+	Gate Gate
+	// Note, where not "", is a line that the client's user is told at the start.
+	Note string
 	// Silence is how long the agent waits for a sign of life; 0 = 30 seconds.
 	Silence time.Duration
 
 	session atomic.Pointer[session] // while it serves
 }
+
+// Gate lets calls in: it returns the arguments that the operation is carried
+// out with, or why it is not. It is called from several goroutines.
+type Gate interface {
+	Admit(ctx context.Context, op string, body json.RawMessage) (json.RawMessage, error)
+}
+
+// maxGated bounds the calls of a gated session that run at once: an honest
+// client has a few for each dataset that moves.
+const maxGated = 256
 
 // Serve answers calls until the input ends, the other end falls silent, or
 // ctx ends; then everything that was started has ended too, or was given a
@@ -50,8 +64,12 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		quiet = silence
 	}
 	c := newSession(ctx, s.Site)
+	c.gate = s.Gate
 	s.session.Store(c)
 	c.queue <- []byte(hello(s.Version))
+	if s.Note != "" {
+		c.offer(&message{Kind: logged, Text: s.Note})
+	}
 	c.heard = time.AfterFunc(quiet, func() {
 		c.end(fmt.Errorf("heard nothing for %s: the other end is gone", quiet))
 	})
@@ -78,6 +96,7 @@ func (s *Server) Log(text string) {
 // session is one client's.
 type session struct {
 	site  site.Site
+	gate  Gate
 	ops   map[string]operation
 	heard *time.Timer
 	queue chan []byte // what is to be written: a client that does not read must not stop the reading of its cancels
@@ -169,6 +188,10 @@ func (c *session) start(m *message) error {
 		stop()
 		return nil
 	}
+	if c.gate != nil && len(c.running) >= maxGated {
+		stop()
+		return fmt.Errorf("more than %d calls at once", maxGated)
+	}
 	c.running[m.ID] = stop
 	c.calls.Add(1)
 	go func() {
@@ -190,8 +213,16 @@ func (c *session) start(m *message) error {
 func (c *session) answer(ctx context.Context, m *message) []byte {
 	var value any
 	err := fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
-	if run := c.ops[m.Op]; run != nil {
-		value, err = run(ctx, c.site, m.Body, func(p transfer.Progress) {
+	body := m.Body
+	var refused error
+	if c.gate != nil {
+		// Also of what the agent does not have: that is for the audit to know.
+		body, refused = c.gate.Admit(ctx, m.Op, body)
+	}
+	if run := c.ops[m.Op]; refused != nil {
+		err = refused
+	} else if run != nil {
+		value, err = run(ctx, c.site, body, func(p transfer.Progress) {
 			if body, err := json.Marshal(p); err == nil {
 				c.offer(&message{Kind: progress, ID: m.ID, Body: body})
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -70,6 +71,12 @@ func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) er
 	return r.call(ctx, opRelease, holdArgs{tag, snapshots}, nil, nil)
 }
 
+// Holds asks the agent.
+func (r *Remote) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
+	err = r.call(ctx, opHolds, snapshots, &tags, nil)
+	return tags, err
+}
+
 // Bookmark asks the agent.
 func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	return r.call(ctx, opBookmark, bookmarks, nil, nil)
@@ -124,4 +131,16 @@ func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err er
 func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
 	err = r.call(ctx, opTransfer, t, &res, report)
 	return res, err
+}
+
+// Capture asks the agent.
+func (r *Remote) Capture(ctx context.Context) (archive []byte, err error) {
+	err = r.call(ctx, opCapture, none{}, &archive, nil)
+	return archive, err
+}
+
+// Measure asks the agent.
+func (r *Remote) Measure(ctx context.Context, q probe.Request) (c probe.Ceiling, err error) {
+	err = r.call(ctx, opMeasure, q, &c, nil)
+	return c, err
 }

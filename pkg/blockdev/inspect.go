@@ -225,10 +225,15 @@ func (f *Facts) probe(ctx context.Context, v view) {
 			return
 		}
 	}
-	for _, s := range f.Signatures {
-		if s.Device == parts[0].name && slices.Contains(partitionTables(), s.Type) {
-			f.PartitionTable = s.Type
-			break
+	f.PartitionTable = tableOf(f.Signatures, parts[0].name)
+}
+
+// tableOf is the partition table among the signatures of a disk.
+func tableOf(found []Signature, disk string) string {
+	for _, table := range partitionTables() {
+		if slices.ContainsFunc(found, func(s Signature) bool { return s.Device == disk && s.Type == table }) {
+			return table
 		}
 	}
+	return ""
 }

@@ -58,6 +58,14 @@ func TestParseWipefs(t *testing.T) {
 	}
 }
 
+func TestPartitionTable(t *testing.T) {
+	t.Parallel()
+	found := []Signature{{Device: "sda", Type: "PMBR"}, {Device: "sda", Type: "gpt"}, {Device: "sda1", Type: "dos"}}
+	require.Equal(t, "gpt", tableOf(found, "sda"))
+	require.Equal(t, "dos", tableOf(found, "sda1"))
+	require.Empty(t, tableOf(found, "sda2"))
+}
+
 func FuzzParseWipefs(f *testing.F) {
 	f.Add(`{"signatures":[{"offset":"0x438","type":"ext4","uuid":"u","label":null}]}`)
 	f.Add(`{"signatures":[]}`)

@@ -29,7 +29,8 @@ func runWipefs(ctx context.Context, path string) ([]byte, error) {
 	return out, err
 }
 
-// partitionTables are the types by which libblkid names them.
+// partitionTables are the types by which libblkid names them, gpt before the
+// table that it leaves for those who do not know it.
 func partitionTables() []string {
 	return []string{"gpt", "dos", "PMBR", "mac", "sun", "sgi", "bsd", "solaris_x86", "unixware", "minix", "ultrix", "atari"}
 }

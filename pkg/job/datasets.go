@@ -34,6 +34,30 @@ func (r *results) add(s *StepResult) {
 // runDatasets moves every dataset of the plan, up to Parallel at once, each
 // after those that it needs. One that fails stops only those that need it.
 func (s *sender) runDatasets(ctx context.Context) error {
+	failed := s.runEach(ctx)
+	var errs []error
+	for _, d := range s.report.Plan.Datasets {
+		if err := failed[d.Source]; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return joinFailures(errs)
+}
+
+// turn waits for one of Parallel turns, or for the Gate's.
+func (s *sender) turn() func(context.Context) (func(), error) {
+	if s.req.Gate != nil {
+		return s.req.Gate
+	}
+	slots := make(chan struct{}, max(1, s.req.Parallel))
+	return func(context.Context) (func(), error) {
+		slots <- struct{}{}
+		return func() { <-slots }, nil
+	}
+}
+
+// runEach returns what went wrong, by the dataset on the source.
+func (s *sender) runEach(ctx context.Context) map[string]error {
 	datasets := s.report.Plan.Datasets
 	type state struct {
 		done chan struct{}
@@ -43,7 +67,7 @@ func (s *sender) runDatasets(ctx context.Context) error {
 	for _, d := range datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	slots := make(chan struct{}, max(1, s.req.Parallel))
+	turn := s.turn()
 	var res results
 	var wg sync.WaitGroup
 	for _, d := range datasets {
@@ -60,11 +84,16 @@ func (s *sender) runDatasets(ctx context.Context) error {
 					return
 				}
 			}
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			if len(d.Steps) > 0 || d.Discard != "" {
-				st.err = s.runDataset(ctx, d, &res)
+			if len(d.Steps) == 0 && d.Discard == "" {
+				return
 			}
+			release, err := turn(ctx)
+			if err != nil {
+				st.err = fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
+				return
+			}
+			defer release()
+			st.err = s.runDataset(ctx, d, &res)
 		}()
 	}
 	wg.Wait()
@@ -73,13 +102,13 @@ func (s *sender) runDatasets(ctx context.Context) error {
 		s.report.Bytes += r.Bytes
 	}
 	s.report.LimitedBy = slowestLimit(res.all)
-	var errs []error
+	failed := map[string]error{}
 	for _, d := range datasets {
 		if err := states[d.Source].err; err != nil {
-			errs = append(errs, err)
+			failed[d.Source] = err
 		}
 	}
-	return joinFailures(errs)
+	return failed
 }
 
 // skipped is a dataset that was not tried because another failed.
@@ -193,6 +222,22 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-time.After(d):
 		return true
+	}
+}
+
+// persist calls f again after a lost connection. f bears to be repeated.
+func (s *sender) persist(ctx context.Context, f func(context.Context) error) error {
+	for tries := 1; ; tries++ {
+		err := f(ctx)
+		if err == nil || !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		if tries > s.req.Retries {
+			return fault.Interrupt("the same command resumes", err)
+		}
+		pause := s.backoff(tries)
+		s.rep.Log(fmt.Sprintf("%v; try %d of %d in %s", err, tries, s.req.Retries, pause.Round(100*time.Millisecond)))
+		sleep(ctx, pause)
 	}
 }
 

@@ -18,8 +18,9 @@ type end struct {
 	host string // as typed, "" for this host
 	open Opener
 
-	mu   sync.Mutex
-	site site.Site
+	mu      sync.Mutex
+	site    site.Site
+	reached bool // at least once
 }
 
 // label is the host as messages name it.
@@ -36,10 +37,14 @@ func (e *end) get(ctx context.Context) (site.Site, error) {
 	defer e.mu.Unlock()
 	if e.site == nil {
 		st, err := e.open.Open(ctx, e.host)
+		if err != nil && e.reached {
+			// It could be reached before: this, too, may pass.
+			return nil, fmt.Errorf("%w: %w", site.ErrLost, err)
+		}
 		if err != nil {
 			return nil, err
 		}
-		e.site = st
+		e.site, e.reached = st, true
 	}
 	return e.site, nil
 }

@@ -18,7 +18,7 @@ func (s *sender) finish(ctx context.Context) error {
 	arrived := s.state.Target
 	if s.report.Plan.Steps() > 0 {
 		var err error
-		arrived, err = s.target.list(ctx, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true})
+		arrived, err = s.target.list(ctx, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true})
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}

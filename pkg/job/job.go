@@ -4,6 +4,7 @@
 package job
 
 import (
+	"context"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -33,7 +34,14 @@ type Send struct {
 	PortHigh    int
 	Options     transfer.Options
 
-	Parallel    int           // datasets at once
+	Parallel int // datasets at once
+	// Gate, where not nil, is asked instead of Parallel before each dataset:
+	// jobs that share a limit share a Gate. It returns what gives the turn
+	// back, or an error once ctx has ended.
+	Gate func(ctx context.Context) (release func(), err error)
+	// BandLimit, where not nil, is asked before each stream for its limit in
+	// bytes per second (0 = none), instead of Options.BandLimit.
+	BandLimit   func() int64
 	Retries     int           // after a cut, per dataset
 	RetryFor    time.Duration // longest back-off between two tries
 	RSH         string        // -e: remote shell command, "" = ssh

@@ -202,3 +202,81 @@ func TestViewJoinsBothEnds(t *testing.T) {
 	require.Less(t, last.Rate, uint64(1<<40))
 	require.Equal(t, uint64(110), v.bytes())
 }
+
+// failingOpener reaches its host as long as it has Sites.
+type failingOpener struct{ sites []site.Site }
+
+func (o *failingOpener) Open(context.Context, string) (site.Site, error) {
+	if len(o.sites) == 0 {
+		return nil, fault.Failf("try it by hand", "%s: connection refused", "beta")
+	}
+	st := o.sites[0]
+	o.sites = o.sites[1:]
+	return st, nil
+}
+
+func (o *failingOpener) Relay(context.Context, string, string) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// silent is a Reporter that needs no output.
+type silent struct{}
+
+func (silent) Log(string)                      {}
+func (silent) Planned(*Report)                 {}
+func (silent) Started(int, *plan.Dataset, int) {}
+func (silent) Progress(int, StepProgress)      {}
+func (silent) Finished(int, *StepResult)       {}
+
+// A host that was never reached is a failure; one that was is lost for now.
+func TestEndReopens(t *testing.T) {
+	t.Parallel()
+	never := &end{host: "beta", open: &failingOpener{}}
+	_, err := never.get(t.Context())
+	require.NotErrorIs(t, err, site.ErrLost)
+
+	once := &end{host: "beta", open: &failingOpener{sites: []site.Site{site.NewLocal("test", func(string) {})}}}
+	st, err := once.get(t.Context())
+	require.NoError(t, err)
+	once.drop(st)
+	_, err = once.get(t.Context())
+	require.ErrorIs(t, err, site.ErrLost)
+	require.ErrorContains(t, err, "connection refused")
+	require.Equal(t, "try it by hand", fault.HintOf(err))
+}
+
+func TestPersist(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("beta: %w", site.ErrLost)
+	tests := []struct {
+		name  string
+		errs  []error // of each call; then nil
+		calls int
+		class fault.Class
+	}{
+		{"well", nil, 1, 0},
+		{"lost once", []error{lost}, 2, 0},
+		{"lost for good", []error{lost, lost, lost, lost}, 3, fault.Interrupted},
+		{"another failure", []error{errors.New("diverged")}, 1, fault.Failed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := &sender{req: Send{Retries: 2, RetryFor: time.Millisecond}, rep: silent{}}
+			calls := 0
+			err := s.persist(t.Context(), func(context.Context) error {
+				calls++
+				if calls <= len(tt.errs) {
+					return tt.errs[calls-1]
+				}
+				return nil
+			})
+			require.Equal(t, tt.calls, calls)
+			if tt.class == 0 {
+				require.NoError(t, err)
+				return
+			}
+			require.Equal(t, tt.class, fault.ClassOf(err))
+		})
+	}
+}

@@ -109,6 +109,15 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 	return c, nil
 }
 
+// A round trip up to lanRTT needs no more than one connection where windows may
+// grow to usualWindow, Linux' default for sending: that carries 10 Gbit/s over
+// most of it. Besides, so short a time is mostly what the processes at both
+// ends of the remote shell take, not the network.
+const (
+	lanRTT      = 5 * time.Millisecond
+	usualWindow = 4 << 20 // bytes
+)
+
 // chooseStreams makes streams × window cover twice the bandwidth-delay
 // product of a 10 Gbit/s link, within what the kernels let a window grow to.
 func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
@@ -118,7 +127,7 @@ func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
 			w = limit
 		}
 	}
-	if w <= 0 || rtt <= 0 {
+	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= usualWindow {
 		return 1
 	}
 	need := 2 * fastLink * rtt.Seconds()

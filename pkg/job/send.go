@@ -30,14 +30,7 @@ type Opener interface {
 // changed on either side, and of class fault.Interrupted where the same
 // command resumes.
 func RunSend(ctx context.Context, req Send, open Opener, rep Reporter) (*Report, error) {
-	s := &sender{req: req, rep: rep, report: &Report{
-		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
-	}}
-	s.source = &end{role: "source", host: req.Source.Host, open: open}
-	s.target = &end{role: "target", host: req.Target.Host, open: open}
-	if req.Source.Host == req.Target.Host {
-		s.target = s.source
-	}
+	s := newSender(req, open, rep)
 	defer s.close()
 
 	started := time.Now()
@@ -84,6 +77,18 @@ type sender struct {
 	streams        streamCounter
 }
 
+func newSender(req Send, open Opener, rep Reporter) *sender {
+	s := &sender{req: req, rep: rep, report: &Report{
+		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
+	}}
+	s.source = &end{role: "source", host: req.Source.Host, open: open}
+	s.target = &end{role: "target", host: req.Target.Host, open: open}
+	if req.Source.Host == req.Target.Host {
+		s.target = s.source
+	}
+	return s
+}
+
 func (s *sender) close() {
 	s.source.close()
 	if s.target != s.source {
@@ -125,7 +130,7 @@ func (s *sender) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.finish(ctx)
+	return s.persist(ctx, s.finish)
 }
 
 // resolve opens both sites and turns what was typed into dataset names.
@@ -200,9 +205,14 @@ func (s *sender) admit() error {
 // makePlan plans and, where raw increments depend on it, looks up IV sets.
 func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.State) (plan.Plan, error) {
 	p := plan.Make(req, *state)
-	source, target := plan.NeedIVSets(p)
+	return p, s.checkChains(ctx, &p, state)
+}
+
+// checkChains looks up the IV sets that raw increments depend on.
+func (s *sender) checkChains(ctx context.Context, p *plan.Plan, state *plan.State) error {
+	source, target := plan.NeedIVSets(*p)
 	if len(p.Conflicts) > 0 || len(source) == 0 {
-		return p, nil
+		return nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -214,10 +224,10 @@ func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.Sta
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return p, err
+		return err
 	}
-	plan.CheckIVSets(&p, *state)
-	return p, nil
+	plan.CheckIVSets(p, *state)
+	return nil
 }
 
 // takeSnapshot takes the snapshot of --snapshot and plans anew with it.

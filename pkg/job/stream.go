@@ -53,10 +53,19 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 	return r, err
 }
 
+// options are those of a stream that begins now.
+func (s *sender) options() transfer.Options {
+	o := s.req.Options
+	if s.req.BandLimit != nil {
+		o.BandLimit = s.req.BandLimit()
+	}
+	return o
+}
+
 // copyLocal moves a stream within one host.
 func (s *sender) copyLocal(ctx context.Context, step *plan.Step, v *view) (res transfer.Result, err error) {
 	err = s.source.do(ctx, func(st site.Site) (err error) {
-		res, err = st.Transfer(ctx, site.Task{Send: &step.Send, Receive: &step.Receive, Options: s.req.Options}, v.both)
+		res, err = st.Transfer(ctx, site.Task{Send: &step.Send, Receive: &step.Receive, Options: s.options()}, v.both)
 		return err
 	})
 	return res, err
@@ -70,7 +79,7 @@ func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.
 		return sent, received, err
 	}
 	defer stop()
-	options := s.req.Options
+	options := s.options()
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted blocks do not compress
 	}

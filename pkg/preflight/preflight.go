@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"zxfer/pkg/plan"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -49,6 +50,8 @@ type Host struct {
 	Kernel string
 	User   string // effective; "" = unknown
 	Root   bool
+	// System is what the host's files tell; nil where they were not read.
+	System *sysinfo.System
 }
 
 // Input is everything that the checks of a send look at. Estimates are those
@@ -59,32 +62,94 @@ type Input struct {
 	Plan                         plan.Plan
 }
 
-// Check is one row of the table.
+// Check is one row of the table. It has one of find and host.
 type Check struct {
 	ID    string // stable: users name it to --skip-check
 	Title string // what holds where the check finds nothing
-	Docs  string // where to read on
-	find  func(*Input) []Finding
+	Needs string // what it reads
+	Docs  string // where to read on: the source or issue behind its threshold
+
+	find func(*Input) []Finding          // of a planned transfer
+	host func(*sysinfo.System) []Finding // of one host; Host and ID are filled in
 }
 
-// Checks are all checks of a send, in the order in which they are shown.
-func Checks() []Check {
+// Checks are all checks, in the order in which they are shown.
+func Checks() []Check { return slices.Concat(hostChecks(), transferChecks()) }
+
+// transferChecks are those of a planned send.
+//
+// Some conditions that doctor tells of are conflicts of package plan too,
+// which refuses them by itself.
+func transferChecks() []Check {
 	return []Check{
-		{"pool-health", "Both pools answer, and the target's takes writes", "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", poolHealth},
-		{"space", "The target has room for what will arrive", "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", space},
-		{"pool-full", "The target's pool is not nearly full", "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", poolFull},
-		{"permissions", "The users may do what the plan needs", "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", permissions},
-		{"keys", "What arrives can be read there without more ado", "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", keys},
-		{"zfs-defects", "Both ZFS versions are free of defects that the plan would meet", "https://github.com/openzfs/zfs/releases", defects},
+		{ID: "pool-health", Title: "Both pools answer, and the target's takes writes", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", find: poolHealth},
+		{ID: "space", Title: "The target has room for what will arrive", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
+		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},
+		{ID: "permissions", Title: "The users may do what the plan needs", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
+		{ID: "keys", Title: "What arrives can be read there without more ado", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keys},
+		{ID: "resume", Title: "No receive that was cut off waits on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
+		{ID: "keystatus", Title: "Keys are loaded where they are needed", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},
+		{ID: "covered", Title: "Nothing is mounted over the target", Needs: "/proc/self/mounts, zfs get mountpoint", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: covered},
+		{ID: "zfs-defects", Title: "Both ZFS versions are free of defects that the plan would meet", Needs: "the plan and both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
 	}
 }
 
-// Send evaluates all checks.
+// Send evaluates all checks of a send: those of both hosts, where their files
+// were read, and those of the plan.
 func Send(in Input) []Finding {
 	out := []Finding{}
 	for _, c := range Checks() {
+		if c.host != nil {
+			for _, f := range c.onHosts(&in) {
+				// What is well, or merely of interest, is doctor's to tell.
+				if f.Severity.Compare(Warn) >= 0 {
+					out = append(out, f)
+				}
+			}
+			continue
+		}
 		for _, f := range c.find(&in) {
 			f.ID = c.ID
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Doctor evaluates all checks and returns what is well too. skip tells the
+// checks to leave out, by id. Without a plan only those of hosts find
+// anything.
+func Doctor(in Input, skip func(id string) bool) []Finding {
+	out := []Finding{}
+	for _, c := range Checks() {
+		if skip(c.ID) {
+			continue
+		}
+		if c.host != nil {
+			out = append(out, c.onHosts(&in)...)
+			continue
+		}
+		found := c.find(&in)
+		if len(found) == 0 && in.Plan.Steps() > 0 {
+			found = []Finding{{Host: in.Target.Name, Severity: OK, Summary: c.Title}}
+		}
+		for _, f := range found {
+			f.ID = c.ID
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// onHosts evaluates a check of hosts on one or both.
+func (c Check) onHosts(in *Input) []Finding {
+	var out []Finding
+	for i, h := range []Host{in.Source, in.Target} {
+		if h.System == nil || i == 1 && h.Name == in.Source.Name {
+			continue
+		}
+		for _, f := range c.host(h.System) {
+			f.ID, f.Host = c.ID, h.Name
 			out = append(out, f)
 		}
 	}

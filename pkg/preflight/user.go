@@ -93,3 +93,24 @@ func keys(in *Input) []Finding {
 		Remedy:   "to read it there: " + command("zfs", "load-key", names[0]),
 	}}
 }
+
+// Allow are the commands that delegate what a plan needs to users who are not
+// root, for both ends: whoever runs it, and with a user's name to be put in
+// where that is root.
+func Allow(in Input) []string {
+	if in.Plan.Steps() == 0 {
+		return nil
+	}
+	line := func(h Host, dataset string, perms []string) string {
+		user := h.User
+		if h.Root || user == "" {
+			user = "USER"
+		}
+		slices.Sort(perms)
+		return "on " + h.Name + ": " + command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
+	}
+	return []string{
+		line(in.Source, in.SourceListing.Root, []string{"send", "hold", "snapshot", "bookmark"}),
+		line(in.Target, lowestExisting(&in.TargetListing), receivePermissions(&in.Plan)),
+	}
+}

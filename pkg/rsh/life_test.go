@@ -2,6 +2,10 @@ package rsh
 
 import (
 	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -76,6 +80,37 @@ func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	require.NoError(t, c.end(100*time.Millisecond), "that it was killed is no failure of its own")
 	requireGone(t, pid)
+}
+
+// A ^C reaches the whole group of the terminal: zxfer winds down over a
+// connection that must still work then.
+func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
+	t.Parallel()
+	// The remote shell itself is looked at, before it becomes the agent: a Go
+	// program takes SIGQUIT however it was started (runtime.initsig).
+	o := newOther(t, "sh", `cat /proc/$$/status >"$HOME/status"`)
+	o.install()
+	r := o.connect()
+	status, err := os.ReadFile(filepath.Join(o.home, "status"))
+	require.NoError(t, err)
+	ignored := signals(t, string(status), "SigIgn")
+	require.NotZero(t, ignored&(1<<(syscall.SIGINT-1)))
+	require.NotZero(t, ignored&(1<<(syscall.SIGQUIT-1)))
+	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still obeys a request to end")
+
+	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGINT))
+	requireWorks(t, r)
+}
+
+// signals reads a mask of /proc/PID/status.
+func signals(t *testing.T, status, mask string) uint64 {
+	t.Helper()
+	_, rest, found := strings.Cut(status, mask+":\t")
+	require.True(t, found)
+	word, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(word, 16, 64)
+	require.NoError(t, err)
+	return n
 }
 
 func TestTheRemoteShellSpeaksEnglish(t *testing.T) {

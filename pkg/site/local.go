@@ -123,6 +123,9 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
+	if q.Alone {
+		return l.cli.ListAlone(ctx, q.Dataset, q.Recursive, q.Versions)
+	}
 	return l.cli.List(ctx, q.Dataset, q.Recursive, q.Versions)
 }
 
@@ -170,6 +173,13 @@ func (l *Local) Hold(ctx context.Context, tag string, snapshots []string) error 
 // Release removes holds.
 func (l *Local) Release(ctx context.Context, tag string, snapshots []string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Release(ctx, tag, snapshots) })
+}
+
+// Holds lists the tags of holds.
+func (l *Local) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.cli.Holds(ctx, snapshots)
 }
 
 // Bookmark makes bookmarks.
@@ -250,7 +260,11 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ln.Accept(ctx)
+		link, err := ln.Accept(ctx)
+		if err != nil {
+			_ = ln.Close() // nobody else knows of it any more
+		}
+		return link, err
 	}
 	return nil, nil
 }

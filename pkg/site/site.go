@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -53,6 +54,9 @@ type Site interface {
 	Hold(ctx context.Context, tag string, snapshots []string) error
 	// Release removes holds; a hold or snapshot that is gone is no error.
 	Release(ctx context.Context, tag string, snapshots []string) error
+	// Holds returns the tags of the user holds on each snapshot that has any;
+	// snapshots that do not exist are left out.
+	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
 	// Bookmark makes bookmarks of snapshots: full bookmark name to full
 	// snapshot name. A bookmark of the same GUID that is there already is no error.
 	Bookmark(ctx context.Context, bookmarks map[string]string) error
@@ -81,6 +85,12 @@ type Site interface {
 	// Transfer moves one stream: from Send or the wire, to Receive or the
 	// wire. progress may be nil; it is called about twice a second.
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
+	// Capture reads the files that facts are made of into a text archive
+	// (see package sysinfo). It holds no key, password or address.
+	Capture(ctx context.Context) ([]byte, error)
+	// Measure makes one measurement, which leaves nothing behind. A scratch
+	// dataset is made below an existing one for probe.TargetWrite only.
+	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
 	// RTT is the shortest round trip seen to the host, 0 for this one or
 	// while it is unknown.
 	RTT() time.Duration
@@ -94,6 +104,8 @@ type ListQuery struct {
 	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
 	// Versions wants snapshots and bookmarks.
 	Versions bool `json:"versions,omitempty"`
+	// Alone leaves out the pool and the ancestors.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Task is one half of a transfer, or a whole local one.

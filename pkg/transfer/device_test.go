@@ -192,7 +192,9 @@ func TestDeviceResumes(t *testing.T) {
 			t.Parallel()
 			dst, j := transfertest.NewDevice(random(len(data))), &transfertest.Journal{}
 			// The proxy ends the connection amid the data.
-			cut := proxied(t, func(int) tamper { return at(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true }) })
+			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
+				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+			})
 			o := moveDevice(t, wire.Signed, 1, cut, transfertest.NewDevice(data), dst, j, deviceOptions())
 			require.ErrorIs(t, o.sendErr, wire.ErrCut)
 			require.ErrorIs(t, o.receiveErr, wire.ErrCut)
@@ -300,8 +302,8 @@ func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 	data := random(100 * deviceBlock)
 	for _, unread := range []bool{false, true} {
 		src, dst := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
-		flip := proxied(t, func(int) tamper {
-			return at(3<<20, func(before, after []byte) ([]byte, bool) {
+		flip := transfertest.Proxied(t, func(int) transfertest.Tamper {
+			return transfertest.At(3<<20, func(before, after []byte) ([]byte, bool) {
 				out := append(bytes.Clone(before), after...)
 				out[len(before)] ^= 0x80
 				return out, false

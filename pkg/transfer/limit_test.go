@@ -89,7 +89,7 @@ func TestLimitedByInRealRuns(t *testing.T) {
 	}
 	t.Run("network", func(t *testing.T) {
 		t.Parallel()
-		via := proxied(t, func(int) tamper {
+		via := transfertest.Proxied(t, func(int) transfertest.Tamper {
 			return func(_ int64, p []byte) ([]byte, bool) { time.Sleep(3 * time.Millisecond); return p, false }
 		})
 		a, b := links(t, wire.Signed, 1, via)

@@ -211,7 +211,7 @@ func TestPipeFailures(t *testing.T) {
 		t.Run(string(mode)+"/stalled sink", func(t *testing.T) {
 			t.Parallel()
 			a, b := links(t, mode, 1, nil)
-			sink := newPipeSink(t, 0, 2*time.Second)
+			sink := newPipeSink(t, 0, time.Second)
 			o := move(t, a, b, newPipeSource(t, random(20<<20), 1<<20), sink, transfer.Options{Stall: 400 * time.Millisecond, Buffer: 1 << 20})
 			require.Error(t, o.sendErr)
 			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)

@@ -3,9 +3,7 @@ package transfer_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,78 +19,6 @@ import (
 // handshakeBytes is more than what a dialler says before its first frame, but
 // less than it sends with any stream that is tested here.
 const handshakeBytes = 4 << 10
-
-// tamper handles what one connection's dialler sends: p begins at offset at.
-// It returns what goes on instead, and whether the connection ends then.
-type tamper func(at int64, p []byte) (out []byte, end bool)
-
-// proxied puts a proxy before an address. Each connection gets its own tamper.
-func proxied(t testing.TB, each func(connection int) tamper) func(string) string {
-	return func(address string) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		var n atomic.Int32
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go relay(c, address, each(int(n.Add(1))-1))
-			}
-		}()
-		return l.Addr().String()
-	}
-}
-
-func relay(down net.Conn, address string, change tamper) {
-	defer down.Close()
-	up, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		_, _ = io.Copy(down, up)
-		_ = down.(*net.TCPConn).CloseWrite()
-	}()
-	p := make([]byte, 32<<10)
-	var at int64
-	for {
-		n, err := down.Read(p)
-		if n > 0 {
-			out, end := change(at, p[:n])
-			at += int64(n)
-			if _, werr := up.Write(out); werr != nil {
-				return
-			}
-			if end {
-				_ = up.(*net.TCPConn).CloseWrite()
-				_, _ = io.Copy(io.Discard, down)
-				break
-			}
-		}
-		if err != nil {
-			_ = up.(*net.TCPConn).CloseWrite()
-			break
-		}
-	}
-	wg.Wait()
-}
-
-// at returns a tamper that changes the byte at offset where once.
-func at(where int64, f func(before, after []byte) ([]byte, bool)) tamper {
-	return func(at int64, p []byte) ([]byte, bool) {
-		if where < at || where >= at+int64(len(p)) {
-			return p, false
-		}
-		return f(p[:where-at], p[where-at:])
-	}
-}
 
 func TestProxyThatTampers(t *testing.T) {
 	t.Parallel()
@@ -125,11 +51,11 @@ func TestProxyThatTampers(t *testing.T) {
 							where = size - 1000 + rand.Int64N(1100)
 						}
 						var hit atomic.Bool
-						via := proxied(t, func(connection int) tamper {
+						via := transfertest.Proxied(t, func(connection int) transfertest.Tamper {
 							if connection > 0 {
-								return func(_ int64, p []byte) ([]byte, bool) { return p, false }
+								return transfertest.Honest
 							}
-							return at(where, func(before, after []byte) ([]byte, bool) {
+							return transfertest.At(where, func(before, after []byte) ([]byte, bool) {
 								hit.Store(true)
 								return kind(before, after)
 							})
@@ -168,7 +94,7 @@ func TestStalledConnectionAmongOthers(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			var once sync.Once
-			via := proxied(t, func(connection int) tamper {
+			via := transfertest.Proxied(t, func(connection int) transfertest.Tamper {
 				return func(at int64, p []byte) ([]byte, bool) {
 					if connection == 1 && at > handshakeBytes {
 						once.Do(func() { time.Sleep(700 * time.Millisecond) })
@@ -196,8 +122,8 @@ func TestCutNetwork(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
 				t.Parallel()
 				stream := random(8 << 20)
-				via := proxied(t, func(int) tamper {
-					return at(1<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+				via := transfertest.Proxied(t, func(int) transfertest.Tamper {
+					return transfertest.At(1<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 				})
 				a, b := links(t, mode, streams, via)
 				sink := newSink()

@@ -128,7 +128,8 @@ func (r *receiving) keepAlive() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(aliveEvery)
+		// A sender of the same, short patience must hear of it in time.
+		tick := time.NewTicker(min(aliveEvery, r.opt.Stall/3))
 		defer tick.Stop()
 		for {
 			select {

@@ -233,3 +233,17 @@ func ParseVersionOutput(r io.Reader) (Versions, error) {
 	}
 	return v, nil
 }
+
+// ParseHolds reads zfs holds -H: the tags of each snapshot, by full name.
+func ParseHolds(r io.Reader) (map[string][]string, error) {
+	out := map[string][]string{}
+	err := eachLine(r, func(_ int, line string) error {
+		f := strings.Split(line, "\t")
+		if len(f) != 3 {
+			return fmt.Errorf("got %q, expected name, tag and time", line)
+		}
+		out[f[0]] = append(out[f[0]], f[1])
+		return nil
+	})
+	return out, err
+}

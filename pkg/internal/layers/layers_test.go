@@ -21,7 +21,8 @@ const module = "zxfer/"
 // pure packages parse, plan and decide: they can be tested without a system,
 // and the same input always gives the same output.
 func pure() []string {
-	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault"}
+	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault",
+		"pkg/size", "pkg/replicate", "pkg/replicate/calendar"}
 }
 
 // effectful tells whether a package of the standard library, or a module of

@@ -98,6 +98,30 @@ func (c *CLI) Release(ctx context.Context, tag string, snapshots []string) error
 	return c.hold(ctx, zfs.OpRelease, zfs.NotFound, tag, snapshots)
 }
 
+// Holds lists the tags of the holds on snapshots; those that are gone are
+// left out.
+func (c *CLI) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	all := map[string][]string{}
+	for _, s := range snapshots {
+		if _, _, err := zfs.ParseSnapshot(s); err != nil {
+			return nil, err
+		}
+	}
+	for some := range chunks(snapshots) {
+		f := zfs.Failure{Op: zfs.OpHold, Subject: some[0]}
+		out, err := c.zfsOutput(ctx, f, append([]string{"holds", "-H"}, some...))
+		if err = butMissing(err); err != nil {
+			return nil, err
+		}
+		tags, err := zfs.ParseHolds(out)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, tags)
+	}
+	return all, nil
+}
+
 func (c *CLI) hold(ctx context.Context, op string, fine zfs.Kind, tag string, snapshots []string) error {
 	if err := CheckHold(tag, snapshots); err != nil {
 		return err

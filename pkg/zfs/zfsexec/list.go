@@ -22,17 +22,30 @@ const maxArgv = 512 << 10
 // however many datasets there are. A dataset that does not exist is no error:
 // Datasets is then empty; a pool that does not exist is of kind NotFound.
 func (c *CLI) List(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
+	return c.list(ctx, dataset, recursive, versions, true)
+}
+
+// ListAlone is List without the pool and the ancestors, in at most two
+// processes.
+func (c *CLI) ListAlone(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
+	return c.list(ctx, dataset, recursive, versions, false)
+}
+
+func (c *CLI) list(ctx context.Context, dataset string, recursive, versions, around bool) (zfs.Listing, error) {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return zfs.Listing{}, err
 	}
 	l := zfs.Listing{Root: dataset}
 	var history map[string][]zfs.Version
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
-		return err
-	})
-	above := ancestors(dataset)
+	var above []string
+	if around {
+		above = ancestors(dataset)
+		g.Go(func() (err error) {
+			l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
+			return err
+		})
+	}
 	if recursive && len(above) > 0 {
 		g.Go(func() (err error) {
 			l.Ancestors, err = c.survey(gctx, false, above...)
@@ -121,16 +134,21 @@ func except(err error, kinds ...zfs.Kind) error {
 		return err
 	}
 	var rest []string
+	dropped := false
 	for line := range strings.Lines(e.Detail) {
 		line = strings.TrimSpace(line)
-		if line != "" && !slices.Contains(kinds, zfs.Classify(e.Op, line)) {
+		switch {
+		case line == "":
+		case slices.Contains(kinds, zfs.Classify(e.Op, line)):
+			dropped = true
+		default:
 			rest = append(rest, line)
 		}
 	}
 	if len(rest) == 0 && slices.Contains(kinds, e.Kind) {
 		return nil
 	}
-	if len(rest) == 0 {
+	if len(rest) == 0 || !dropped {
 		return err
 	}
 	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: userName()}

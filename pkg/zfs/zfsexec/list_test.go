@@ -63,7 +63,16 @@ func TestList(t *testing.T) {
 		require.Equal(t, "ONLINE", l.Pool.Properties["health"])
 		require.True(t, l.Pool.FeatureOn("encryption"))
 	})
-	t.Run("alone", func(t *testing.T) {
+	t.Run("without what is above", func(t *testing.T) {
+		whole, err := c.List(t.Context(), b, true, true)
+		require.NoError(t, err)
+		l, err := c.ListAlone(t.Context(), b, true, true)
+		require.NoError(t, err)
+		require.Equal(t, whole.Datasets, l.Datasets)
+		require.Empty(t, l.Ancestors)
+		require.Empty(t, l.Pool.Name)
+	})
+	t.Run("one dataset", func(t *testing.T) {
 		l, err := c.List(t.Context(), a, false, true)
 		require.NoError(t, err)
 		require.Equal(t, []string{a}, datasetNames(l.Datasets))

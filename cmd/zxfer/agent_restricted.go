@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/syslog"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/policy"
+	"zxfer/pkg/rsh"
+)
+
+// restriction are the flags of a restricted agent.
+type restriction struct {
+	allow, peers []string
+	appendOnly   bool
+	audit        string
+	set          func() bool
+}
+
+func (r *restriction) define(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: receive=DATASET or send=DATASET; may be repeated")
+	f.BoolVar(&r.appendOnly, "append-only", false, "with --allow: destroy nothing, release only holds of zxfer's jobs")
+	f.StringArrayVar(&r.peers, "peer", nil, "with --allow: `ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
+	f.StringVar(&r.audit, "audit", "", "with --allow: append what is refused and done to `FILE` instead of the system's log")
+	r.set = func() bool {
+		return f.Changed("allow") || f.Changed("append-only") || f.Changed("peer") || f.Changed("audit")
+	}
+}
+
+// given tells whether the agent is a restricted one. A flag without a value
+// counts: an administrator's slip must not open the account.
+func (r *restriction) given() bool { return r.set() }
+
+func (r *restriction) check(relay bool) error {
+	switch {
+	case !r.given():
+		return nil
+	case relay:
+		return fault.Usagef("", "a restricted agent relays no connections")
+	case len(r.allow) == 0:
+		return fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "a restricted agent that may do nothing: --allow is missing")
+	}
+	_, err := policy.Parse(r.allow, r.peers, r.appendOnly)
+	return err
+}
+
+// serve serves under the policy. The command that the client asked for is not
+// carried out: sshd leaves it in SSH_ORIGINAL_COMMAND.
+func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error {
+	client := strings.Fields(os.Getenv("SSH_CONNECTION"))
+	peers := r.peers
+	if len(peers) == 0 && len(client) == 4 {
+		peers = client[:1]
+	}
+	p, err := policy.Parse(r.allow, peers, r.appendOnly)
+	if err != nil {
+		return err
+	}
+	who := "a local client"
+	if len(client) == 4 {
+		who = client[0] + " port " + client[1]
+	}
+	audit, err := openAudit(r.audit, who)
+	if err != nil {
+		return err
+	}
+	defer audit.Close()
+	audit.log("session begins: " + p.String())
+	s.Gate = policy.NewGuard(p, s.Site, audit.log)
+	s.Note = otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))
+	err = s.Serve(ctx, a.stdin, a.stdout)
+	if err != nil {
+		audit.log("session ends: refused: " + err.Error())
+	} else {
+		audit.log("session ends")
+	}
+	return err
+}
+
+// otherBuild compares this zxfer with the one that the client's bootstrap
+// script wanted to start, and says so where they differ. Nothing else of the
+// client's command is made use of.
+func otherBuild(command string) string {
+	if len(command) > 64<<10 {
+		return ""
+	}
+	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) `).FindStringSubmatch(command)
+	self, err := rsh.ThisBinary()
+	if wanted == nil || err != nil || wanted[1] == self.ID {
+		return ""
+	}
+	return fmt.Sprintf("the account starts zxfer %s, build %.12s; this one is build %.12s. If a request is refused as unknown, install the same on both hosts",
+		buildVersion(), self.ID, wanted[1])
+}
+
+// auditLog is where a restricted agent tells what it refused and did.
+type auditLog struct {
+	mu   sync.Mutex
+	out  io.WriteCloser
+	who  string
+	file bool
+}
+
+// openAudit opens the log, which must be there: what cannot be logged is not
+// served.
+func openAudit(path, who string) (*auditLog, error) {
+	if path != "" {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fault.Failf("--audit names a file that the account may append to", "no log, no service: %w", err)
+		}
+		return &auditLog{out: f, who: who, file: true}, nil
+	}
+	w, err := syslog.New(syslog.LOG_AUTH|syslog.LOG_NOTICE, "zxfer-agent")
+	if err != nil {
+		return nil, fault.Failf("run a system log (systemd-journald, rsyslog), or name a file: --audit FILE", "no log, no service: %w", err)
+	}
+	return &auditLog{out: w, who: who}, nil
+}
+
+func (l *auditLog) log(text string) {
+	line := l.who + ": " + text + "\n"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file {
+		line = time.Now().UTC().Format(time.RFC3339) + " " + line
+	}
+	if _, err := io.WriteString(l.out, line); err != nil && !errors.Is(err, os.ErrClosed) {
+		fmt.Fprintln(os.Stderr, "zxfer agent: its log:", err) // the client sees it
+	}
+}
+
+func (l *auditLog) Close() { _ = l.out.Close() } // nothing is buffered

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/report"
+)
+
+type doctorOptions struct {
+	req                       job.Doctor
+	capture, facts            string
+	json, printAllow, verbose bool
+}
+
+func newDoctor(a *app) *cobra.Command {
+	o := &doctorOptions{}
+	cmd := &cobra.Command{
+		Use:   "doctor [FLAGS] [[SRC] TARGET]",
+		Short: "Tell what a transfer's rate will be, what limits it, and what to do",
+		Long: `doctor looks at this host; with TARGET also at another host and the link to it;
+with SRC and TARGET at that very transfer: its plan, permissions, space, keys
+and time.
+
+TARGET alone is [user@]HOST, or [user@]HOST:POOL. SRC and TARGET are as for
+zxfer send.
+
+Checks come first: what was found, in which file, and the command that mends
+it. Then, unless --quick, the rates that each part reaches by itself are
+measured one after the other, and the lowest of the source, the link and the
+target is the rate to expect. Without a SRC the disks are not measured.
+What is written for a measurement goes into a scratch dataset of the target's
+pool, at most 1 GiB, and is removed at once.
+
+It exits 3 when a check fails, 0 when none does.`,
+		Example: `  zxfer doctor --quick
+      the checks of this host, in less than a second
+  zxfer doctor backup1
+      both hosts and the link between them
+  zxfer doctor tank/ds@daily backup1:vault
+      how long this transfer will take, and why
+  zxfer doctor --capture facts.txt
+      all that the checks read, as one text file; zxfer doctor --facts facts.txt
+      judges it anywhere`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.request(args); err != nil {
+				return err
+			}
+			return runDoctor(cmd.Context(), a, o)
+		},
+	}
+	o.define(cmd)
+	return cmd
+}
+
+func (o *doctorOptions) define(cmd *cobra.Command) {
+	req := &o.req
+	flagGroup(cmd, "What to look at", func(f *pflag.FlagSet) {
+		f.BoolVar(&req.Quick, "quick", false, "measure nothing")
+		f.DurationVar(&req.Time, "time", time.Second, "how long each measurement takes, from 100ms to 1m")
+		f.StringSliceVar(&req.Only, "only", nil, "only the checks and measurements with these `ID`s")
+		f.StringSliceVar(&req.Skip, "skip", nil, "leave out the checks and measurements with these `ID`s")
+		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts to `FILE`, as text; it holds no key, password or address")
+		f.StringVar(&o.facts, "facts", "", "judge the facts in `FILE` instead of a host")
+	})
+	flagGroup(cmd, "The transfer", func(f *pflag.FlagSet) {
+		s := &req.Send
+		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
+		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
+		f.Var(newChoice(&s.Wire, wires()...), "wire", "as for send")
+		f.Var(newCount(&s.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default as send chooses)")
+		f.Var(newChoice(&s.Dial, dials()...), "dial", "which side opens the connections")
+		f.StringVar(&s.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data")
+		f.Var(&portsValue{&s.PortLow, &s.PortHigh}, "port-range", "ports of the listening side (default any)")
+		f.StringVarP(&s.RSH, "rsh", "e", "", "remote shell `COMMAND` (default $ZXFER_RSH, or ssh)")
+		f.BoolVar(&s.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+	})
+	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
+		f.BoolVar(&o.printAllow, "print-allow", false, "only the zfs allow lines that SRC and TARGET need for a user who is not root")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "say what is being measured")
+	})
+}
+
+// doctorIDs are all that --only and --skip take.
+func doctorIDs() []string {
+	ids := []string{"link", "link-back", "plan", probe.SourceRead, probe.TargetWrite}
+	ids = append(ids, probe.Local()...)
+	for _, c := range preflight.Checks() {
+		ids = append(ids, c.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// request completes the request from the arguments.
+func (o *doctorOptions) request(args []string) error {
+	req := &o.req
+	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
+		return fault.Usagef("", "--time %s: choose from 100ms to 1m", req.Time)
+	}
+	for _, id := range slices.Concat(req.Only, req.Skip) {
+		if !slices.Contains(doctorIDs(), id) {
+			return fault.Usagef("there are: "+strings.Join(doctorIDs(), " "), "%q is no check or measurement", id)
+		}
+	}
+	if o.facts != "" && (len(args) > 0 || o.capture != "") {
+		return fault.Usagef("", "--facts judges a file: it takes no host and no --capture")
+	}
+	if o.printAllow {
+		if len(args) != 2 {
+			return fault.Usagef("zxfer doctor --print-allow SRC TARGET", "--print-allow needs SRC and TARGET")
+		}
+		req.Quick = true
+	}
+	if req.Send.RSH == "" {
+		req.Send.RSH = os.Getenv("ZXFER_RSH")
+	}
+	switch len(args) {
+	case 1:
+		return setHost(req, args[0])
+	case 2:
+		req.Planned, req.Target = true, true
+		if err := setSource(&req.Send, args[0]); err != nil {
+			return err
+		}
+		return setTarget(&req.Send, args[1])
+	}
+	return nil
+}
+
+// setHost takes HOST, HOST: or HOST:POOL.
+func setHost(req *job.Doctor, s string) error {
+	host, _, hasName := strings.Cut(s, ":")
+	if !hasName || s == host+":" {
+		s = host + ":-" // parsed for the rules of host names
+	}
+	e, err := endpoint.Parse(s)
+	if err != nil {
+		return err
+	}
+	if e.Local() {
+		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host", s)
+	}
+	req.Target, req.Send.Target = true, e
+	return nil
+}
+
+func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
+	r, err := diagnose(ctx, a, o)
+	if err != nil {
+		return err
+	}
+	if o.capture != "" {
+		if err := writeFacts(o.capture, r.Archives); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.printAllow:
+		err = report.DoctorAllow(a.stdout, r)
+	case o.json:
+		err = report.DoctorJSON(a.stdout, r)
+	default:
+		err = report.DoctorText(a.stdout, r)
+	}
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, f := range r.Findings {
+		if f.Severity == preflight.Fail {
+			failed++
+		}
+	}
+	if failed > 0 && !o.printAllow {
+		return &shown{fault.Refusef("", "%d checks failed", failed)}
+	}
+	return nil
+}
+
+func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport, error) {
+	log := func(message string) {
+		if o.verbose {
+			fmt.Fprintln(a.stderr, message)
+		}
+	}
+	if o.facts != "" {
+		archives, err := readFacts(o.facts)
+		if err != nil {
+			return nil, err
+		}
+		return job.Judge(archives, o.req)
+	}
+	return job.RunDoctor(ctx, o.req, newOpener(o.req.Send, log), log)
+}

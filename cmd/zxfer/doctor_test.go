@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/preflight"
+)
+
+func runMain(t *testing.T, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := execute(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// What doctor finds on each machine of testdata/doctor.
+func TestDoctorFacts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/doctor/*.facts")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 12)
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".facts"), func(t *testing.T) {
+			t.Parallel()
+			o := runMain(t, "doctor", "--facts", f)
+			require.Empty(t, o.stderr)
+			golden := strings.TrimSuffix(f, ".facts") + ".golden"
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				require.NoError(t, os.WriteFile(golden, []byte(o.stdout), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), o.stdout)
+			require.Equal(t, map[bool]int{true: 3, false: 0}[strings.Contains(o.stdout, "\n  fail ")], o.code)
+		})
+	}
+}
+
+// The same findings on the machine itself and from its facts elsewhere.
+func TestDoctorCaptureAndFacts(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "facts.txt")
+	live := runMain(t, "doctor", "--quick", "--json", "--capture", file)
+	require.Contains(t, []int{0, 3}, live.code, live.String())
+	replayed := runMain(t, "doctor", "--json", "--facts", file)
+	require.Equal(t, live.stdout, replayed.stdout)
+	require.Equal(t, live.code, replayed.code)
+
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, secret := range []string{"PRIVATE KEY", "ssh-ed25519", "ssh-rsa", "password"} {
+		require.NotContains(t, string(raw), secret)
+	}
+	var r job.DoctorReport
+	require.NoError(t, json.Unmarshal([]byte(live.stdout), &r))
+	require.Equal(t, job.DoctorSchema, r.Schema)
+	require.NotEmpty(t, r.Findings)
+	require.Nil(t, r.Expected)
+}
+
+func TestDoctorMeasures(t *testing.T) {
+	t.Parallel()
+	o := runMain(t, "doctor", "--time", "100ms", "--only", "memory,loopback-signed,nc-zero", "--json")
+	require.Zero(t, o.code, o.String())
+	var r job.DoctorReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
+	require.Empty(t, r.Findings)
+	require.Len(t, r.Ceilings, 3)
+	for _, c := range r.Ceilings {
+		if c.Skipped == "" {
+			require.Positive(t, c.BytesPerSecond, c.ID)
+		}
+	}
+}
+
+func TestDoctorUsage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown id":           {[]string{"--only", "nosuch"}, `"nosuch" is no check or measurement`},
+		"time":                 {[]string{"--time", "1h"}, "--time 1h0m0s"},
+		"no host":              {[]string{"/tank"}, "names no other host"},
+		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts judges a file"},
+		"allow without a pair": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
+		"bad host":             {[]string{"-beta:tank"}, "unknown shorthand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := runMain(t, append([]string{"doctor"}, c.args...)...)
+			require.Equal(t, 2, o.code)
+			require.Contains(t, o.stderr, c.want)
+			require.Empty(t, o.stdout)
+		})
+	}
+	file := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.WriteFile(file, []byte("something else\n"), 0o600))
+	o := runMain(t, "doctor", "--facts", file)
+	require.Equal(t, 2, o.code)
+	require.Contains(t, o.stderr, "zxfer doctor --capture")
+}
+
+func TestDoctorQuickIsQuick(t *testing.T) {
+	start := time.Now() // not parallel: it is a measurement
+	runMain(t, "doctor", "--quick")
+	require.Less(t, time.Since(start), 5*time.Second, "a second on an idle host")
+}
+
+// docs/checks.md is made from the table of checks:
+// UPDATE_GOLDEN=1 go test ./cmd/zxfer -run TestChecksAreDocumented
+func TestChecksAreDocumented(t *testing.T) {
+	t.Parallel()
+	page := filepath.Join("..", "..", "docs", "checks.md")
+	want := preflight.Page()
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+)
+
+// factsHead begins a file of facts; a line "ROLE HOST" for each host follows.
+// The files of a host are below its role.
+const factsHead = "zxfer facts v1"
+
+// writeFacts joins the hosts' archives in one file.
+func writeFacts(name string, archives []job.Archive) error {
+	all := &txtar.Archive{Comment: []byte(factsHead + "\n")}
+	for _, a := range archives {
+		all.Comment = fmt.Appendf(all.Comment, "%s %s\n", a.Role, a.Host)
+		for _, f := range txtar.Parse(a.Text).Files {
+			all.Files = append(all.Files, txtar.File{Name: a.Role + "/" + f.Name, Data: f.Data})
+		}
+	}
+	if err := os.WriteFile(name, txtar.Format(all), 0o644); err != nil {
+		return fmt.Errorf("--capture: %w", err)
+	}
+	return nil
+}
+
+// readFacts takes such a file apart again.
+func readFacts(name string) ([]job.Archive, error) {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("--facts: %w", err)
+	}
+	all := txtar.Parse(raw)
+	head, hosts, _ := strings.Cut(string(all.Comment), "\n")
+	if head != factsHead {
+		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: its first line is not %q", name, factsHead)
+	}
+	var out []job.Archive
+	for l := range strings.Lines(hosts) {
+		role, host, ok := strings.Cut(strings.TrimSpace(l), " ")
+		if !ok {
+			continue
+		}
+		one := &txtar.Archive{}
+		for _, f := range all.Files {
+			if path, ok := strings.CutPrefix(f.Name, role+"/"); ok {
+				one.Files = append(one.Files, txtar.File{Name: path, Data: f.Data})
+			}
+		}
+		out = append(out, job.Archive{Role: role, Host: host, Text: txtar.Format(one)})
+	}
+	if len(out) == 0 {
+		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: it names no host", name)
+	}
+	return out, nil
+}

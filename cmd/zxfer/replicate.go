@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+)
+
+// Where replicate finds its job file and keeps its records.
+const (
+	defaultJobFile  = "/etc/zxfer/replicate.toml"
+	defaultStateDir = "/var/lib/zxfer"
+)
+
+// replicateOptions are the flags that all verbs of replicate have.
+type replicateOptions struct {
+	file, stateDir string
+	json           bool
+}
+
+func newReplicate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replicate",
+		Short: "Replicate datasets on a schedule",
+		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
+snapshots, sends what is new to one or more targets, holds and bookmarks what
+the next increment needs, and removes what retention does not keep.
+
+It has no daemon: systemd timers (replicate install) or cron start one run after
+the other. Every step that was interrupted is resumed by the next run. Nothing
+on a target is rolled back or destroyed but snapshots that the job itself
+brought there and retention does not keep.`,
+		Example: `  zxfer replicate init                 ask a few questions, write the job file
+  zxfer replicate check                show what the next run of each job would do
+  zxfer replicate install              write and start the systemd timers
+  zxfer replicate run home             run a job now
+  zxfer replicate status               how every dataset stands`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(cmd, args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := writeHelp(a.stderr, cmd); err != nil {
+				return err
+			}
+			return &shown{fault.Usagef("", "no verb")}
+		},
+		SuggestionsMinimumDistance: 2,
+	}
+	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicatePrune(a),
+		newReplicateHolds(a), newReplicateInit(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
+	return cmd
+}
+
+// define declares the flags that all verbs have.
+func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.file, "config", "c", defaultJobFile, "the job `FILE`")
+		if withState {
+			f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of records and locks")
+		}
+	})
+	if withJSON {
+		flagGroup(cmd, "Output", func(f *pflag.FlagSet) { f.BoolVar(&o.json, "json", false, "one JSON object on stdout") })
+	}
+}
+
+// load reads the job file.
+func (o *replicateOptions) load() (*replicate.File, error) {
+	text, err := os.ReadFile(o.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fault.Usagef("zxfer replicate init writes one; --config names another", "there is no job file %s", o.file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return replicate.Parse(o.file, text)
+}
+
+// jobs returns the jobs of those names; all where there are none.
+func jobsOf(f *replicate.File, names []string) ([]*replicate.Job, error) {
+	var out []*replicate.Job
+	var all []string
+	for i := range f.Jobs {
+		all = append(all, f.Jobs[i].Name)
+		if len(names) == 0 {
+			out = append(out, &f.Jobs[i])
+		}
+	}
+	for _, n := range names {
+		j := f.Find(n)
+		if j == nil {
+			return nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q", n)
+		}
+		out = append(out, j)
+	}
+	return out, nil
+}
+
+// runner makes a Runner that reaches hosts as zxfer send does.
+func (o *replicateOptions) runner(a *app) *runner.Runner {
+	log := func(s string) { fmt.Fprintln(a.stderr, strings.ReplaceAll(s, "\n", " ")) }
+	open := func(t *replicate.Transfer) job.Opener {
+		rsh := t.RSH
+		if rsh == "" {
+			rsh = os.Getenv("ZXFER_RSH")
+		}
+		return newOpener(job.Send{RSH: rsh, NoBootstrap: t.NoBootstrap}, log)
+	}
+	return runner.New(o.stateDir, open, a.now, log)
+}
+
+// absolute is a path that is good from anywhere, for units.
+func absolute(path string) (string, error) { return filepath.Abs(path) }
+
+func newReplicateRun(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var all, wait bool
+	cmd := &cobra.Command{
+		Use:   "run [FLAGS] JOB ...",
+		Short: "Run jobs once, now",
+		Long: `run runs jobs once, one after the other: snapshots, transfers to all targets,
+holds and bookmarks, retention. Datasets that fail do not stop the others. A job
+that runs already is left alone (exit code 3), or waited for with --wait.
+
+Exit code 1 says that something failed, 4 that the next run resumes what was
+interrupted.`,
+		Example:           "  zxfer replicate run home\n  zxfer replicate run --all",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return fault.Usagef("zxfer replicate run --help", "name jobs, or give --all")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			jobs, err := jobsOf(f, args)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), a, f, jobs, wait)
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&all, "all", false, "run every job of the file")
+		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
+	})
+	return cmd
+}
+
+func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool) error {
+	r := o.runner(a)
+	var errs []error
+	var records []any
+	for _, j := range jobs {
+		rec, err := r.Run(ctx, j, wait)
+		errs = append(errs, err)
+		if rec != nil {
+			records = append(records, rec)
+			if !o.json {
+				writeRun(a.stdout, rec)
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	errs = append(errs, r.Close())
+	if f.Metrics.Textfile != "" {
+		var names []string
+		for i := range f.Jobs {
+			names = append(names, f.Jobs[i].Name)
+		}
+		errs = append(errs, r.Metrics(f.Metrics.Textfile, names))
+	}
+	if o.json {
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
+	}
+	return worst(errs)
+}
+
+// worst joins the errors of several jobs: a failure counts for more than a
+// refusal, a refusal for more than what the next run resumes.
+func worst(errs []error) error {
+	var some []error
+	class := fault.Class(0)
+	order := []fault.Class{0, fault.Interrupted, fault.Refused, fault.Usage, fault.Failed}
+	rank := func(c fault.Class) int {
+		for i, o := range order {
+			if o == c {
+				return i
+			}
+		}
+		return len(order)
+	}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		some = append(some, err)
+		if c := fault.ClassOf(err); rank(c) > rank(class) {
+			class = c
+		}
+	}
+	if len(some) <= 1 {
+		return errors.Join(some...)
+	}
+	return &fault.Error{Class: class, Err: errors.Join(some...)}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/policy"
+)
+
+func newReplicateAuthorize(a *app) *cobra.Command {
+	var allow, peers []string
+	var appendOnly bool
+	var audit, program, key string
+	cmd := &cobra.Command{
+		Use:   "authorize [FLAGS]",
+		Short: "Print the authorized_keys line that restricts a key",
+		Long: `authorize prints a line for ~/.ssh/authorized_keys of the account that the other
+host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
+no shell, no forwarding, no other dataset. The other host need not be trusted: a
+target that has this line loses nothing to a source that was broken into.
+
+--key names the other host's public key, "-" reads it from standard input. zxfer
+must be installed on this host, at the path that --program names.`,
+		Example: `  zxfer replicate authorize --allow receive=vault/backup --append-only --key web1.pub
+  zxfer replicate authorize --allow send=tank/vm --append-only --key -`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			if len(allow) == 0 {
+				return fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "what the key may do is missing: --allow")
+			}
+			public, err := readKey(a.stdin, key)
+			if err != nil {
+				return err
+			}
+			p, err := policy.Parse(allow, peers, appendOnly)
+			if err != nil {
+				return err
+			}
+			flags := grantFlags(p, audit)
+			if program == "" {
+				if program, err = os.Executable(); err != nil {
+					return err
+				}
+			}
+			line, err := authorizedKey(flags, program, public)
+			if err == nil {
+				_, err = fmt.Fprintln(a.stdout, line)
+			}
+			return err
+		},
+	}
+	flagGroup(cmd, "What the key may do", func(f *pflag.FlagSet) {
+		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: receive=DATASET or send=DATASET; may be repeated")
+		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
+		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
+	})
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVar(&key, "key", "", "`FILE` of the public key, - for standard input")
+		f.StringVar(&program, "program", "", "`PATH` of zxfer on this host (default: this one)")
+		f.StringVar(&audit, "audit", "", "log to `FILE` instead of the system's log")
+	})
+	return cmd
+}
+
+func grantFlags(p *policy.Policy, audit string) []string {
+	var flags []string
+	for _, d := range p.Receive {
+		flags = append(flags, "--allow", "receive="+d)
+	}
+	for _, d := range p.Send {
+		flags = append(flags, "--allow", "send="+d)
+	}
+	if p.AppendOnly {
+		flags = append(flags, "--append-only")
+	}
+	for _, prefix := range p.Peers {
+		flags = append(flags, "--peer", prefix.String())
+	}
+	if audit != "" {
+		flags = append(flags, "--audit", audit)
+	}
+	return flags
+}
+
+func readKey(stdin io.Reader, name string) (string, error) {
+	var text []byte
+	var err error
+	switch name {
+	case "":
+		return "", fault.Usagef("on the other host: ssh-keygen -t ed25519, then bring the .pub file here", "whose key it is is missing: --key")
+	case "-":
+		text, err = io.ReadAll(io.LimitReader(stdin, 1<<16))
+	default:
+		text, err = os.ReadFile(name)
+	}
+	return string(text), err
+}
+
+// authorizedKey is the line that makes sshd start the restricted agent for a
+// public key, whatever its client asks for.
+//
+// https://man.openbsd.org/sshd.8 (AUTHORIZED_KEYS FILE FORMAT)
+func authorizedKey(flags []string, program, public string) (string, error) {
+	public = strings.TrimSpace(public)
+	switch f := strings.Fields(public); {
+	case strings.Contains(public, "PRIVATE KEY"):
+		return "", fault.Usagef("give the .pub file", "this is a private key, which should not leave its host")
+	case strings.ContainsAny(public, "\r\n"):
+		return "", fault.Usagef("", "one public key is wanted, on one line")
+	case len(f) < 2 || !strings.HasPrefix(f[0], "ssh-") && !strings.HasPrefix(f[0], "ecdsa-") && !strings.HasPrefix(f[0], "sk-"):
+		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is no public key of ssh")
+	}
+	if !filepath.IsAbs(program) {
+		return "", fault.Usagef("", "--program %s: an absolute path is wanted", program)
+	}
+	// sshd gives the command to the account's shell.
+	command := shellquote.Join(append([]string{program, "agent"}, flags...)...)
+	if strings.ContainsAny(command, "\n\\") {
+		return "", fault.Usagef("", "a path or name in the command has a line break or a backslash")
+	}
+	return `restrict,command="` + strings.ReplaceAll(command, `"`, `\"`) + `" ` + public, nil
+}

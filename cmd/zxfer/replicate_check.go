@@ -1,0 +1,254 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/runner"
+)
+
+func newReplicateCheck(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var offline, verbose bool
+	cmd := &cobra.Command{
+		Use:   "check [FLAGS] [JOB ...]",
+		Short: "Check the job file and show what the next run would do",
+		Long: `check reads the job file, reaches every host, and shows what the next run of
+each job would do: the snapshots it would take, what it would send where, what
+stands in the way, and what retention would remove. It changes nothing.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			jobs, err := jobsOf(f, args)
+			if err != nil {
+				return err
+			}
+			if offline {
+				_, err := fmt.Fprintf(a.stdout, "%s: %d jobs, no fault\n", o.file, len(f.Jobs))
+				return err
+			}
+			r := o.runner(a)
+			var errs []error
+			var all []*runner.Preview
+			for _, j := range jobs {
+				p, err := r.Preview(cmd.Context(), j)
+				if err != nil {
+					errs = append(errs, err)
+					break
+				}
+				all = append(all, p)
+				if !o.json {
+					writePreview(a.stdout, p, verbose)
+				}
+				errs = append(errs, p.Wrong())
+			}
+			errs = append(errs, r.Close())
+			if o.json {
+				errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.check/v1", "jobs": all}))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "Output", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&offline, "offline", false, "only read the file, reach no host")
+		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot")
+	})
+	return cmd
+}
+
+func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
+	fmt.Fprintf(w, "%s: %s, %d datasets\n", p.Job, p.Source, p.Datasets)
+	if p.Error != "" {
+		fmt.Fprintf(w, "  error: %s\n", oneLine(p.Error))
+		writeHints(w, "  ", p.Hint)
+	}
+	if len(p.Snapshots) > 0 {
+		fmt.Fprintf(w, "  would take %d snapshots: %s", len(p.Snapshots), p.Snapshots[0])
+		if len(p.Snapshots) > 1 {
+			fmt.Fprint(w, " ...")
+		}
+		fmt.Fprintln(w)
+	}
+	for _, t := range p.Targets {
+		fmt.Fprintf(w, "  %s (%s): ", t.Target, t.To)
+		if t.Error != "" {
+			fmt.Fprintf(w, "%s\n", oneLine(t.Error))
+			writeHints(w, "    ", t.Hint)
+			continue
+		}
+		writePlan(w, t, verbose)
+	}
+	for _, s := range p.Prunings {
+		fmt.Fprintf(w, "  retention on %s: would remove %d snapshots and keep %d\n", s.Side, len(s.Remove), s.Kept)
+	}
+	for _, d := range p.Delegations {
+		host := d.Host
+		if host == "" {
+			host = "this host"
+		}
+		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, host, d.Command)
+	}
+}
+
+func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
+	var bytes uint64
+	unchanged, full := 0, 0
+	for _, d := range t.Plan.Datasets {
+		if len(d.Steps) == 0 {
+			unchanged++
+		}
+		for _, s := range d.Steps {
+			bytes += s.Bytes
+			if s.Kind == plan.Full {
+				full++
+			}
+		}
+	}
+	fmt.Fprintf(w, "%d datasets to send in %d streams (%d of them in full), %d up to date, %d refused, wire %s",
+		len(t.Plan.Datasets)-unchanged, t.Plan.Steps(), full, unchanged, len(t.Refused), t.Wire.Mode)
+	if bytes > 0 {
+		fmt.Fprintf(w, ", about %s", humanize.IBytes(bytes))
+	}
+	fmt.Fprintln(w)
+	if verbose {
+		for _, d := range t.Plan.Datasets {
+			for _, s := range d.Steps {
+				fmt.Fprintf(w, "    %s to %s: %s to @%s: %s\n", d.Source, d.Target, s.Kind, s.Send.To, s.Why)
+			}
+		}
+		for _, n := range t.Plan.Notes {
+			fmt.Fprintf(w, "    %s\n", n)
+		}
+	}
+	for _, d := range t.Refused {
+		fmt.Fprintf(w, "    %s: %s\n", d.Source, oneLine(d.Error))
+		writeHints(w, "      ", d.Hint)
+	}
+}
+
+func newReplicatePrune(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var all, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "prune [FLAGS] JOB ...",
+		Short: "Apply retention now, without a transfer",
+		Long: `prune removes the snapshots that a job's retention does not keep, on the source
+and on every target that it reaches. Each run does the same at its end.
+
+Never removed are the newest snapshot of a dataset, the newest common one of any
+target, what an interrupted receive needs, what is held or has clones, and every
+snapshot that the job neither made nor adopted.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return fault.Usagef("zxfer replicate prune --help", "name jobs, or give --all")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			jobs, err := jobsOf(f, args)
+			if err != nil {
+				return err
+			}
+			r := o.runner(a)
+			var errs []error
+			byJob := map[string][]*runner.Pruning{}
+			for _, j := range jobs {
+				sides, err := r.Prune(cmd.Context(), j, dryRun)
+				errs = append(errs, err)
+				byJob[j.Name] = sides
+				for _, s := range sides {
+					if !o.json {
+						writePruning(a.stdout, j.Name, s, dryRun)
+					}
+				}
+			}
+			errs = append(errs, r.Close())
+			if o.json {
+				errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.prune/v1", "dry_run": dryRun, "jobs": byJob}))
+			}
+			return worst(errs)
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&all, "all", false, "every job of the file")
+		fs.BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed and change nothing")
+	})
+	return cmd
+}
+
+func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
+	verb := "removed"
+	if dryRun {
+		verb = "would remove"
+	}
+	fmt.Fprintf(w, "%s on %s: %s %d snapshots, %d kept, %d of them held or with clones\n", job, p.Side, verb, len(p.Remove), p.Kept, len(p.Held))
+	if dryRun {
+		for _, n := range p.Remove {
+			fmt.Fprintf(w, "  %s\n", n)
+		}
+	}
+}
+
+func newReplicateHolds(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var gc bool
+	cmd := &cobra.Command{
+		Use:   "holds [FLAGS]",
+		Short: "Show the holds of jobs, release those that nothing needs",
+		Long: `holds lists the holds that jobs placed (tag zxfer:JOB:TARGET), on the sources and
+targets of the file and of jobs that have records but are gone from it. A hold is
+stale when its job or target is gone, or when it is not on the newest common
+snapshot; --gc releases those. Holds of others are never touched.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			r := o.runner(a)
+			held, err := r.Holds(cmd.Context(), f, gc)
+			errs := []error{err, r.Close()}
+			if o.json {
+				return errors.Join(append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.holds/v1", "holds": held}))...)
+			}
+			for _, h := range held {
+				host, state := h.Host, "needed"
+				if host == "" {
+					host = "local"
+				}
+				switch {
+				case h.Released:
+					state = "released"
+				case h.Stale:
+					state = "stale"
+				}
+				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, host, h.Snapshot, h.Tag); err != nil {
+					errs = append(errs, err)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&gc, "gc", false, "release the stale ones")
+	})
+	return cmd
+}

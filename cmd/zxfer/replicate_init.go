@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+)
+
+func newReplicateInit(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	cmd := &cobra.Command{
+		Use:   "init [FLAGS]",
+		Short: "Ask a few questions and write a commented job file",
+		Long: `init asks what to replicate, where to and how often, and writes a job file with
+comments. An empty answer takes what is in brackets. It never overwrites a file.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
+				return fault.Refusef("edit it, or name another: --config FILE", "%s exists", o.file)
+			}
+			text, err := interview(a.stdin, a.stderr)
+			if err != nil {
+				return err
+			}
+			if _, err := replicate.Parse(o.file, []byte(text)); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(filepath.Dir(o.file), 0o755); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+			if err != nil {
+				return err
+			}
+			if _, err := f.WriteString(text); err != nil {
+				return errors.Join(err, f.Close())
+			}
+			if err := errors.Join(f.Sync(), f.Close()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.stdout, "wrote %s\nnext: zxfer replicate check, then zxfer replicate install\n", o.file)
+			return err
+		},
+	}
+	o.define(cmd, false, false)
+	return cmd
+}
+
+// interview asks and returns the text of a job file.
+func interview(in io.Reader, out io.Writer) (string, error) {
+	lines := bufio.NewScanner(in)
+	ask := func(question, otherwise string, fine func(string) error) (string, error) {
+		for {
+			fmt.Fprintf(out, "%s", question)
+			if otherwise != "" {
+				fmt.Fprintf(out, " [%s]", otherwise)
+			}
+			fmt.Fprint(out, ": ")
+			if !lines.Scan() {
+				return "", fault.Usagef("", "no answer to %q", question)
+			}
+			answer := strings.TrimSpace(lines.Text())
+			if answer == "" {
+				answer = otherwise
+			}
+			err := fine(answer)
+			if err == nil {
+				return answer, nil
+			}
+			fmt.Fprintf(out, "  %v\n", err)
+		}
+	}
+	name := func(s string) error {
+		e, err := endpoint.Parse(s)
+		if err == nil && e.Path() {
+			err = errors.New("write the name of a dataset, not a path")
+		}
+		return err
+	}
+	source, err := ask("Dataset to replicate ([user@]host:pool/dataset)", "", name)
+	if err != nil {
+		return "", err
+	}
+	below, err := ask("What is below it, too? (yes/no)", "yes", func(s string) error {
+		if s != "yes" && s != "no" {
+			return errors.New("write yes or no")
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	target, err := ask("Target ([user@]host:pool or [user@]host:pool/dataset)", "", name)
+	if err != nil {
+		return "", err
+	}
+	schedule, err := ask("How often (hourly, daily, *:0/15 or another calendar event of systemd)", "hourly", func(s string) error {
+		_, err := calendar.Parse(s)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	e, err := endpoint.Parse(source)
+	if err != nil {
+		return "", err
+	}
+	job := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, e.Name[strings.LastIndexByte(e.Name, '/')+1:])
+	return fmt.Sprintf(jobFile, job, source, below == "yes", schedule, replicate.DefaultTemplate, target), nil
+}
+
+// jobFile is what init writes: %q job, source, %t recursive, %q schedule,
+// template, target.
+const jobFile = `# Jobs of zxfer replicate. After a change: zxfer replicate check.
+
+# Figures for Prometheus, for node_exporter's textfile collector:
+#[metrics]
+#textfile = "/var/lib/prometheus/node-exporter/zxfer.prom"
+
+[[job]]
+name = %q
+source = %q
+recursive = %t
+# Datasets to leave out: a pattern without "/" matches a name at any depth, one
+# with "/" the path below the source.
+#exclude = ["cache", "vm/scratch*"]
+
+# When to run, as OnCalendar= of systemd.timer(5), and a random delay.
+schedule = %q
+jitter = "1m"
+
+# Datasets that move at once, over all targets.
+parallel = 2
+
+[job.snapshots]
+# Names of the job's own snapshots, in UTC. Only these, and what is adopted,
+# are sent and ever removed.
+take = %q
+# Take none of a dataset that holds nothing new:
+skip_unchanged = false
+# Snapshots of others to send, and to remove when retention does not keep them:
+#adopt = ["autosnap_*"]
+
+# What to keep on the source: the newest of each of so many hours, days ...
+# Leave the table out to keep everything.
+[job.retention]
+hourly = 36
+daily = 14
+
+#[job.transfer]
+# Bytes per second, over all connections of a stream; less while people work.
+#bandwidth = "100MiB"
+#bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
+
+# Runs after a run that failed; the record is on its standard input.
+#[job.alert]
+#command = ["/usr/local/bin/tell-me"]
+
+[[job.target]]
+name = "backup"
+to = %q
+
+[job.target.retention]
+hourly = 24
+daily = 30
+weekly = 8
+monthly = 12
+`

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/unit"
+)
+
+// unitDir is where the administrator's units are, below a root.
+const unitDir = "/etc/systemd/system"
+
+// installOptions are the flags of install and uninstall.
+type installOptions struct {
+	replicateOptions
+	root   string
+	binary string
+	cron   bool
+}
+
+func (o *installOptions) defineRoot(cmd *cobra.Command) {
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVar(&o.root, "root", "", "write below this `DIRECTORY`, such as an image's, and leave the running systemd alone")
+	})
+}
+
+func newReplicateInstall(a *app) *cobra.Command {
+	o := &installOptions{}
+	cmd := &cobra.Command{
+		Use:   "install [FLAGS]",
+		Short: "Write and start a systemd timer for every job",
+		Long: `install writes a service and a timer for each job of the file that has a
+schedule, a service alone for the others, and starts the timers. Units of jobs
+that are gone from the file are removed. Units that it did not write are left.
+
+A run that was interrupted with its state kept (exit code 4) is started again
+after five minutes; one that failed waits for the timer. The services may write
+to the state directory only and have no privilege but that of ZFS; what hooks
+need beyond it goes into a drop-in (systemctl edit).
+
+On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.install(cmd.Context(), a) },
+	}
+	o.define(cmd, true, false)
+	o.defineRoot(cmd)
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVar(&o.binary, "binary", "", "the zxfer that units start (default this one)")
+		f.BoolVar(&o.cron, "cron", false, "print lines for cron and write nothing")
+	})
+	return cmd
+}
+
+func (o *installOptions) paths(f *replicate.File) (p unit.Paths, err error) {
+	p.Textfile = f.Metrics.Textfile
+	if p.Binary = o.binary; p.Binary == "" {
+		if p.Binary, err = os.Executable(); err != nil {
+			return p, err
+		}
+	}
+	if p.JobFile, err = absolute(o.file); err != nil {
+		return p, err
+	}
+	p.StateDir, err = absolute(o.stateDir)
+	return p, err
+}
+
+func (o *installOptions) install(ctx context.Context, a *app) error {
+	f, err := o.load()
+	if err != nil {
+		return err
+	}
+	paths, err := o.paths(f)
+	if err != nil {
+		return err
+	}
+	if o.cron {
+		return printCron(a, f, paths)
+	}
+	files, err := unit.Files(f, paths)
+	if err != nil {
+		return fault.Usagef("", "%w", err)
+	}
+	dir := filepath.Join(o.root, unitDir)
+	mine, foreign, err := installed(dir)
+	if err != nil {
+		return err
+	}
+	for name := range files {
+		if slices.Contains(foreign, name) {
+			return fault.Refusef("move it away, or rename the job", "%s exists and was not written by zxfer", filepath.Join(dir, name))
+		}
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(o.root, paths.StateDir), 0o750)); err != nil {
+		return err
+	}
+	var gone []string
+	for _, name := range mine {
+		if files[name] == "" {
+			gone = append(gone, name)
+		}
+	}
+	if err := o.remove(ctx, a, dir, gone); err != nil {
+		return err
+	}
+	var timers []string
+	for _, name := range sortedKeys(files) {
+		if err := record.Replace(filepath.Join(dir, name), []byte(files[name]), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "wrote %s\n", filepath.Join(dir, name))
+		if strings.HasSuffix(name, ".timer") {
+			timers = append(timers, name)
+		}
+	}
+	if err := o.systemctl(ctx, "daemon-reload"); err != nil || len(timers) == 0 {
+		return err
+	}
+	return o.systemctl(ctx, append([]string{"enable", "--now"}, timers...)...)
+}
+
+func printCron(a *app, f *replicate.File, paths unit.Paths) error {
+	if err := paths.Check(); err != nil {
+		return fault.Usagef("", "%w", err)
+	}
+	var errs []error
+	for i := range f.Jobs {
+		if f.Jobs[i].Schedule == "" {
+			continue
+		}
+		line, err := unit.Cron(&f.Jobs[i], paths)
+		if err != nil {
+			errs = append(errs, fault.Failf("choose a schedule that cron has too", "job %q: %w", f.Jobs[i].Name, err))
+			continue
+		}
+		fmt.Fprintln(a.stdout, line)
+	}
+	return errors.Join(errs...)
+}
+
+// installed lists the units of our names: those that zxfer wrote, and others.
+func installed(dir string) (mine, foreign []string, err error) {
+	all, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, path := range all {
+		if ext := filepath.Ext(path); ext != ".service" && ext != ".timer" {
+			continue // drop-in directories
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if strings.HasPrefix(string(text), unit.Marker) {
+			mine = append(mine, filepath.Base(path))
+		} else {
+			foreign = append(foreign, filepath.Base(path))
+		}
+	}
+	return mine, foreign, nil
+}
+
+// remove stops and removes units.
+func (o *installOptions) remove(ctx context.Context, a *app, dir string, names []string) error {
+	for _, name := range names {
+		if strings.HasSuffix(name, ".timer") {
+			if err := o.systemctl(ctx, "disable", "--now", name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "removed %s\n", filepath.Join(dir, name))
+	}
+	return nil
+}
+
+// systemctl speaks to the running systemd; not for a root of another system.
+func (o *installOptions) systemctl(ctx context.Context, args ...string) error {
+	if o.root != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fault.Failf("without systemd: zxfer replicate install --cron", "systemctl %s: %w: %s",
+			strings.Join(args, " "), err, strings.TrimSpace(string(out[max(0, len(out)-2048):])))
+	}
+	return nil
+}
+
+func newReplicateUninstall(a *app) *cobra.Command {
+	o := &installOptions{}
+	cmd := &cobra.Command{
+		Use:   "uninstall [FLAGS]",
+		Short: "Stop and remove the timers and services that install wrote",
+		Long: `uninstall stops the timers and removes the units that install wrote. The job
+file, the records, and all snapshots and holds stay.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir := filepath.Join(o.root, unitDir)
+			mine, _, err := installed(dir)
+			if err != nil {
+				return err
+			}
+			if err := o.remove(cmd.Context(), a, dir, mine); err != nil {
+				return err
+			}
+			return o.systemctl(cmd.Context(), "daemon-reload")
+		},
+	}
+	o.defineRoot(cmd)
+	return cmd
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
+
+	"github.com/dustin/go-humanize"
+)
+
+func writeJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}
+
+// writeRun shows what came of a run.
+func writeRun(w io.Writer, r *record.Run) {
+	fmt.Fprintf(w, "%s: %s in %s", r.Job, r.Outcome, r.Ended.Sub(r.Started).Round(time.Second))
+	if r.Snapshots > 0 {
+		fmt.Fprintf(w, ", %d snapshots taken", r.Snapshots)
+	}
+	if r.Pruned > 0 {
+		fmt.Fprintf(w, ", %d removed on the source", r.Pruned)
+	}
+	fmt.Fprintln(w)
+	for _, t := range r.Targets {
+		if t.Outcome == "" {
+			continue // the run ended before
+		}
+		fmt.Fprintf(w, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
+			t.Target, t.To, t.Outcome, t.Sent, humanize.IBytes(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+	}
+}
+
+func newReplicateStatus(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var short bool
+	cmd := &cobra.Command{
+		Use:   "status [FLAGS] [JOB ...]",
+		Short: "Show how every dataset stands",
+		Long: `status shows, for each dataset and target, when it last arrived, how far it is
+behind the schedule, what the last run moved and why it failed, and when the job
+runs next. It reads the records only and reaches no host.
+
+A dataset is late when the run after its last success was due longer ago than
+the job's grace (15 minutes unless the file says otherwise). Exit code 1 says
+that a job is late; a scheduled job that never ran is.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			jobs, err := jobsOf(f, args)
+			if err != nil {
+				return err
+			}
+			s, err := runner.StatusOf(jobs, o.stateDir, a.now())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				err = writeJSON(a.stdout, s)
+			} else {
+				err = writeStatus(a.stdout, s, short)
+			}
+			if err == nil && s.Late {
+				return &shown{fault.Failf("", "a job is late")}
+			}
+			return err
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&short, "short", false, "only what is late or failed")
+	})
+	return cmd
+}
+
+func writeStatus(w io.Writer, s *runner.Status, short bool) error {
+	for _, j := range s.Jobs {
+		state := "never ran"
+		if !j.LastRun.IsZero() {
+			state = fmt.Sprintf("last run %s, %s in %.0f s", stamp(j.LastRun), j.Outcome, j.Seconds)
+		}
+		fmt.Fprintf(w, "%s: %s, %s", j.Job, j.Source, state)
+		if j.Next.IsZero() {
+			fmt.Fprint(w, ", no schedule")
+		} else {
+			fmt.Fprintf(w, ", next %s", stamp(j.Next))
+		}
+		if j.Late {
+			fmt.Fprint(w, ", LATE")
+		}
+		fmt.Fprintln(w)
+		if j.Error != "" {
+			fmt.Fprintf(w, "  error: %s\n", oneLine(j.Error))
+			writeHints(w, "  ", j.Hint)
+		}
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, d := range j.Datasets {
+			if short && !d.Late && d.Error == "" {
+				continue
+			}
+			last := "never"
+			if !d.Success.IsZero() {
+				last = stamp(d.Success)
+			}
+			lag := "on time"
+			switch {
+			case d.Late && d.Lag == 0:
+				lag = "LATE"
+			case d.Late:
+				lag = "LATE by " + span(d.Lag)
+			case d.Lag > 0:
+				lag = "due for " + span(d.Lag)
+			case j.Schedule == "":
+				lag = "-"
+			}
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s in %.1f s\n", d.Source, d.To, last, lag, humanize.IBytes(d.Bytes), d.Seconds)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		for _, d := range j.Datasets {
+			if d.Error != "" && d.Error != j.Error {
+				fmt.Fprintf(w, "  %s to %s: %s\n", d.Source, d.To, oneLine(d.Error))
+				writeHints(w, "    ", d.Hint)
+			}
+		}
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+func span(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d > 48*time.Hour {
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	}
+	return d.Round(time.Second).String()
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ") }
+
+func writeHints(w io.Writer, indent, hint string) {
+	for l := range strings.Lines(hint) {
+		fmt.Fprintf(w, "%shint: %s\n", indent, strings.TrimSpace(l))
+	}
+}
+
+func newReplicateLog(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	n := 20
+	cmd := &cobra.Command{
+		Use:   "log [FLAGS] JOB",
+		Short: "Show the records of past runs",
+		Long: `log shows the newest runs of a job, the newest last. With --json each run is one
+line, with every dataset that had something to send. The job need not be in the
+file any more.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
+				return fault.Usagef("", "%q is no name of a job", args[0])
+			}
+			runs, err := record.Peek(o.stateDir, args[0]).Runs(n)
+			if err != nil {
+				return err
+			}
+			if len(runs) == 0 {
+				return fault.Failf("--state-dir names another directory", "job %q has no records in %s", args[0], o.stateDir)
+			}
+			for _, r := range runs {
+				if o.json {
+					err = writeJSON(a.stdout, r)
+				} else {
+					err = writeLog(a.stdout, r)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.VarP(newCount(&n, 20, 1, 1_000_000), "lines", "n", "runs to show")
+	})
+	return cmd
+}
+
+func writeLog(w io.Writer, r *record.Run) error {
+	fmt.Fprintf(w, "%s ", stamp(r.Started))
+	writeRun(w, r)
+	if r.Error != "" {
+		fmt.Fprintf(w, "  error: %s\n", oneLine(r.Error))
+	}
+	for _, t := range r.Targets {
+		if t.Error != "" {
+			fmt.Fprintf(w, "  %s: %s\n", t.Target, oneLine(t.Error))
+		}
+		for _, d := range t.Datasets {
+			if d.Error != "" {
+				fmt.Fprintf(w, "  %s: %s: %s\n", t.Target, d.Source, oneLine(d.Error))
+			}
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "  note: %s\n", oneLine(n))
+	}
+	return nil
+}

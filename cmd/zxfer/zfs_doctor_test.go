@@ -1,0 +1,214 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/preflight"
+)
+
+// doctor runs zxfer doctor on alpha and returns its report.
+func doctor(t *testing.T, args ...string) job.DoctorReport {
+	t.Helper()
+	o := zxfer(t, append([]string{"doctor", "--json"}, args...)...)
+	require.Contains(t, []int{0, 3}, o.code, o.String())
+	var r job.DoctorReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o.String())
+	return r
+}
+
+// finding returns the most serious finding of a check.
+func finding(t *testing.T, r job.DoctorReport, id string) (worst preflight.Finding) {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.ID == id && f.Severity.Compare(worst.Severity) > 0 {
+			worst = f
+		}
+	}
+	require.NotEmpty(t, worst.ID, "no finding of %s in %+v", id, r.Findings)
+	return worst
+}
+
+// shape limits both directions; nothing lifts the limit.
+func shape(t *testing.T, netem ...string) {
+	t.Helper()
+	run(t, append([]string{labScript(), "net"}, netem...)...)
+}
+
+// What doctor names is what the parameters show; the remedy mends a bad choice.
+func TestZFSDoctorImplementations(t *testing.T) {
+	lab(t)
+	const parameter = "/sys/module/zfs/parameters/zfs_fletcher_4_impl"
+	cat := func(p string) string {
+		raw, err := os.ReadFile(p)
+		require.NoError(t, err)
+		return strings.TrimSpace(string(raw))
+	}
+	t.Cleanup(func() { _ = os.WriteFile(parameter, []byte("fastest"), 0o644) })
+	r := doctor(t, "--quick")
+	require.Contains(t, finding(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
+	for id, p := range map[string]string{"fletcher": parameter, "aes": "/sys/module/zfs/parameters/icp_aes_impl", "gcm": "/sys/module/zfs/parameters/icp_gcm_impl"} {
+		f := finding(t, r, id)
+		require.Equal(t, preflight.OK, f.Severity, id)
+		require.Contains(t, f.Evidence, p+": "+cat(p))
+	}
+	require.NoError(t, os.WriteFile(parameter, []byte("scalar"), 0o644))
+	f := finding(t, doctor(t, "--quick"), "fletcher")
+	require.Equal(t, preflight.Warn, f.Severity, "%+v", f)
+	run(t, "sh", "-c", f.Remedy)
+	require.Equal(t, preflight.OK, finding(t, doctor(t, "--quick"), "fletcher").Severity)
+}
+
+// The verdict names what limits the link, and the cure does what it says.
+func TestZFSDoctorLink(t *testing.T) {
+	lab(t)
+	mustZxfer(t, "doctor", "--quick", "beta") // zxfer is there from now on
+	sysctl := func(host, value string) {
+		run(t, labScript(), host, "sysctl", "-qw", value)
+	}
+	rate := func(r job.DoctorReport, id string) float64 {
+		for _, c := range r.Ceilings {
+			if c.ID == id {
+				require.Empty(t, c.Skipped)
+				return float64(c.BytesPerSecond)
+			}
+		}
+		return 0
+	}
+	t.Cleanup(func() { shape(t) })
+	t.Run("100 Mbit/s", func(t *testing.T) {
+		shape(t, "delay", "1ms", "rate", "100mbit")
+		r := doctor(t, "--only", "link", "--time", "3s", "beta")
+		f := finding(t, r, "link")
+		require.Equal(t, preflight.OK, f.Severity, "%+v", f)
+		require.Contains(t, f.Summary, "what the path carries")
+		require.InEpsilon(t, 100e6/8, rate(r, "link"), 0.2)
+	})
+	t.Run("small window", func(t *testing.T) {
+		shape(t, "delay", "10ms")
+		sysctl("beta", "net.ipv4.tcp_rmem=4096 65536 131072")
+		t.Cleanup(func() { sysctl("beta", "net.ipv4.tcp_rmem=4096 131072 6291456") })
+		r := doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
+		f := finding(t, r, "link")
+		require.Equal(t, preflight.Warn, f.Severity, "%+v", f)
+		require.Contains(t, f.Summary, "receiver's window")
+		require.Contains(t, f.Remedy, "--streams 4")
+		before, foretold := rate(r, "link"), rate(r, "link-streams")
+		require.Greater(t, foretold, 2*before)
+		after := rate(doctor(t, "--only", "link", "--time", "3s", "--streams", "4", "beta"), "link")
+		require.InEpsilon(t, foretold, after, 0.2)
+
+		_, command, ok := strings.Cut(f.Remedy, "on beta: ")
+		require.True(t, ok, f.Remedy)
+		run(t, "sh", "-c", labScript()+" beta "+command)
+		r = doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
+		require.Greater(t, rate(r, "link"), 2*before)
+	})
+}
+
+// The rate that doctor expects, against the transfer that follows.
+func TestZFSDoctorExpectedRate(t *testing.T) {
+	lab(t)
+	mustZxfer(t, "doctor", "--quick", "beta")
+	for name, netem := range map[string][]string{"100 Mbit": {"delay", "1ms", "rate", "100mbit"}, "200 Mbit": {"delay", "5ms", "rate", "200mbit"}} {
+		t.Run(name, func(t *testing.T) {
+			src, _ := dataset(t)
+			zfsCmd(t, "create", src)
+			fill(t, src, "a", 100<<20)
+			zfsCmd(t, "snapshot", src+"@x")
+			shape(t, netem...)
+			t.Cleanup(func() { shape(t) })
+			r := doctor(t, "--only", "link,source-read,target-write", "--time", "2s", src, "beta:"+betaPool)
+			require.NotNil(t, r.Expected)
+			o := mustZxfer(t, "send", "--json", src, "beta:"+betaPool)
+			var sent job.Report
+			require.NoError(t, json.Unmarshal([]byte(o.stdout), &sent))
+			require.Len(t, sent.Results, 1)
+			require.InEpsilon(t, float64(r.Expected.BytesPerSecond), float64(sent.Results[0].Rate), 0.25, "%+v\n%s", r.Expected, o)
+			require.Equal(t, r.Expected.LimitedBy, sent.Results[0].LimitedBy, o.String())
+		})
+	}
+}
+
+// What is wrong with a transfer is found before it starts.
+func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
+	lab(t)
+	t.Run("key not loaded", func(t *testing.T) {
+		src, _ := dataset(t)
+		encryptedDataset(t, src)
+		zfsCmd(t, "snapshot", src+"@x")
+		lock(t, src)
+		f := finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
+		require.Equal(t, preflight.Note, f.Severity)
+		require.Contains(t, f.Remedy, "zfs load-key "+src)
+	})
+	t.Run("mounted over", func(t *testing.T) {
+		src, dst := dataset(t)
+		for _, d := range []string{src, dst} {
+			zfsCmd(t, "create", d)
+		}
+		zfsCmd(t, "snapshot", src+"@x")
+		point := mountpoint(t, dst)
+		run(t, "mount", "-t", "zfs", "-o", "zfsutil", src, point)
+		t.Cleanup(func() { _ = exec.Command("umount", point).Run() })
+		require.Equal(t, preflight.Warn, finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "mounts").Severity)
+	})
+	t.Run("stale resume token", func(t *testing.T) {
+		src, dst := dataset(t)
+		zfsCmd(t, "create", src)
+		fill(t, src, "a", 8<<20)
+		zfsCmd(t, "snapshot", src+"@x")
+		_ = exec.Command("sh", "-c", fmt.Sprintf("zfs send %s@x | head -c 4000000 | zfs receive -s -u %s", src, dst)).Run()
+		r := doctor(t, "--quick", src, "beta:"+betaPool)
+		require.Contains(t, finding(t, r, "resume").Summary, dst)
+		zfsCmd(t, "destroy", src+"@x")
+		zfsCmd(t, "snapshot", src+"@y")
+		require.Equal(t, preflight.Warn, finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
+	})
+	t.Run("dialects of nc", func(t *testing.T) {
+		nc := filepath.Join(labDir, "bin", "nc")
+		t.Cleanup(func() { _ = os.Remove(nc) })
+		for dialect, script := range map[string]string{
+			"traditional": "exec nc.traditional \"$@\"", "busybox": "exec busybox nc --help", "gnu": "echo 'GNU netcat 0.7.1, a rewrite of the famous networking tool.'",
+		} {
+			require.NoError(t, os.WriteFile(nc, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+			f := finding(t, doctor(t, "--quick"), "netcat")
+			require.NotEqual(t, preflight.OK, f.Severity, dialect)
+			require.Contains(t, strings.ToLower(f.Summary), dialect)
+			require.Contains(t, f.Remedy, "netcat-openbsd")
+		}
+	})
+}
+
+// Whenever doctor is interrupted, nothing of it stays.
+func TestZFSDoctorLeavesNothing(t *testing.T) {
+	lab(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 32<<20)
+	zfsCmd(t, "snapshot", src+"@x")
+	run(t, "zpool", "sync")
+	before := zfsCmd(t, "list", "-H", "-o", "name", "-t", "all")
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 20 {
+		args := []string{"doctor", "--time", "200ms", "--only", "source-read,target-write,link,nc-zero,loopback-tls"}
+		p := start(t, append(args, src, "beta:"+betaPool)...)
+		time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)
+		_ = p.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		o := p.wait(t)
+		require.Contains(t, []int{-1, 0, 4}, o.code, "round %d: %s", i, o)
+		nothingLeft(t, 30*time.Second)
+		require.Equal(t, before, zfsCmd(t, "list", "-H", "-o", "name", "-t", "all"), "round %d", i)
+	}
+}

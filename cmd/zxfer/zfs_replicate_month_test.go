@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
+)
+
+// monthDatasets are those of the month's job, below its source.
+func monthDatasets() []string { return []string{"", "/a", "/a/b"} }
+
+// mainMonth runs the job of a file again and again in one process, as its
+// timer would, with a clock that jumps from one run to the next; before each
+// it changes every dataset a little. One line on standard output tells of
+// each run: its number and its exit code.
+//
+//	zxfer-month FILE STATE SOURCE MOUNTPOINT BEGIN STEP FIRST LAST
+func mainMonth() {
+	arg := os.Args[1:]
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	begin, step := number(arg[4]), number(arg[5])
+	var now time.Time
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: func() time.Time { return now }}
+	o := &replicateOptions{file: arg[0], stateDir: arg[1]}
+	f, err := o.load()
+	if err != nil {
+		panic(err)
+	}
+	r := o.runner(a)
+	for i := number(arg[6]); i <= number(arg[7]); i++ {
+		now = time.Unix(begin+i*step, 0)
+		for _, d := range monthDatasets() {
+			text := fmt.Appendf(nil, "%s%s in run %d\n", arg[2], d, i)
+			if err := os.WriteFile(filepath.Join(arg[3], d, fmt.Sprintf("f%d", i%50)), text, 0o600); err != nil {
+				panic(err)
+			}
+		}
+		code := 0
+		if _, err := r.Run(context.Background(), &f.Jobs[0], true); err != nil {
+			code = int(fault.ClassOf(err))
+			fmt.Fprintln(os.Stderr, err)
+		}
+		fmt.Printf("%d %d\n", i, code)
+	}
+	_ = r.Close() // the process ends
+}
+
+// A month of a job with three datasets and two targets. One target is away
+// for ten days; the process is killed and the link cut at any moment. In the
+// end both targets hold exactly what the retention grid says, nothing was
+// sent in full twice, and the contents are the same.
+func TestZFSReplicateMonth(t *testing.T) {
+	lab(t)
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	// Every six hours, which takes minutes; ZXFER_MONTH_STEP=1h takes six times as
+	// long.
+	step := 6 * time.Hour
+	if s := os.Getenv("ZXFER_MONTH_STEP"); s != "" {
+		var err error
+		step, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "recordsize=16k", src)
+	for _, d := range monthDatasets()[1:] {
+		zfsCmd(t, "create", src+d)
+	}
+	near := replicate.Grid{Hourly: 24, Daily: 30, Weekly: 4}
+	far := replicate.Grid{Last: 5, Daily: 40}
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	text := `
+[[job]]
+name = "month"
+source = %q
+recursive = true
+schedule = "hourly"
+parallel = 3
+retries = 2
+snapshots = { take = "m-%%Y%%m%%d%%H%%M" }
+retention = { hourly = 36, daily = 14 }
+[[job.target]]
+name = "near"
+to = "beta:%s/near"
+retention = { hourly = 24, daily = 30, weekly = 4 }
+[[job.target]]
+name = "far"
+to = "beta:%s/far"
+retention = { last = 5, daily = 40 }
+transfer = { rsh = "%s" }
+`
+	there, away := "ssh -F "+labDir+"/ssh_config -o ConnectTimeout=2", "/bin/false"
+	file := func(way string) string { return fmt.Sprintf(text, src, dst, dst, way) }
+	r := newReplication(t, file(there))
+	bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-month")
+	if _, err := os.Stat(bin); err != nil {
+		require.NoError(t, os.Link(alphaBin, bin))
+	}
+	begin := time.Date(2026, 10, 28, 0, 10, 0, 0, time.UTC)
+	runs := int(30 * 24 * time.Hour / step)
+	perDay := int(24 * time.Hour / step)
+	random := rand.New(rand.NewPCG(11, 2026))
+	kills, cuts, failed := 0, 0, 0
+
+	started := time.Now()
+	// stretch runs the runs from first to last; what is killed goes on with
+	// the next run.
+	stretch := func(first, last int, faults bool) {
+		for first <= last {
+			upTo := last
+			fault := ""
+			if faults {
+				upTo = min(last, first+perDay/2+random.IntN(perDay))
+				fault = []string{"kill", "cut", ""}[random.IntN(3)]
+			}
+			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(upTo))
+			if fault != "" {
+				// In the midst of one of its runs.
+				deadline := time.After(5 * time.Minute)
+				for strings.Count(p.stdout.String(), "\n") < 1 {
+					select {
+					case <-deadline:
+						t.Fatalf("the first run does not end: %s", p.stderr)
+					case <-time.After(20 * time.Millisecond):
+					}
+				}
+				time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+			}
+			switch fault {
+			case "kill":
+				kills++
+				_ = p.cmd.Process.Kill() // it may have ended already
+			case "cut":
+				cuts++
+				run(t, labScript(), "cut")
+				time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond)
+				run(t, labScript(), "mend")
+			}
+			<-p.done
+			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, upTo, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
+			out := strings.Fields(p.stdout.String())
+			done := 0
+			for i := 0; i+1 < len(out); i += 2 {
+				n, err := strconv.Atoi(out[i])
+				require.NoError(t, err)
+				done = n
+				if out[i+1] != "0" {
+					failed++
+				}
+			}
+			if fault == "kill" {
+				first = max(first, done+1) // the one that was killed is lost
+				if done+1 <= upTo {
+					first = done + 2
+				}
+				continue
+			}
+			require.Equal(t, upTo, done, "%s", p.stderr)
+			first = upTo + 1
+		}
+	}
+	stretch(0, 8*perDay-1, true)
+	// The far target is away for ten days.
+	r.write(t, file(away))
+	stretch(8*perDay, 18*perDay-1, false)
+	r.write(t, file(there))
+	stretch(18*perDay, runs-3, true)
+	kept := failed
+	stretch(runs-2, runs-1, false) // the last runs are undisturbed
+	require.Equal(t, kept, failed, "the last runs succeed")
+	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)
+
+	// What the grid says of all snapshots that were ever taken.
+	log, err := record.Peek(r.state, "month").Runs(1 << 20)
+	require.NoError(t, err)
+	fulls := map[string]int{}
+	var points []replicate.Point
+	for i := range runs {
+		at := begin.Add(time.Duration(i) * step)
+		points = append(points, replicate.Point{Name: at.Format("m-200601021504"), Time: at, Order: uint64(i)})
+	}
+	taken := map[string]bool{}
+	for _, rec := range log {
+		if rec.Snapshots > 0 {
+			taken[rec.Started.Format("m-200601021504")] = true
+		}
+	}
+	// A run that was killed leaves no record; its snapshots, where it got that
+	// far, are on the source or were kept by nobody.
+	for _, d := range monthDatasets() {
+		for _, side := range []string{src + d, dst + "/near" + d, dst + "/far" + d} {
+			for _, name := range snapshotNames(t, side) {
+				taken[name] = true
+			}
+		}
+	}
+	points = slices.DeleteFunc(points, func(p replicate.Point) bool { return !taken[p.Name] })
+	for _, d := range monthDatasets() {
+		require.Equal(t, slices.Sorted(maps.Keys(near.Keep(points))), snapshotNames(t, dst+"/near"+d), "near%s", d)
+		require.Equal(t, slices.Sorted(maps.Keys(far.Keep(points))), snapshotNames(t, dst+"/far"+d), "far%s", d)
+		require.Equal(t, slices.Sorted(maps.Keys((&replicate.Grid{Hourly: 36, Daily: 14}).Keep(points))), snapshotNames(t, src+d), "source%s", d)
+		sameFiles(t, src+d, dst+"/near"+d)
+		sameFiles(t, src+d, dst+"/far"+d)
+		// A dataset that was sent in full twice would have another GUID of
+		// its own: what arrived first is still there.
+		require.Equal(t, 1, strings.Count(zfsCmd(t, "list", "-H", "-o", "name", dst+"/near"+d), "\n"))
+		for _, side := range []string{src + d, dst + "/near" + d, dst + "/far" + d} {
+			var held []string
+			for _, h := range holdsOf(t, side) {
+				if strings.HasPrefix(h, side+"@") {
+					held = append(held, h)
+				}
+			}
+			newest := points[len(points)-1].Name
+			want := []string{side + "@" + newest + " " + runner.Tag("month", "near"), side + "@" + newest + " " + runner.Tag("month", "far")}
+			switch side {
+			case dst + "/near" + d:
+				want = want[:1]
+			case dst + "/far" + d:
+				want = want[1:]
+			}
+			require.ElementsMatch(t, want, held)
+		}
+	}
+	for _, rec := range log {
+		for _, tr := range rec.Targets {
+			for _, dr := range tr.Datasets {
+				fulls[dr.Source+" to "+tr.Target] += dr.Full
+			}
+		}
+	}
+	for where, n := range fulls {
+		require.LessOrEqual(t, n, 1, "%s was sent in full %d times", where, n)
+	}
+	nothingLeft(t, 30*time.Second)
+}

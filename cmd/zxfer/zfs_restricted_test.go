@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// restricted gives alpha a second key, whose account on beta starts nothing
+// but an agent with these flags. It returns the remote shell that uses the
+// key, and the agent's log.
+func restricted(t *testing.T, flags ...string) (rsh, audit string) {
+	t.Helper()
+	lab(t)
+	dir := t.TempDir()
+	key := dir + "/key"
+	audit = dir + "/audit"
+	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+	public, err := os.ReadFile(key + ".pub")
+	require.NoError(t, err)
+	line, err := authorizedKey(append(flags, "--audit", audit), alphaBin, string(public))
+	require.NoError(t, err)
+	keys := labDir + "/user_key.pub"
+	before, err := os.ReadFile(keys)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.WriteFile(keys, before, 0o600)) })
+	require.NoError(t, os.WriteFile(keys, append(before, line+"\n"...), 0o600))
+	config, err := os.ReadFile(labDir + "/ssh_config")
+	require.NoError(t, err)
+	mine := dir + "/ssh_config"
+	require.NoError(t, os.WriteFile(mine, bytes.ReplaceAll(config, []byte(labDir+"/user_key"), []byte(key)), 0o600))
+	return "ssh -F " + mine, audit
+}
+
+// hostile sends one message over ssh to the restricted agent and returns what
+// it answered, and all it wrote.
+func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, all string) {
+	t.Helper()
+	argv := append([]string{"netns", "exec", alphaPool}, strings.Fields(rsh)...)
+	cmd := exec.Command("ip", append(argv, "beta", "zfs destroy -r "+betaPool+"; zxfer agent")...)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_, err = in.Write(message)
+	require.NoError(t, err)
+	var seen bytes.Buffer
+	read := io.TeeReader(out, &seen)
+	one := make([]byte, 1)
+	for !strings.HasSuffix(seen.String(), "\n") || !strings.Contains(seen.String(), "zxfer-agent") { // the hello
+		if _, err := read.Read(one); err != nil {
+			break
+		}
+	}
+	for answer == nil {
+		var n uint32
+		if binary.Read(read, binary.BigEndian, &n) != nil {
+			break
+		}
+		text := make([]byte, n)
+		if _, err := io.ReadFull(read, text); err != nil {
+			break
+		}
+		var m map[string]any
+		require.NoError(t, json.Unmarshal(text, &m))
+		if m["kind"] == "result" {
+			answer = m
+		}
+	}
+	_ = in.Close()
+	_, _ = io.Copy(io.Discard, read)
+	_ = cmd.Wait() // a session that was ended for what it said
+	return answer, seen.String() + stderr.String()
+}
+
+func framed(body string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+func request(op, body string) []byte {
+	return framed(`{"kind":"call","id":7,"op":"` + op + `","body":` + body + `}`)
+}
+
+// Who has the key can neither read nor change anything that was not granted.
+func TestRestrictedAgentHostile(t *testing.T) {
+	lab(t)
+	vault, vm := betaPool+"/vault", betaPool+"/vm"
+	for _, d := range []string{vault, vault + "/backup", vault + "/backup2", vault + "/secret", vm, vm + "2"} {
+		zfsCmd(t, "create", d)
+		zfsCmd(t, "snapshot", d+"@a")
+	}
+	t.Cleanup(func() {
+		for _, d := range []string{vault, vm, vm + "2"} {
+			release(d)
+			_ = exec.Command("zfs", "destroy", "-R", d).Run()
+		}
+	})
+	zfsCmd(t, "hold", "legal", vault+"/backup@a")
+	rsh, audit := restricted(t, "--allow", "receive="+vault+"/backup", "--allow", "send="+vm, "--append-only")
+
+	b := vault + "/backup"
+	receive := func(spec string) []byte {
+		return request("transfer", `{"receive":`+spec+`,"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1},"options":{}}`)
+	}
+	send := func(spec string) []byte { return request("estimate", `[`+spec+`]`) }
+	tests := []struct {
+		name    string
+		message []byte
+		says    string // of the refusal; "" = the session ends without an answer
+	}{
+		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
+		{"destroy another's snapshot", request("destroy", `["`+vault+`/secret@a"]`), "append-only"},
+		{"destroy a dataset", request("destroy", `["`+b+`"]`), "append-only"},
+		{"release a hold of the administrator", request("release", `{"tag":"legal","snapshots":["`+b+`@a"]}`), "append-only"},
+		{"release a hold elsewhere", request("release", `{"tag":"zxfer:x:y","snapshots":["`+vault+`/secret@a"]}`), "not below"},
+		{"hold elsewhere", request("hold", `{"tag":"t","snapshots":["`+vault+`/secret@a"]}`), "not below"},
+		{"snapshot the target", request("snapshot", `["`+b+`@evil"]`), "not below"},
+		{"snapshot the pool", request("snapshot", `["`+betaPool+`@evil"]`), "not below"},
+		{"bookmark elsewhere", request("bookmark", `{"`+vault+`/secret#b":"`+vault+`/secret@a"}`), "not below"},
+		{"bookmark across datasets", request("bookmark", `{"`+vm+`#b":"`+vault+`/secret@a"}`), "not below"},
+		{"list the pool", request("list", `{"dataset":"`+betaPool+`","recursive":true}`), "not below"},
+		{"list a name with the same beginning", request("list", `{"dataset":"`+b+`2"}`), "not below"},
+		{"list by a path escape", request("list", `{"dataset":"`+b+`/../secret"}`), "not below"},
+		{"properties of another dataset", request("properties", `{"names":["`+vault+`/secret"],"properties":["used"]}`), "not below"},
+		{"all properties of the pool", request("properties", `{"names":["`+betaPool+`"],"properties":null}`), "not below"},
+		{"holds elsewhere", request("holds", `["`+vault+`/secret@a"]`), "not below"},
+		{"what is mounted at a path", request("dataset-of", `"/"`), "may be sent"},
+		{"send another dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "not below"},
+		{"send what may only be received", send(`{"dataset":"` + b + `","to":"a","flags":{}}`), "not below"},
+		{"send a name with the same beginning", send(`{"dataset":"` + vm + `2","to":"a","flags":{}}`), "not below"},
+		{"send from a base elsewhere", send(`{"dataset":"` + vm + `","from":"` + vault + `/secret@a","to":"a","flags":{}}`), "not below"},
+		{"send with an option for a name", send(`{"dataset":"` + vm + `","to":"a -R","from":"@-R/../x","flags":{}}`), "forbids"},
+		{"a forged resume token", send(`{"dataset":"` + vm + `","to":"a","flags":{},"token":"1-0-0-00"}`), "token"},
+		{"digest of another dataset", request("digest", `{"dataset":"`+vault+`/secret","to":"a","flags":{}}`), "not below"},
+		{"receive elsewhere", receive(`{"target":"` + vault + `/secret"}`), "nothing may be received"},
+		{"receive into the pool", receive(`{"target":"` + betaPool + `"}`), "nothing may be received"},
+		{"receive with -F", receive(`{"target":"` + b + `/x","rollback":true}`), "rolls back"},
+		{"receive with a mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
+		{"receive and share", receive(`{"target":"` + b + `/x","set":{"sharenfs":"on"}}`), "sharenfs"},
+		{"receive a replica that mounts", receive(`{"target":"` + b + `/x","set":{"canmount":"on"}}`), "canmount"},
+		{"receive a replica that changes", receive(`{"target":"` + b + `/x","set":{"readonly":"off"}}`), "readonly"},
+		{"receive without what the policy excludes", receive(`{"target":"` + b + `/x","exclude":["readonly"]}`), "excluded"},
+		{"receive a clone of another's", receive(`{"target":"` + b + `/x","origin":"` + vault + `/secret@a"}`), "not below"},
+		{"receive on behalf of a local send", request("transfer", `{"send":{"dataset":"`+vault+`/secret","to":"a","flags":{}},"receive":{"target":"`+b+`/x"},"options":{}}`), "not below"},
+		{"parents elsewhere", request("create-parents", `"`+vault+`/new/x"`), "nothing may be received"},
+		{"discard elsewhere", request("discard-partial", `"`+vault+`/secret"`), "nothing may be received"},
+		{"connect to another host", request("transfer", `{"receive":{"target":"`+b+`/x"},"ticket":{"mode":"tls","address":"192.0.2.1:22","session":"","secret":"","streams":1,"deadline":1},"options":{}}`), "may not connect"},
+		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
+		{"a listener for years", request("offer", `{"mode":"plain","streams":1,"address":"10.77.0.2","deadline":900000000000000000}`), "deadline"},
+		{"a buffer of a terabyte", request("transfer", `{"receive":{"target":"`+b+`/x"},"options":{"buffer":1099511627776}}`), "buffer"},
+		{"an operation that there is not", request("shell", `"id"`), "no rule"},
+		{"a field that there is not", request("list", `{"dataset":"`+b+`","x":1}`), "malformed"},
+		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
+		{"no JSON", framed(`zfs destroy`), ""},
+		{"an oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
+		{"a kind that there is not", framed(`{"kind":"result","id":7}`), ""},
+	}
+	require.GreaterOrEqual(t, len(tests), 30)
+	before := state(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			logged, err := os.ReadFile(audit)
+			if !os.IsNotExist(err) {
+				require.NoError(t, err)
+			}
+			answer, all := hostile(t, rsh, tt.message)
+			if tt.says == "" {
+				require.Nil(t, answer, all)
+			} else {
+				require.NotNil(t, answer, "%s", all)
+				require.NotContains(t, answer, "body")
+				failed := answer["error"].(map[string]any)
+				require.Contains(t, failed["text"], "the agent's policy forbids it")
+				require.Contains(t, failed["text"], tt.says)
+				require.EqualValues(t, 3, failed["class"])
+			}
+			now, err := os.ReadFile(audit)
+			require.NoError(t, err)
+			fresh := string(now[len(logged):])
+			require.Contains(t, fresh, "refused")
+			require.Contains(t, fresh, "10.77.0.1 port ")
+			require.LessOrEqual(t, strings.Count(fresh, "\n"), 4, "a request cannot add lines:\n%s", fresh)
+		})
+	}
+	require.Equal(t, before, state(t), "nothing changed on either host")
+	nothingLeft(t, 20*time.Second)
+}
+
+// What was granted works, with the bootstrap script as the command that sshd
+// passes over.
+func TestRestrictedAgentServes(t *testing.T) {
+	source, target := func() (string, string) { lab(t); return dataset(t) }()
+	zfsCmd(t, "create", source)
+	zfsCmd(t, "create", "-V", "8m", source+"/vol")
+	fill(t, source, "f", 1<<20)
+	zfsCmd(t, "set", "org.example:note=x", source)
+	zfsCmd(t, "create", "-o", "canmount=off", target)
+	rsh, audit := restricted(t, "--allow", "receive="+target, "--append-only")
+	for _, snap := range []string{"@a", "@b", "@c"} {
+		zfsCmd(t, "snapshot", "-r", source+snap)
+		if snap != "@b" {
+			mustZxfer(t, "send", "-e", rsh, "-r", "--hold", "zxfer:job:t", source+snap, "beta:"+target+"/copy")
+		}
+	}
+	got := guids(t, target+"/copy")
+	require.Equal(t, guids(t, source), got)
+	require.Equal(t, guids(t, source+"/vol"), guids(t, target+"/copy/vol"))
+	for name, want := range map[string]string{"canmount": "noauto", "readonly": "on", zfs.FlagsProperty: "L"} {
+		require.Contains(t, zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy"), want, name)
+	}
+	o := zxfer(t, "send", "-e", rsh, source+"@c", "beta:"+betaPool+"/elsewhere")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "policy forbids")
+	o = zxfer(t, "send", "-e", rsh, "-o", "mountpoint=/etc", source+"@c", "beta:"+target+"/other")
+	require.Equal(t, 3, o.code, o)
+	logged, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	require.Contains(t, string(logged), "admitted transfer")
+	require.NotContains(t, string(logged), "secret")
+}
+
+// A stream may bring properties of its own; none of those takes effect that
+// mounts or shares.
+func TestRestrictedAgentStreamProperties(t *testing.T) {
+	source, target := func() (string, string) { lab(t); return dataset(t) }()
+	zfsCmd(t, "create", "-o", "mountpoint=/tmp/zxfer-evil", "-o", "setuid=on", source)
+	zfsCmd(t, "snapshot", source+"@a")
+	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
+	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	// A sender whose zfs adds -p to every stream.
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(bin+"/zfs", []byte(`#!/bin/sh
+if [ "$1" = send ]; then shift; exec /usr/sbin/zfs send -p "$@"; fi
+exec /usr/sbin/zfs "$@"
+`), 0o755))
+	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, "--no-verify", source+"@a", "beta:"+target+"/copy").wait(t)
+	require.Equal(t, 0, o.code, o)
+	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on"} {
+		require.Equal(t, want, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy")), name)
+	}
+}

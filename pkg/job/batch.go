@@ -1,0 +1,258 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Batch is a request to bring many datasets to one target, each for itself:
+// what stands in the way of one stops only that one and those that need it.
+type Batch struct {
+	Send
+	// Survey is the source as it was listed already, with only the datasets
+	// that are wanted. Several batches may share one; it is not changed.
+	Survey zfs.Listing
+	// Pretended tells that Survey has snapshots that do not exist yet: nothing
+	// is estimated. Only with DryRun.
+	Pretended bool
+	// Review, where not nil, is shown the plan before anything is changed and
+	// returns further conflicts. It may change the conflicts that are there.
+	Review func(*plan.Plan, plan.State) []*plan.Conflict
+}
+
+// BatchResult is what became of a Batch.
+type BatchResult struct {
+	Report   *Report
+	Datasets []*DatasetResult // of every dataset that has something to send or was refused
+	// Target is the target after the batch, as it was before where nothing
+	// was sent.
+	Target zfs.Listing
+	// Partial are the snapshots that interrupted receives of the target are
+	// still to bring: the source must keep them. By GUID.
+	Partial map[uint64]bool
+}
+
+// DatasetResult is one dataset's part of a Batch.
+type DatasetResult struct {
+	Source, Target string
+	// Arrive is the snapshot that the target has, or was to have, in the end;
+	// There is the same one as the target names it, "" while it lacks it.
+	Arrive zfs.Version
+	There  string
+	Steps  int // streams that were planned
+	Full   int // of them, those without a base
+	Bytes  uint64
+	// Seconds is the time that its streams took.
+	Seconds float64
+	Err     error
+	// Conflict is set where Err is that the plan refused the dataset.
+	Conflict *plan.Conflict
+}
+
+// RunBatch moves a Batch, or with DryRun only plans it. The error is of what
+// concerned the whole target: nothing was sent then. That a dataset failed is
+// in its result only.
+func RunBatch(ctx context.Context, b Batch, open Opener, rep Reporter) (*BatchResult, error) {
+	s := newSender(b.Send, open, rep)
+	defer s.close()
+	res := &BatchResult{Report: s.report}
+	started := time.Now()
+	if err := s.resolve(ctx); err != nil {
+		return res, err
+	}
+	if err := s.surveyBatch(ctx, &b); err != nil {
+		return res, unchanged(err)
+	}
+	res.Target, res.Partial = s.state.Target, Partial(&s.state.Target)
+	refused, err := s.planBatch(ctx, &b)
+	if err != nil {
+		return res, unchanged(err)
+	}
+	rep.Planned(s.report)
+	if err := s.admit(); err != nil {
+		return res, err
+	}
+	res.Datasets = refused
+	for _, d := range s.report.Plan.Datasets {
+		r := &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)}
+		if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
+			r.Full = 1
+		}
+		res.Datasets = append(res.Datasets, r)
+	}
+	if b.DryRun {
+		return res, nil
+	}
+	failed := s.runEach(ctx)
+	s.report.Seconds = time.Since(started).Seconds()
+	return res, s.account(ctx, res, failed)
+}
+
+func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
+	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
+	if err != nil {
+		return err
+	}
+	s.state = plan.State{
+		Source: b.Survey, SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target,
+	}
+	s.state.Target, err = s.target.list(ctx, site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true})
+	if err != nil {
+		return err
+	}
+	if b.Plan.CarryProperties {
+		if err := s.localProperties(ctx, s.state.Source); err != nil {
+			return err
+		}
+	}
+	return s.surveyOrigins(ctx, b.Plan, &s.state)
+}
+
+// planBatch makes the plan of all that nothing stands in the way of, and
+// returns the results of the others.
+func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, error) {
+	p := plan.Make(b.Plan, s.state)
+	s.report.Plan = &p
+	if whole(&p) {
+		return nil, nil // admit refuses it
+	}
+	var refused []*DatasetResult
+	if b.Review != nil {
+		p.Conflicts = append(p.Conflicts, b.Review(&p, s.state)...)
+	}
+	refused = partOff(&p, refused)
+	if err := s.checkChains(ctx, &p, &s.state); err != nil {
+		return nil, err
+	}
+	refused = partOff(&p, refused)
+	if !b.Pretended {
+		if err := s.estimate(ctx, &p); err != nil {
+			return nil, err
+		}
+	}
+	s.report.Commands = commands(&p)
+	s.report.Wire = s.link.report(&p)
+	s.report.Findings = preflight.Send(s.preflightInput(&p))
+	return refused, nil
+}
+
+// whole tells whether the conflicts concern the request and not a dataset.
+func whole(p *plan.Plan) bool {
+	for _, c := range p.Conflicts {
+		if len(p.Datasets) == 0 && c.ID != plan.NoSnapshot && c.ID != plan.HalfReceived {
+			return true
+		}
+	}
+	return false
+}
+
+// partOff takes the datasets that have a conflict, and those that need them,
+// out of a plan.
+func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
+	if len(p.Conflicts) == 0 {
+		return refused
+	}
+	why := map[string]*DatasetResult{}
+	for _, c := range p.Conflicts {
+		if why[c.Source] == nil {
+			why[c.Source] = &DatasetResult{Source: c.Source, Target: c.Target, Conflict: c, Err: fault.Refusef(c.Hint, "%s", c.Message)}
+			refused = append(refused, why[c.Source])
+		}
+	}
+	var rest []*plan.Dataset
+	for _, d := range p.Datasets { // in an order that respects Needs
+		for _, need := range d.Needs {
+			if why[d.Source] == nil && why[need] != nil {
+				why[d.Source] = &DatasetResult{Source: d.Source, Target: d.Target, Err: &skipped{dataset: d.Source, need: need}}
+				refused = append(refused, why[d.Source])
+			}
+		}
+		if r := why[d.Source]; r != nil {
+			r.Arrive, r.Steps = d.Arrive, len(d.Steps)
+			continue
+		}
+		rest = append(rest, d)
+	}
+	p.Datasets, p.Conflicts = rest, nil
+	return refused
+}
+
+// account fills in what became of each dataset, after one more look at the
+// target where something was sent.
+func (s *sender) account(ctx context.Context, res *BatchResult, failed map[string]error) error {
+	if s.report.Plan.Steps() > 0 {
+		// What was interrupted wants to be told of all the same.
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), windDown)
+		defer cancel()
+		l, err := s.target.list(look, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true})
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		res.Target = l
+	}
+	for guid := range Partial(&res.Target) {
+		res.Partial[guid] = true
+	}
+	have := make(map[string]*zfs.Dataset, len(res.Target.Datasets))
+	for _, d := range res.Target.Datasets {
+		have[d.Name] = d
+	}
+	planned := make(map[string]*plan.Dataset, len(s.report.Plan.Datasets))
+	for _, d := range s.report.Plan.Datasets {
+		planned[d.Source] = d
+	}
+	results := make(map[string]*DatasetResult, len(res.Datasets))
+	for _, r := range res.Datasets {
+		results[r.Source] = r
+		d := planned[r.Source]
+		if d == nil {
+			continue
+		}
+		r.Err = failed[r.Source]
+		t := have[r.Target]
+		if t != nil {
+			s.verifySafety(d, t)
+			if v, ok := snapshotByGUID(t, d.Arrive.GUID); ok {
+				r.There = v.Name
+			}
+		}
+		if r.Err == nil && r.There == "" {
+			r.Err = fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
+				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
+		}
+	}
+	for _, step := range s.report.Results {
+		if r := results[step.Source]; r != nil {
+			r.Bytes += step.Bytes
+			r.Seconds += step.Seconds
+		}
+	}
+	return nil
+}
+
+// Partial finds the snapshots that interrupted receives of a target still
+// need on the source, by GUID.
+func Partial(l *zfs.Listing) map[uint64]bool {
+	need := map[uint64]bool{}
+	for _, d := range l.Datasets {
+		if d.ResumeToken() == "" {
+			continue
+		}
+		if t, err := zfs.ParseToken(d.ResumeToken()); err == nil { // a token that is none needs nothing
+			need[t.ToGUID] = true
+			need[t.FromGUID] = true
+		}
+	}
+	return need
+}
+
+// Waits tells that a dataset's failure is that another failed.
+func Waits(err error) bool { return errors.As(err, new(*skipped)) }

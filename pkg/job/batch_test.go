@@ -1,0 +1,47 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// A conflict takes its dataset out of the plan, and those that need it, and
+// no other.
+func TestPartOff(t *testing.T) {
+	t.Parallel()
+	p := &plan.Plan{
+		Datasets: []*plan.Dataset{
+			{Source: "t"}, {Source: "t/a"}, {Source: "t/a/b", Needs: []string{"t/a"}}, {Source: "t/a/b/c", Needs: []string{"t/a/b"}}, {Source: "t/z"},
+		},
+		Conflicts: []*plan.Conflict{{ID: plan.Diverged, Source: "t/a", Message: "diverged", Hint: "do this"}, {ID: plan.NameTaken, Source: "t/a", Message: "another"}},
+	}
+	refused := partOff(p, nil)
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, []*plan.Dataset{{Source: "t"}, {Source: "t/z"}}, p.Datasets)
+	require.Len(t, refused, 3)
+	require.Equal(t, fault.Refused, fault.ClassOf(refused[0].Err))
+	require.Equal(t, "do this", fault.HintOf(refused[0].Err))
+	require.True(t, Waits(refused[1].Err))
+	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
+}
+
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	require.True(t, whole(&plan.Plan{Conflicts: []*plan.Conflict{{ID: plan.BadProperty}}}))
+	require.False(t, whole(&plan.Plan{Conflicts: []*plan.Conflict{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
+	require.False(t, whole(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: []*plan.Conflict{{ID: plan.NameTaken}}}))
+}
+
+func TestPartial(t *testing.T) {
+	t.Parallel()
+	l := &zfs.Listing{Datasets: []*zfs.Dataset{
+		{Name: "a"},
+		{Name: "b", Properties: map[string]zfs.Property{"receive_resume_token": {Value: "1-no-token"}}},
+	}}
+	require.Empty(t, Partial(l), "a token that is none needs nothing")
+}

@@ -1,0 +1,241 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+)
+
+// DoctorSchema is what a doctor's report begins with.
+const DoctorSchema = "zxfer.doctor/v1"
+
+// Doctor is a request for `zxfer doctor`.
+type Doctor struct {
+	// Send is the transfer to judge. Without a plan its source is this host,
+	// and its target, if any, only names a host and perhaps a pool.
+	Send Send
+	// Planned tells that Send names both ends.
+	Planned bool
+	// Target tells that there is another host.
+	Target bool
+
+	Quick bool          // measure nothing
+	Time  time.Duration // of each measurement
+	Only  []string      // ids of checks and measurements; empty = all
+	Skip  []string
+}
+
+// wants tells whether a check or measurement was asked for.
+func (d *Doctor) wants(id string) bool {
+	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
+}
+
+// Expected is the rate to expect.
+type Expected struct {
+	BytesPerSecond uint64 `json:"bytes_per_second"`
+	// LimitedBy is the measurement that sets it, on Host.
+	LimitedBy string `json:"limited_by"`
+	Host      string `json:"host,omitempty"`
+	// Bytes and Seconds are of a planned transfer.
+	Bytes   uint64  `json:"bytes,omitempty"`
+	Seconds float64 `json:"eta_seconds,omitempty"`
+}
+
+// DoctorReport is what `zxfer doctor --json` prints. Fields are only ever
+// added.
+type DoctorReport struct {
+	Schema   string              `json:"schema"` // "zxfer.doctor/v1"
+	Findings []preflight.Finding `json:"findings"`
+	Ceilings []probe.Ceiling     `json:"ceilings"`
+	Expected *Expected           `json:"expected"` // null where nothing was measured
+	// Allow are the zfs allow lines that a user who is not root needs.
+	Allow []string `json:"allow,omitempty"`
+	// Plan tells what a planned transfer would do, in zfs command lines.
+	Plan []string `json:"plan,omitempty"`
+
+	// Archives are the captured facts by role, source first.
+	Archives []Archive `json:"-"`
+}
+
+// Archive is what was captured of one host.
+type Archive struct {
+	Role, Host string
+	Text       []byte
+}
+
+// RunDoctor looks, judges and measures. It changes nothing that lasts. The
+// report is returned, as far as it got, with an error too. Findings at fail
+// level are no error.
+func RunDoctor(ctx context.Context, req Doctor, open Opener, log func(string)) (*DoctorReport, error) {
+	d := &doctor{req: req, log: log, report: &DoctorReport{Schema: DoctorSchema, Findings: []preflight.Finding{}, Ceilings: []probe.Ceiling{}}}
+	d.sender = &sender{req: req.Send, rep: quietReporter(log), report: &Report{}}
+	d.source = &end{role: "source", host: req.Send.Source.Host, open: open}
+	d.target = d.source
+	if req.Target && req.Send.Target.Host != req.Send.Source.Host {
+		d.target = &end{role: "target", host: req.Send.Target.Host, open: open}
+	}
+	d.sender.source, d.sender.target = d.source, d.target
+	defer d.sender.close()
+	err := d.run(ctx)
+	return d.report, err
+}
+
+// quietReporter is a Reporter of a job that moves nothing.
+func quietReporter(log func(string)) Reporter { return &logOnly{log: log} }
+
+type doctor struct {
+	req            Doctor
+	log            func(string)
+	report         *DoctorReport
+	sender         *sender
+	source, target *end
+	input          preflight.Input
+}
+
+func (d *doctor) run(ctx context.Context) error {
+	if err := d.look(ctx); err != nil {
+		return err
+	}
+	if d.req.Planned {
+		if err := d.plan(ctx); err != nil {
+			return err
+		}
+	}
+	d.judge()
+	if d.req.Quick {
+		return nil
+	}
+	if err := d.measure(ctx); err != nil {
+		return err
+	}
+	d.report.Expected = expect(d.report.Ceilings, d.planned(), d.cpus())
+	return nil
+}
+
+// look captures both hosts at once.
+func (d *doctor) look(ctx context.Context) error {
+	ends := []*end{d.source}
+	if d.target != d.source {
+		ends = append(ends, d.target)
+	}
+	d.report.Archives = make([]Archive, len(ends))
+	hosts := make([]preflight.Host, len(ends))
+	facts := make([]site.Facts, len(ends))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, e := range ends {
+		g.Go(func() error {
+			var text []byte
+			err := e.do(gctx, func(st site.Site) (err error) {
+				if facts[i], err = st.Facts(gctx); err != nil && st.Name() != "" && gctx.Err() == nil && !errors.Is(err, site.ErrLost) {
+					err = nil // a host without ZFS is what the checks tell
+				}
+				if err == nil {
+					text, err = st.Capture(gctx)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			d.report.Archives[i] = Archive{Role: e.role, Host: e.label(), Text: text}
+			hosts[i], err = hostOf(d.report.Archives[i])
+			hosts[i].User, hosts[i].Root = facts[i].User, facts[i].Root
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return unchanged(err)
+	}
+	d.input.Source, d.input.Target = hosts[0], hosts[len(hosts)-1]
+	d.sender.facts.source, d.sender.facts.target = facts[0], facts[len(facts)-1]
+	return nil
+}
+
+// hostOf reads the facts of an archive.
+func hostOf(a Archive) (preflight.Host, error) {
+	root, err := txtar.FS(txtar.Parse(a.Text))
+	if err != nil {
+		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
+	}
+	s := sysinfo.ReadSystem(root)
+	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
+}
+
+// Judge evaluates the checks of captured hosts: what RunDoctor finds on them
+// without a plan and without measurements.
+func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
+	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
+	var in preflight.Input
+	for i, a := range archives {
+		h, err := hostOf(a)
+		if err != nil {
+			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
+		}
+		if i == 0 {
+			in.Source = h
+		}
+		in.Target = h
+	}
+	r.Findings = preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
+	return r, nil
+}
+
+// plan surveys and plans as send -n does.
+func (d *doctor) plan(ctx context.Context) error {
+	s := d.sender
+	for _, step := range []func(context.Context) error{
+		s.resolve, s.resolveSource, s.look, func(ctx context.Context) error { return s.plan(ctx, true) },
+	} {
+		if err := step(ctx); err != nil {
+			return unchanged(err)
+		}
+	}
+	d.report.Plan = s.report.Commands
+	in := s.preflightInput(s.report.Plan)
+	in.Source.System, in.Target.System = d.input.Source.System, d.input.Target.System
+	d.input = in
+	return nil
+}
+
+// judge evaluates the checks.
+func (d *doctor) judge() {
+	r := d.report
+	r.Findings = preflight.Doctor(d.input, func(id string) bool { return !d.req.wants(id) })
+	if d.req.Planned {
+		for _, c := range d.sender.report.Plan.Conflicts {
+			if d.req.wants("plan") {
+				r.Findings = append(r.Findings, preflight.Finding{ID: "plan", Host: d.target.label(), Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
+			}
+		}
+		r.Allow = preflight.Allow(d.input)
+	}
+}
+
+// planned is the size of the planned streams in bytes, 0 = unknown.
+func (d *doctor) planned() (bytes uint64) {
+	if d.sender.report.Plan == nil {
+		return 0
+	}
+	for _, ds := range d.sender.report.Plan.Datasets {
+		for _, st := range ds.Steps {
+			bytes += st.Bytes
+		}
+	}
+	return bytes
+}
+
+// cpus are the processors of each host.
+func (d *doctor) cpus() map[string]int {
+	return map[string]int{d.source.label(): d.sender.facts.source.CPUs, d.target.label(): d.sender.facts.target.CPUs}
+}

@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// Policy is what an agent may do. The zero value allows nothing.
+type Policy struct {
+	// Receive and Send are datasets; each grant includes all below them.
+	Receive []string
+	Send    []string
+	// AppendOnly forbids destroying snapshots and bookmarks, and releasing
+	// holds that are not zxfer's own.
+	AppendOnly bool
+	// Peers are the addresses that the agent may connect to, and that may be
+	// named as the only ones to connect to its listeners.
+	Peers []netip.Prefix
+}
+
+// Parse reads grants as they are written in authorized_keys: "receive=DATASET"
+// and "send=DATASET". Peers are IP addresses or prefixes ("10.0.0.0/8").
+func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
+	p := &Policy{AppendOnly: appendOnly}
+	for _, g := range grants {
+		verb, dataset, _ := strings.Cut(g, "=")
+		if _, err := zfs.ParseDataset(dataset); err != nil {
+			return nil, fault.Usagef("write receive=DATASET or send=DATASET", "--allow %s: %w", g, err)
+		}
+		switch verb {
+		case "receive":
+			p.Receive = append(p.Receive, dataset)
+		case "send":
+			p.Send = append(p.Send, dataset)
+		default:
+			return nil, fault.Usagef("write receive=DATASET or send=DATASET", "--allow %s: there is no grant %q", g, verb)
+		}
+	}
+	for _, s := range peers {
+		prefix, err := netip.ParsePrefix(s)
+		if err != nil {
+			var a netip.Addr
+			if a, err = netip.ParseAddr(s); err == nil {
+				a = a.Unmap().WithZone("")
+				prefix = netip.PrefixFrom(a, a.BitLen())
+			}
+		}
+		if err != nil {
+			return nil, fault.Usagef("write an IP address, or a prefix such as 10.1.0.0/16", "--peer %s: it is neither", s)
+		}
+		p.Peers = append(p.Peers, prefix.Masked())
+	}
+	if len(grants) == 0 && (appendOnly || len(peers) > 0) {
+		return nil, fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "a restricted agent that may do nothing: --allow is missing")
+	}
+	return p, nil
+}
+
+// String is the policy as its flags.
+func (p *Policy) String() string {
+	var words []string
+	for _, d := range p.Receive {
+		words = append(words, "--allow", "receive="+d)
+	}
+	for _, d := range p.Send {
+		words = append(words, "--allow", "send="+d)
+	}
+	if p.AppendOnly {
+		words = append(words, "--append-only")
+	}
+	for _, a := range p.Peers {
+		s := a.String()
+		if a.IsSingleIP() {
+			s = a.Addr().String()
+		}
+		words = append(words, "--peer", s)
+	}
+	return strings.Join(words, " ")
+}
+
+// below tells whether a dataset is one of roots or below one: "tank/vm" has
+// "tank/vm/a", not "tank/vm2".
+func below(dataset string, roots []string) bool {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(roots, func(root string) bool {
+		rest, ok := strings.CutPrefix(dataset, root)
+		return ok && (rest == "" || rest[0] == '/')
+	})
+}
+
+// granted tells whether a dataset may be looked at.
+func (p *Policy) granted(dataset string) bool {
+	return below(dataset, p.Receive) || below(dataset, p.Send)
+}
+
+// above tells whether a dataset is an ancestor of a granted one.
+func (p *Policy) above(dataset string) bool {
+	if dataset == "" {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(p.Receive, p.Send), func(root string) bool {
+		return strings.HasPrefix(root, dataset+"/")
+	})
+}
+
+func (p *Policy) peer(address string) bool {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return false
+	}
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(p.Peers, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
+}

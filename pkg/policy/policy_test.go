@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"tank/vm": true, "tank/vm/a": true, "tank/vm/a b": true, "tank/vm2": false, "tank": false, "tank/vm/": false,
+		"tank/vm/../x": false, "tank/vm/./x": false, "tank/vm//x": false, "": false, "/tank/vm": false, "TANK/vm": false,
+		"tank/vm@x": false, "tank/vm#x": false, "tank/vm\x00/x": false, "tank/vm\n": false, "-o": false,
+	} {
+		require.Equal(t, want, below(name, []string{"tank/vm"}), "%q", name)
+	}
+	require.False(t, below("tank/vm", nil))
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]string{"receive=vault/a", "send=tank/vm"}, []string{"10.1.2.3/8", "::1"}, true)
+	require.NoError(t, err)
+	require.Equal(t, "--allow receive=vault/a --allow send=tank/vm --append-only --peer 10.0.0.0/8 --peer ::1", p.String())
+	require.True(t, p.peer("10.9.9.9"))
+	require.True(t, p.peer("::ffff:10.9.9.9"))
+	require.False(t, p.peer("11.0.0.1"))
+	require.False(t, p.peer("localhost"))
+	for _, bad := range []string{"", "receive", "receive=", "destroy=tank", "receive=tank/", "receive=tank@x", "receive=/", "Receive=tank", "receive =tank"} {
+		_, err := Parse([]string{bad}, nil, false)
+		require.Error(t, err, "%q", bad)
+		require.Equal(t, fault.Usage, fault.ClassOf(err), "%q", bad)
+	}
+	_, err = Parse(nil, nil, true)
+	require.Error(t, err)
+}
+
+// The zero policy admits nothing but facts.
+func TestZeroPolicy(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{}, nil, func(string) {})
+	for op := range rules() {
+		if op == "facts" || op == "dataset-of" { // the latter needs a Site; see package agent
+			continue
+		}
+		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `["tank@x"]`, `"tank/x"`} {
+			if op == "offer" || body == `null` && op != "transfer" {
+				continue // a list of nothing is about nothing
+			}
+			_, err := g.Admit(context.Background(), op, json.RawMessage(body))
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
+		}
+	}
+}
+
+// FuzzAdmit looks for a request that names no granted dataset as its target
+// and is admitted all the same.
+func FuzzAdmit(f *testing.F) {
+	f.Add([]byte(`{"receive":{"target":"vault/a"},"options":{}}`))
+	f.Add([]byte(`{"receive":{"target":"vault/a","target":"tank"},"options":{}}`))
+	f.Add([]byte(`{"receive":{"Target":"tank","rollback":true},"options":{}}`))
+	f.Add([]byte(`{"receive":{"target":"vault/a","set":{"mountpoint":"/"}},"options":{}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
+		judged, err := g.Admit(context.Background(), opTransfer, body)
+		if err != nil {
+			return
+		}
+		var got task
+		require.NoError(t, decode(judged, &got))
+		require.Nil(t, got.Send)
+		require.True(t, below(got.Receive.Target, []string{"vault"}))
+		require.False(t, got.Receive.Rollback)
+		require.NotContains(t, got.Receive.Set, "mountpoint")
+		require.Contains(t, got.Receive.Exclude, "mountpoint")
+	})
+}

@@ -1,0 +1,188 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// Operations that are named here more than once.
+const (
+	opOffer    = "offer"
+	opTransfer = "transfer"
+)
+
+// ownTags begin the tags of holds that zxfer places for its jobs.
+const ownTags = "zxfer:"
+
+// rules are all that can be allowed, by operation. What is not here is
+// refused.
+func rules() map[string]rule {
+	return map[string]rule{
+		"facts": judging(false, func(*Guard, context.Context, *struct{}) error { return nil }),
+		"list": judging(false, func(g *Guard, _ context.Context, q *listQuery) error {
+			return g.look(q.Dataset)
+		}),
+		"dataset-of": judging(false, func(g *Guard, ctx context.Context, path *string) error {
+			dataset, err := g.site.DatasetOf(ctx, *path)
+			if err != nil || !below(dataset, g.policy.Send) {
+				// Not whether there is such a path: that is not for them to know.
+				return errors.New("the path is not on a dataset that may be sent")
+			}
+			return nil
+		}),
+		"properties": judging(false, (*Guard).properties),
+		"estimate": judging(false, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
+			for i := range *streams {
+				if err := g.send(ctx, &(*streams)[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+		"digest": judging(false, (*Guard).digest),
+		"snapshot": judging(true, func(g *Guard, _ context.Context, names *[]string) error {
+			return g.snapshots(*names, g.policy.Send, "snapshot")
+		}),
+		"hold": judging(true, func(g *Guard, _ context.Context, h *hold) error {
+			return g.snapshots(h.Snapshots, g.all(), "hold")
+		}),
+		"release": judging(true, func(g *Guard, _ context.Context, h *hold) error {
+			if g.policy.AppendOnly && !strings.HasPrefix(h.Tag, ownTags) {
+				return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", h.Tag)
+			}
+			return g.snapshots(h.Snapshots, g.all(), "release")
+		}),
+		"holds": judging(false, func(g *Guard, _ context.Context, names *[]string) error {
+			return g.snapshots(*names, g.all(), "holds")
+		}),
+		"bookmark":       judging(true, (*Guard).bookmark),
+		"destroy":        judging(true, (*Guard).destroy),
+		"create-parents": judging(true, (*Guard).createParents),
+		"discard-partial": judging(true, func(g *Guard, _ context.Context, dataset *string) error {
+			return g.receivable(*dataset)
+		}),
+		opOffer:    judging(false, (*Guard).offer),
+		opTransfer: judging(true, (*Guard).transfer),
+	}
+}
+
+func (g *Guard) all() []string {
+	return append(append([]string(nil), g.policy.Receive...), g.policy.Send...)
+}
+
+// look is for what only reads about a dataset.
+func (g *Guard) look(dataset string) error {
+	if !g.policy.granted(dataset) {
+		return outside(dataset)
+	}
+	return nil
+}
+
+func (g *Guard) receivable(dataset string) error {
+	if !below(dataset, g.policy.Receive) {
+		return fmt.Errorf("nothing may be received into %q", cut(dataset))
+	}
+	return nil
+}
+
+func outside(name string) error { return fmt.Errorf("%q is not below an allowed dataset", cut(name)) }
+
+// cut bounds what an error repeats.
+func cut(s string) string { return s[:min(len(s), zfs.MaxName)] }
+
+// snapshots judges names of snapshots, which must be of roots.
+func (g *Guard) snapshots(names, roots []string, op string) error {
+	for _, n := range names {
+		dataset, _, err := zfs.ParseSnapshot(n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		if !below(dataset, roots) {
+			return outside(n)
+		}
+	}
+	return nil
+}
+
+// properties may be read of what is granted, of its versions, and (type,
+// space, encryption: what a plan must know) of what is above.
+func (g *Guard) properties(_ context.Context, q *propertyQuery) error {
+	for _, n := range q.Names {
+		dataset := n
+		if strings.ContainsAny(n, "@#") {
+			var err error
+			if dataset, _, err = zfs.ParseVersion(n); err != nil {
+				return err
+			}
+		} else if g.policy.above(n) && len(q.Properties) > 0 {
+			continue
+		}
+		if !g.policy.granted(dataset) {
+			return outside(n)
+		}
+	}
+	for _, p := range q.Properties {
+		if err := zfs.CheckProperty(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Guard) bookmark(_ context.Context, marks *map[string]string) error {
+	for b, s := range *marks {
+		of, _, err := zfs.ParseBookmark(b)
+		if err != nil {
+			return err
+		}
+		from, _, err := zfs.ParseSnapshot(s)
+		if err != nil {
+			return err
+		}
+		if of != from || !below(of, g.all()) {
+			return outside(b)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) destroy(_ context.Context, versions *[]string) error {
+	if g.policy.AppendOnly {
+		return errors.New("append-only: nothing is destroyed")
+	}
+	for _, n := range *versions {
+		dataset, _, err := zfs.ParseVersion(n)
+		if err != nil {
+			return err
+		}
+		if !below(dataset, g.all()) {
+			return outside(n)
+		}
+	}
+	return nil
+}
+
+// createParents creates below a granted dataset that is there, never above.
+func (g *Guard) createParents(ctx context.Context, dataset *string) error {
+	if err := g.receivable(*dataset); err != nil {
+		return err
+	}
+	for _, root := range g.policy.Receive {
+		if !below(*dataset, []string{root}) || *dataset == root {
+			continue
+		}
+		there, err := g.site.Properties(ctx, []string{root}, []string{"type"})
+		if err != nil {
+			return err
+		}
+		if there[root] != nil {
+			return nil
+		}
+		return fmt.Errorf("%s, which the policy names, does not exist: its administrator creates it", root)
+	}
+	return nil // the granted dataset itself: its parents are not for the agent to make
+}

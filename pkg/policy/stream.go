@@ -1,0 +1,243 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Bounds of what a session may ask for. They are far above what a job uses;
+// they keep one request from taking the host's memory or waiting for ever.
+const (
+	maxWindow   = 1 << 30 // bytes
+	maxBuffer   = 4 << 30 // bytes
+	maxThreads  = 1024
+	maxDeadline = 10 * time.Minute
+	maxStall    = 24 * time.Hour
+)
+
+// taken are the properties that zxfer itself sets on a receive, with the values
+// that it may set.
+func taken() map[string]func(string) bool {
+	return map[string]func(string) bool{
+		"readonly":        is("on"),
+		"canmount":        is("noauto", "off"),
+		"encryption":      is("off"), // what was not encrypted, below an encrypted replica
+		"recordsize":      plain,
+		"compression":     plain,
+		"checksum":        plain,
+		"copies":          plain,
+		"dnodesize":       plain,
+		zfs.FlagsProperty: plain,
+	}
+}
+
+// kept are properties that a stream may bring along and that must not take
+// effect: they mount, share, run or delegate. A received one is passed over;
+// what the administrator set stays.
+//
+// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html (-x)
+func kept() []string {
+	return []string{"mountpoint", "canmount", "readonly", "sharenfs", "sharesmb", "setuid", "exec", "devices",
+		"zoned", "overlay", "quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit",
+		"snapdir", "snapdev", "volmode", "sync", "dedup", "mlslabel"}
+}
+
+func is(values ...string) func(string) bool {
+	return func(v string) bool { return slices.Contains(values, v) }
+}
+
+// plain is a value of letters, digits and "-", such as "128K" or "zstd-3".
+func plain(v string) bool {
+	return v != "" && len(v) <= 32 && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
+}
+
+// send judges a stream that leaves.
+func (g *Guard) send(ctx context.Context, s *sendSpec) error { return g.stream(ctx, s, g.policy.Send) }
+
+// digest hashes a stream instead of sending it: what was received is verified
+// this way, too.
+func (g *Guard) digest(ctx context.Context, s *sendSpec) error { return g.stream(ctx, s, g.all()) }
+
+func (g *Guard) stream(ctx context.Context, s *sendSpec, roots []string) error {
+	if !below(s.Dataset, roots) {
+		return outside(s.Dataset)
+	}
+	if s.Token != "" {
+		return g.token(ctx, s, roots)
+	}
+	if err := zfs.CheckComponent(s.To); err != nil {
+		return err
+	}
+	for _, t := range s.Through {
+		if err := zfs.CheckComponent(t); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.From == "":
+		return nil
+	case s.From[0] == '@', s.From[0] == '#':
+		return zfs.CheckComponent(s.From[1:])
+	}
+	return g.snapshots([]string{s.From}, roots, "base")
+}
+
+// token judges a resume token, which anybody can make up: its checksum has no
+// key. Its names are hints only. zfs send looks for the GUIDs, first in the
+// named dataset and then in everything above it, up to the whole pool; so both
+// must be of versions that the named dataset has.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_iter.c (guid_to_name_redact_snaps)
+func (g *Guard) token(ctx context.Context, s *sendSpec, roots []string) error {
+	t, err := zfs.ParseToken(s.Token)
+	if err != nil {
+		return err
+	}
+	dataset, _, err := zfs.ParseSnapshot(t.ToName)
+	if err != nil {
+		return fmt.Errorf("resume token: %w", err)
+	}
+	if !below(dataset, roots) {
+		return outside(t.ToName)
+	}
+	if t.Saved || t.Redacted {
+		return errors.New("resume token of a partial or redacted stream: zxfer makes none")
+	}
+	l, err := g.site.List(ctx, site.ListQuery{Dataset: dataset, Versions: true})
+	if err != nil {
+		return err
+	}
+	d := l.Find(dataset)
+	has := func(guid uint64, kinds ...zfs.VersionKind) bool {
+		return d != nil && slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
+			return v.GUID == guid && slices.Contains(kinds, v.Kind)
+		})
+	}
+	if !has(t.ToGUID, zfs.Snapshot) {
+		return fmt.Errorf("resume token: %s has no snapshot of the GUID that it names", dataset)
+	}
+	if t.FromGUID == 0 || has(t.FromGUID, zfs.Snapshot, zfs.Bookmark) {
+		return nil
+	}
+	// A clone begins at a snapshot of another dataset.
+	origin := d.Get("origin")
+	if of, _, err := zfs.ParseSnapshot(origin); err == nil && below(of, roots) {
+		m, err := g.site.Properties(ctx, []string{origin}, []string{"guid"})
+		if err != nil {
+			return err
+		}
+		if m[origin]["guid"].Value == fmt.Sprint(t.FromGUID) {
+			return nil
+		}
+	}
+	return fmt.Errorf("resume token: %s has no version of the GUID that it names as its base", dataset)
+}
+
+// receive judges a stream that arrives, and adds what protects the host from
+// properties inside of it.
+func (g *Guard) receive(r *receiveSpec) error {
+	if err := g.receivable(r.Target); err != nil {
+		return err
+	}
+	if r.Rollback {
+		return errors.New("a receive that rolls back (-F) loses what is there")
+	}
+	if r.Origin != "" {
+		if err := g.snapshots([]string{r.Origin}, g.policy.Receive, "origin"); err != nil {
+			return err
+		}
+	}
+	may := taken()
+	for name, value := range r.Set {
+		if ok := may[name]; ok == nil || !ok(value) {
+			return fmt.Errorf("the property %q may not be set to %q by who sends; the administrator can set it on %s",
+				cut(name), cut(value), g.policy.Receive[0])
+		}
+	}
+	if len(r.Exclude) > 0 {
+		return errors.New("properties may not be excluded by who sends")
+	}
+	for _, name := range kept() {
+		if _, set := r.Set[name]; !set {
+			r.Exclude = append(r.Exclude, name)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) transfer(ctx context.Context, t *task) error {
+	if t.Send == nil && t.Receive == nil {
+		return errors.New("a transfer of nothing")
+	}
+	if t.Send != nil {
+		if err := g.send(ctx, t.Send); err != nil {
+			return err
+		}
+	}
+	if t.Receive != nil {
+		if err := g.receive(t.Receive); err != nil {
+			return err
+		}
+	}
+	if k := t.Ticket; k != nil {
+		host, _, err := net.SplitHostPort(k.Address)
+		if err != nil || !g.policy.peer(host) {
+			return fmt.Errorf("the agent may not connect to %q; --peer ADDRESS in authorized_keys allows it", cut(k.Address))
+		}
+		if err := bounded(k.Window, k.Deadline); err != nil {
+			return err
+		}
+	}
+	o := t.Options
+	switch {
+	case o.Buffer < 0 || o.Buffer > maxBuffer:
+		return fmt.Errorf("a buffer of %d bytes, at most %d are allowed", o.Buffer, int64(maxBuffer))
+	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
+		return fmt.Errorf("%d threads, at most %d are allowed", o.CompressThreads, maxThreads)
+	case o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
+		return errors.New("options out of bounds")
+	}
+	return nil
+}
+
+func (g *Guard) offer(_ context.Context, o *offer) error {
+	a, err := netip.ParseAddr(o.Address)
+	switch {
+	case err != nil || a.IsUnspecified() || a.IsMulticast():
+		return fmt.Errorf("the agent listens on one address of its host, not on %q", cut(o.Address))
+	case o.Advertise != "" && netip.Addr{} == parsed(o.Advertise):
+		return fmt.Errorf("%q is not an IP address to be reached at", cut(o.Advertise))
+	case o.PortLow != 0 && o.PortLow < 1024:
+		return fmt.Errorf("port %d is a privileged one", o.PortLow)
+	case o.Peer != "" && !g.policy.peer(o.Peer):
+		return fmt.Errorf("%q may not connect; --peer ADDRESS in authorized_keys allows it", cut(o.Peer))
+	}
+	return bounded(o.Window, o.Deadline)
+}
+
+func parsed(s string) netip.Addr {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a
+}
+
+func bounded(window int, deadline time.Duration) error {
+	if window < 0 || window > maxWindow {
+		return fmt.Errorf("a window of %d bytes, at most %d are allowed", window, maxWindow)
+	}
+	if deadline < 0 || deadline > maxDeadline {
+		return fmt.Errorf("a deadline of %s, at most %s is allowed", deadline, maxDeadline)
+	}
+	return nil
+}

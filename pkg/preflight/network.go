@@ -1,0 +1,119 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/sysinfo"
+)
+
+// smallBuffer is the largest window that is called small, in bytes: 4 MiB
+// carry 1 Gbit/s over 33 ms, or 10 Gbit/s over 3 ms. Linux's default of
+// tcp_wmem[2] is 4 MiB.
+const smallBuffer = 4 << 20
+
+func tcpScaling(s *sysinfo.System) []Finding {
+	if s.TCP.Scaling != "0" {
+		return nil
+	}
+	return one(Finding{Severity: Warn, Summary: "TCP windows cannot grow beyond 64 KiB: 1 ms of round trip allows 65 MB/s, 20 ms 3 MB/s",
+		Evidence: "net.ipv4.tcp_window_scaling = 0", Remedy: "sysctl -w net.ipv4.tcp_window_scaling=1"})
+}
+
+func tcpBuffers(s *sysinfo.System) []Finding {
+	if s.TCP.ReadMax == 0 || s.TCP.WriteMax == 0 {
+		return nil
+	}
+	f := Finding{Severity: OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size(uint64(s.TCP.ReadMax)), size(uint64(s.TCP.WriteMax))),
+		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, orUnknown(s.TCP.Congestion))}
+	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
+		f.Severity = Note
+		f.Remedy = "on a path with a long round trip: more --streams, or " + windowSysctl(16<<20)
+	}
+	return one(f)
+}
+
+// windowSysctl is the command that lets windows grow to bytes.
+func windowSysctl(bytes int64) string {
+	return fmt.Sprintf("sysctl -w net.ipv4.tcp_rmem='4096 131072 %d' net.ipv4.tcp_wmem='4096 16384 %d'", bytes, bytes)
+}
+
+// nicErrors is how many of a million received packets may have errors: TCP
+// slows down markedly from a loss of some 1 in 10,000 on.
+// https://datatracker.ietf.org/doc/html/rfc3649#section-1
+const nicErrors = 10
+
+func nics(s *sysinfo.System) []Finding {
+	var out []Finding
+	for _, l := range s.Links {
+		f := Finding{Severity: OK, Summary: fmt.Sprintf("%s is up, MTU %d", l.Name, l.MTU), Evidence: "/sys/class/net/" + l.Name}
+		if l.Speed > 0 {
+			f.Summary += fmt.Sprintf(", %d Mbit/s", l.Speed)
+		}
+		switch {
+		case l.Duplex == "half":
+			f.Severity, f.Summary = Warn, l.Name+" runs in half duplex: the two ends do not agree"
+			f.Remedy = "ethtool " + l.Name + "; let both ends negotiate"
+		case l.Received > 0 && l.Errors*1_000_000/l.Received > nicErrors:
+			f.Severity, f.Summary = Warn, fmt.Sprintf("%s received %d of %d packets with errors", l.Name, l.Errors, l.Received)
+			f.Evidence += "/statistics/rx_errors"
+			f.Remedy = "ethtool -S " + l.Name + "; change the cable, the port or the transceiver"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func governor(s *sysinfo.System) []Finding {
+	switch s.CPU.Governor {
+	case "powersave":
+		// With intel_pstate and amd-pstate powersave scales up under load.
+		return one(Finding{Severity: Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+			Remedy: "during a transfer that the processor limits: cpupower frequency-set -g performance"})
+	case "":
+		return nil
+	}
+	return one(Finding{Severity: OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
+}
+
+// netcat names the dialect: only matters to who moves data with nc by hand,
+// or to a host without zxfer.
+func netcat(s *sysinfo.System) []Finding {
+	path := s.Tools.Paths["nc"]
+	if path == "" {
+		return one(Finding{Severity: Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
+	}
+	f := Finding{Severity: OK, Summary: "nc is of the dialect " + s.Tools.NC, Evidence: "nc -h of " + path}
+	switch s.Tools.NC {
+	case sysinfo.OpenBSD:
+		f.Summary += ", reads 16 KiB at a time, ends with -N"
+	case sysinfo.GNU:
+		f.Severity, f.Summary = Warn, "nc is GNU netcat, which reads 1 KiB at a time: pipelines through it are several times slower"
+		f.Remedy = "apt install netcat-openbsd"
+	case sysinfo.Traditional:
+		f.Severity, f.Summary = Note, "nc is the traditional one, which reads 8 KiB at a time and ends only with -q 0"
+		f.Remedy = "apt install netcat-openbsd"
+	case sysinfo.BusyBox:
+		f.Severity, f.Summary = Note, "nc is busybox's, which has neither -N nor -q"
+		f.Remedy = "apt install netcat-openbsd"
+	case sysinfo.UnknownNC:
+		f.Severity, f.Summary = Note, "nc is of no dialect that zxfer knows"
+	}
+	return one(f)
+}
+
+func tools(s *sysinfo.System) []Finding {
+	if len(s.Tools.Paths) == 0 {
+		return nil
+	}
+	var missing []string
+	for _, name := range []string{"ssh", "mbuffer", "zstd"} {
+		if s.Tools.Paths[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return one(Finding{Severity: OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
+	}
+	return one(Finding{Severity: Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
+}

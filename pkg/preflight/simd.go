@@ -1,0 +1,152 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/sysinfo"
+)
+
+// fasterBy is how much faster, in percent, another implementation must have
+// proved to be before it is recommended: benchmarks at load time vary by some
+// percent.
+const fasterBy = 20
+
+// fpu judges the symbols by which ZFS may use vector registers.
+//
+// Linux 5.0 dropped __kernel_fpu_begin and left kernel_fpu_begin to GPL
+// modules only; stable 4.19.38 and 4.14.120 followed. OpenZFS 0.7.13 to 0.8.2
+// then went without SIMD; from 0.8.3 on it saves the registers itself
+// (openzfs#9346), and the missing export means nothing. On ARM kernel_neon_begin
+// became GPL-only in Linux 6.2 (openzfs#14555).
+func fpu(s *sysinfo.System) []Finding {
+	if s.ZFS == "" {
+		return nil
+	}
+	if allowed, ok := s.SIMD["kfpu_allowed"]; ok {
+		f := Finding{Severity: OK, Summary: "ZFS may use vector registers", Evidence: "/proc/spl/kstat/zfs/simd: kfpu_allowed " + allowed}
+		if allowed != "1" {
+			f.Severity, f.Summary = Warn, "ZFS may not use vector registers: checksums, RAID-Z and encryption are several times slower"
+			f.Remedy = "build ZFS for a kernel and with a configuration in which it may"
+		}
+		return one(f)
+	}
+	v, okV := parseVersion(s.ZFS)
+	k, okK := parseVersion(s.Kernel)
+	if !okV || !okK {
+		return nil
+	}
+	symbols := "none"
+	var exported, oldExport bool
+	var names []string
+	for _, sym := range s.Symbols {
+		names = append(names, sym.Type+" "+sym.Name)
+		exported = exported || sym.Exported()
+		oldExport = oldExport || sym.Exported() && strings.TrimPrefix(sym.Name, "__ksymtab_") == "__kernel_fpu_begin"
+	}
+	if len(names) > 0 {
+		symbols = strings.Join(names, ", ")
+	}
+	evidence := fmt.Sprintf("/proc/kallsyms: %s; ZFS %s, kernel %s", symbols, s.ZFS, s.Kernel)
+	arm := strings.HasSuffix(s.Platform, "/arm64")
+	vectors := s.Fletcher.Has("sse2", "ssse3", "avx2", "avx512f", "avx512bw", "aarch64_neon")
+	switch {
+	case vectors:
+		return one(Finding{Severity: OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
+	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
+		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
+			Evidence: evidence, Remedy: "use a kernel that exports it, or expect slower checksums and encryption"})
+	case !arm && dropsExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
+		return one(Finding{Severity: Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
+			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later, which needs no such export"})
+	case !arm && !exported:
+		return one(Finding{Severity: Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
+	}
+	return nil
+}
+
+// dropsExport tells the kernels without __kernel_fpu_begin.
+func dropsExport(k version) bool {
+	return !k.before(version{5}) || k.within(version{4, 19, 38}, version{4, 20}) || k.within(version{4, 14, 120}, version{4, 15})
+}
+
+// megabytes is a rate as ZFS's benchmark gives it, in MB/s.
+func megabytes(n uint64) string { return fmt.Sprintf("%d MB/s", n/1_000_000) }
+
+// setParameter is the command that mends a choice until the next boot.
+func setParameter(i sysinfo.Implementation, value string) string {
+	return fmt.Sprintf("echo %s > /%s", value, i.Path)
+}
+
+func fletcher(s *sysinfo.System) []Finding {
+	i, bench := s.Fletcher, s.FletcherBench
+	if !i.Known() {
+		return nil
+	}
+	evidence := "/" + i.Path + ": " + i.Raw
+	used := i.Chosen
+	if used == "fastest" && bench.Fastest != "" {
+		used = bench.Fastest
+	}
+	rate := bench.Rates[used]
+	best, bestRate := used, rate
+	for _, name := range i.Available {
+		if r := bench.Rates[name]; r > bestRate {
+			best, bestRate = name, r
+		}
+	}
+	if len(bench.Rates) > 0 {
+		evidence += "; /proc/spl/kstat/zfs/fletcher_4_bench: " + used + " " + megabytes(rate)
+	}
+	said := i.Chosen
+	if used != i.Chosen {
+		said += " (" + used + ")"
+	}
+	if rate > 0 && bestRate > rate+rate*fasterBy/100 {
+		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", said, megabytes(rate), best, megabytes(bestRate)),
+			Evidence: evidence, Remedy: setParameter(i, "fastest")})
+	}
+	f := Finding{Severity: OK, Summary: "fletcher_4 is " + said, Evidence: evidence}
+	if rate > 0 {
+		f.Summary += " at " + megabytes(rate)
+	}
+	return one(f)
+}
+
+// unit is instructions that an algorithm has implementations for.
+type unit struct {
+	flags []string // of /proc/cpuinfo, all needed
+	names []string // implementations that use them
+}
+
+func aes(s *sysinfo.System) []Finding {
+	return instructions(s, s.AES, "AES", []string{"generic", "x86_64"}, unit{[]string{"aes"}, []string{"aesni"}})
+}
+
+func gcm(s *sysinfo.System) []Finding {
+	return instructions(s, s.GCM, "GCM", []string{"generic"}, unit{[]string{"pclmulqdq"}, []string{"pclmulqdq", "avx", "avx2-vaes"}})
+}
+
+// instructions judges the choice of an implementation that has no benchmark:
+// slow ones are wrong where an instruction does the same.
+func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow []string, u unit) []Finding {
+	if !i.Known() {
+		return nil
+	}
+	evidence := "/" + i.Path + ": " + i.Raw
+	chosenSlow := false
+	for _, name := range slow {
+		chosenSlow = chosenSlow || i.Chosen == name
+	}
+	switch {
+	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // on ARM there is only the generic one
+		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
+			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
+	case chosenSlow && i.Has(u.names...):
+		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, strings.Join(u.names[:1], "")),
+			Evidence: evidence, Remedy: setParameter(i, "fastest")})
+	case !s.CPU.Has(u.flags...) && len(s.CPU.Flags) > 0 && !strings.HasSuffix(s.Platform, "/arm64"):
+		return one(Finding{Severity: Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})
+	}
+	return one(Finding{Severity: OK, Summary: what + " is " + i.Chosen, Evidence: evidence})
+}

@@ -1,0 +1,172 @@
+package replicate
+
+// File is a job file.
+type File struct {
+	Metrics Metrics `toml:"metrics,omitempty"`
+	Jobs    []Job   `toml:"job"`
+}
+
+// Metrics says where figures for Prometheus go.
+type Metrics struct {
+	// Textfile is a file below the directory of node_exporter's textfile
+	// collector; its name ends in ".prom". "" = none.
+	Textfile string `toml:"textfile,omitempty"`
+}
+
+// Job brings the snapshots of a dataset, and of what is below it, to one or
+// more targets.
+type Job struct {
+	// Name is unique in the file: letters, digits, "-" and "_".
+	Name string `toml:"name"`
+	// Source is "[[user@]host:]dataset".
+	Source string `toml:"source"`
+	// Recursive takes in every dataset below Source.
+	Recursive bool `toml:"recursive,omitempty"`
+	// Include and Exclude are patterns of datasets (see Selects); empty
+	// Include means all.
+	Include []string `toml:"include,omitempty"`
+	Exclude []string `toml:"exclude,omitempty"`
+
+	// Schedule is when to run, in the syntax of systemd's OnCalendar=; "" =
+	// only by hand.
+	Schedule string `toml:"schedule,omitempty"`
+	// Jitter delays each run by a random time up to this.
+	Jitter Duration `toml:"jitter,omitempty"`
+	// Grace is how long after it was due a dataset may arrive before status
+	// calls it late; 0 = 15 minutes.
+	Grace Duration `toml:"grace,omitempty"`
+	// User runs the job's unit; "" = root.
+	User string `toml:"user,omitempty"`
+
+	Snapshots Snapshots `toml:"snapshots"`
+	// Retention is what to keep on the source; nil keeps everything.
+	Retention *Grid    `toml:"retention,omitempty"`
+	Targets   []Target `toml:"target"`
+
+	// Parallel is how many datasets move at once, over all targets; 0 = 2.
+	Parallel int `toml:"parallel,omitempty"`
+	// Retries are tries after a cut, for each dataset; nil = 5.
+	Retries *int `toml:"retries,omitempty"`
+	// Transfer is how data crosses; a target may have its own instead.
+	Transfer Transfer `toml:"transfer,omitempty"`
+	// Holds is where the newest common snapshot of each target is held:
+	// "both", "source", "target" or "none"; "" = both.
+	Holds string `toml:"holds,omitempty"`
+	// Bookmarks is "sent", which bookmarks on the source what was sent, or
+	// "none"; "" = sent.
+	Bookmarks string `toml:"bookmarks,omitempty"`
+
+	Before []Hook `toml:"before,omitempty"`
+	After  []Hook `toml:"after,omitempty"`
+	// Alert runs after a run that failed.
+	Alert *Hook `toml:"alert,omitempty"`
+}
+
+// Snapshots says which snapshots a job makes or adopts. Only these are sent,
+// and only these are ever removed.
+type Snapshots struct {
+	// Take is the template of the names of own snapshots (see Naming); "" =
+	// the job takes none.
+	Take string `toml:"take,omitempty"`
+	// SkipUnchanged takes no snapshot of a dataset that holds nothing new
+	// since the job's last one.
+	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
+	// Adopt are shell patterns of names of snapshots that others take.
+	Adopt []string `toml:"adopt,omitempty"`
+	// LatestOnly sends the newest snapshot and none in between.
+	LatestOnly bool `toml:"latest_only,omitempty"`
+}
+
+// Target is one place that a job's snapshots go to.
+type Target struct {
+	// Name is unique in the job: letters, digits, "-" and "_"; it is part of
+	// holds' tags.
+	Name string `toml:"name"`
+	// To is "[[user@]host:]dataset": a pool, or a name that ends in "/",
+	// receives the source's path below its pool.
+	To string `toml:"to"`
+	// Retention is what to keep there; nil keeps everything.
+	Retention  *Grid      `toml:"retention,omitempty"`
+	Properties Properties `toml:"properties,omitempty"`
+	// Transfer replaces the job's.
+	Transfer *Transfer `toml:"transfer,omitempty"`
+}
+
+// Properties of what arrives.
+type Properties struct {
+	Carry   bool              `toml:"carry,omitempty"`   // all that are set on the source, not only those that shape data
+	Set     map[string]string `toml:"set,omitempty"`     // on the target, instead of what would be carried
+	Exclude []string          `toml:"exclude,omitempty"` // not carried
+}
+
+// Transfer is how data crosses. The words are those of zxfer send's flags.
+type Transfer struct {
+	Wire            string   `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh; "" = auto
+	TrustedLink     bool     `toml:"trusted_link,omitempty"` // consent to plain
+	Decrypt         bool     `toml:"decrypt,omitempty"`      // send encrypted datasets decrypted; never without this
+	Streams         int      `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
+	Dial            string   `toml:"dial,omitempty"`         // auto, source, target; "" = auto
+	DataAddress     string   `toml:"data_address,omitempty"` // of the listening side
+	Ports           string   `toml:"ports,omitempty"`        // "LOW-HIGH" of the listening side
+	Compress        string   `toml:"compress,omitempty"`     // auto, zstd[:N], off; "" = auto
+	CompressThreads int      `toml:"compress_threads,omitempty"`
+	Buffer          Size     `toml:"buffer,omitempty"`       // on each side, 0 = 256 MiB
+	RSH             string   `toml:"rsh,omitempty"`          // remote shell command, "" = $ZXFER_RSH, or ssh
+	NoBootstrap     bool     `toml:"no_bootstrap,omitempty"` // do not copy zxfer to a host that lacks it
+	SkipChecks      []string `toml:"skip_checks,omitempty"`  // preflight checks to pass over, by id
+
+	// Bandwidth limits all connections of a stream together, bytes per
+	// second; 0 = none.
+	Bandwidth Size `toml:"bandwidth,omitempty"`
+	// Windows are times of the day with another limit; the first that holds
+	// the time counts. A stream keeps the limit that it began with.
+	Windows []Window `toml:"bandwidth_window,omitempty"`
+}
+
+// Window is a time of the day, in the host's time zone.
+type Window struct {
+	From      TimeOfDay `toml:"from"`
+	To        TimeOfDay `toml:"to"` // before From: over midnight
+	Bandwidth Size      `toml:"bandwidth"`
+}
+
+// Hook is a command that runs before or after a job. It is an argument list:
+// no shell reads it. What it finds in its environment is described at
+// runner.HookEnvironment.
+type Hook struct {
+	Command []string `toml:"command"`
+	Timeout Duration `toml:"timeout,omitempty"` // 0 = 1 minute
+	// OnFailure of a hook before the run: "stop" ends the run, "continue"
+	// does not; "" = stop. It has no meaning after the run.
+	OnFailure string `toml:"on_failure,omitempty"`
+}
+
+// Grid is what retention keeps: the newest Last snapshots, and the newest
+// snapshot of each of the newest N hours, days … (UTC, ISO weeks) that have
+// any. What one rule keeps no other drops.
+type Grid struct {
+	Last    int `toml:"last,omitempty"`
+	Hourly  int `toml:"hourly,omitempty"`
+	Daily   int `toml:"daily,omitempty"`
+	Weekly  int `toml:"weekly,omitempty"`
+	Monthly int `toml:"monthly,omitempty"`
+	Yearly  int `toml:"yearly,omitempty"`
+}
+
+// Find returns the job of that name, nil if there is none.
+func (f *File) Find(name string) *Job {
+	for i := range f.Jobs {
+		if f.Jobs[i].Name == name {
+			return &f.Jobs[i]
+		}
+	}
+	return nil
+}
+
+// TransferTo is how data crosses to a target.
+func (j *Job) TransferTo(t *Target) *Transfer {
+	if t.Transfer != nil {
+		return t.Transfer
+	}
+	return &j.Transfer
+}

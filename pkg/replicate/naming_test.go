@@ -1,0 +1,69 @@
+package replicate
+
+import (
+	"path"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNaming(t *testing.T) {
+	t.Parallel()
+	n, err := NewNaming(DefaultTemplate, "home")
+	require.NoError(t, err)
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.FixedZone("east", 3600))
+	name := n.At(at)
+	require.Equal(t, "zxfer_home_2026-02-03_03:05:06", name, "in UTC")
+	back, ok := n.TimeOf(name)
+	require.True(t, ok)
+	require.True(t, at.Equal(back))
+	matched, err := path.Match(n.Pattern(), name)
+	require.NoError(t, err)
+	require.True(t, matched)
+	for _, other := range []string{"", "zxfer_home_", "zxfer_office_2026-02-03_03:05:06", name + "x", "zxfer_home_2026-02-31_03:05:06", "zxfer_home_2026-02-03_03:05:6"} {
+		_, ok := n.TimeOf(other)
+		require.False(t, ok, other)
+	}
+}
+
+func TestScope(t *testing.T) {
+	t.Parallel()
+	j := &Job{Name: "a", Snapshots: Snapshots{Take: "x-%Y%m%dT%H%MZ", Adopt: []string{"auto-*"}}}
+	s, err := j.Scope()
+	require.NoError(t, err)
+	for name, want := range map[string]bool{"x-20260203T0405Z": true, "auto-1": true, "x-2026": false, "manual": false} {
+		require.Equal(t, want, s.Has(name), name)
+	}
+	require.Len(t, s.Patterns(), 2)
+}
+
+func TestSelects(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		include, exclude []string
+		dataset          string
+		want             bool
+	}{
+		{nil, nil, "tank", true},
+		{nil, nil, "tank/a/b", true},
+		{nil, nil, "tanker", false},
+		{nil, []string{"."}, "tank", false},
+		{nil, []string{"."}, "tank/a", true},
+		{nil, []string{"cache"}, "tank/a/cache", false},
+		{nil, []string{"cache"}, "tank/a/cache/deep", false},
+		{nil, []string{"cache"}, "tank/a/cached", true},
+		{nil, []string{"a/*"}, "tank/a", true},
+		{nil, []string{"a/*"}, "tank/a/b", false},
+		{nil, []string{"a/*"}, "tank/b/a/c", true},
+		{nil, []string{"/a"}, "tank/a/b", false},
+		{nil, []string{"/a"}, "tank/b/a", true},
+		{[]string{"vm*"}, nil, "tank/vm1/disk", true},
+		{[]string{"vm*"}, nil, "tank/home", false},
+		{[]string{"vm*"}, []string{"scratch"}, "tank/vm1/scratch", false},
+	}
+	for _, tt := range tests {
+		j := &Job{Include: tt.include, Exclude: tt.exclude}
+		require.Equal(t, tt.want, j.Selects("tank", tt.dataset), "%+v", tt)
+	}
+}

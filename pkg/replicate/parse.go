@@ -1,0 +1,162 @@
+package replicate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	toml "github.com/pelletier/go-toml/v2"
+
+	"zxfer/pkg/fault"
+)
+
+// Parse reads and validates a job file. name is the file's, for messages. A
+// key that the file format does not have is an error, with its line and what
+// was probably meant. Errors are of class fault.Usage.
+func Parse(name string, text []byte) (*File, error) {
+	f := &File{}
+	d := toml.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f); err != nil {
+		return nil, syntax(name, err)
+	}
+	if err := f.Validate(); err != nil {
+		return nil, fault.Usagef(fault.HintOf(err), "%s: %w", name, err)
+	}
+	return f, nil
+}
+
+// Write writes a job file that Parse reads.
+func Write(w io.Writer, f *File) error {
+	e := toml.NewEncoder(w)
+	e.SetTablesInline(false)
+	return e.Encode(f)
+}
+
+// syntax turns an error of the decoder into one that names line and key.
+func syntax(name string, err error) error {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		var errs []error
+		var hints []string
+		for i := range unknown.Errors {
+			e := &unknown.Errors[i]
+			line, _ := e.Position()
+			key := e.Key()
+			errs = append(errs, fmt.Errorf("%s:%d: unknown key %q", name, line, strings.Join(key, ".")))
+			if meant := suggest(key); meant != "" {
+				hints = append(hints, fmt.Sprintf("line %d: did you mean %s?", line, meant))
+			}
+		}
+		return fault.Usagef(strings.Join(hints, "\n"), "%w", errors.Join(errs...))
+	}
+	var bad *toml.DecodeError
+	if errors.As(err, &bad) {
+		line, _ := bad.Position()
+		key := ""
+		if len(bad.Key()) > 0 {
+			key = strings.Join(bad.Key(), ".") + ": "
+		}
+		return fault.Usagef("", "%s:%d: %s%s", name, line, key, strings.TrimPrefix(bad.Error(), "toml: "))
+	}
+	return fault.Usagef("", "%s: %w", name, err)
+}
+
+// suggest returns the key of the same table that is spelled most like the
+// last of a path, else the table elsewhere in a job that has such a key; ""
+// where nothing is near.
+func suggest(path []string) string {
+	if len(path) == 0 {
+		return ""
+	}
+	table, typed := reflect.TypeFor[File](), path[len(path)-1]
+	for _, k := range path[:len(path)-1] {
+		if table = fieldOf(table, k); table == nil {
+			return ""
+		}
+	}
+	near, distance := "", 3 // more changes than that are another word
+	for _, k := range keysOf(table) {
+		if d := changes(typed, k); d < distance && d < len(k) {
+			near, distance = k, d
+		}
+	}
+	if near != "" {
+		return near
+	}
+	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.target.properties"} {
+		table := reflect.TypeFor[File]()
+		for k := range strings.SplitSeq(where, ".") {
+			table = fieldOf(table, k)
+		}
+		if fieldOf(table, typed) != nil {
+			return typed + " of [" + where + "]"
+		}
+	}
+	return ""
+}
+
+// tableOf is the struct behind a field's type, nil where it is none.
+func tableOf(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t
+}
+
+func fieldOf(table reflect.Type, key string) reflect.Type {
+	if table.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range table.NumField() {
+		if keyOf(table.Field(i)) == key {
+			return tableOf(table.Field(i).Type)
+		}
+	}
+	return nil
+}
+
+func keysOf(table reflect.Type) []string {
+	if table.Kind() != reflect.Struct {
+		return nil
+	}
+	var keys []string
+	for i := range table.NumField() {
+		keys = append(keys, keyOf(table.Field(i)))
+	}
+	return keys
+}
+
+func keyOf(f reflect.StructField) string {
+	key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+	return key
+}
+
+// changes is the edit distance of two words: letters put in, left out,
+// exchanged or, next to each other, swapped.
+func changes(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}

@@ -1,0 +1,165 @@
+package replicate
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+const example = `
+[metrics]
+textfile = "/var/lib/prometheus/node-exporter/zxfer.prom"
+
+[[job]]
+name = "home"
+source = "tank/home"
+recursive = true
+exclude = ["cache", "vm/scratch*"]
+schedule = "hourly"
+jitter = "2m"
+parallel = 4
+retries = 0
+
+[job.snapshots]
+take = "zxfer_{job}_%Y-%m-%d_%H:%M:%S"
+adopt = ["manual-*"]
+
+[job.retention]
+last = 3
+hourly = 36
+
+[job.transfer]
+bandwidth = "50MiB/s"
+bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "5MB" }]
+
+[[job.before]]
+command = ["/usr/local/bin/quiesce", "db"]
+timeout = "30s"
+
+[[job.target]]
+name = "near"
+to = "backup1:vault/home"
+retention = { hourly = 24, daily = 30 }
+properties = { set = { compression = "zstd" } }
+
+[[job.target]]
+name = "far"
+to = "root@10.0.0.9:vault/home"
+`
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	f, err := Parse("x.toml", []byte(example))
+	require.NoError(t, err)
+	j := f.Find("home")
+	require.NotNil(t, j)
+	require.Equal(t, &Grid{Last: 3, Hourly: 36}, j.Retention)
+	require.Equal(t, Duration(2*time.Minute), j.Jitter)
+	require.Equal(t, 0, *j.Retries)
+	require.Equal(t, Size(50<<20), j.Transfer.Bandwidth)
+	require.Len(t, j.Targets, 2)
+	require.Nil(t, j.Targets[1].Retention)
+	require.Equal(t, "zstd", j.Targets[0].Properties.Set["compression"])
+	require.Nil(t, f.Find("office"))
+
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, f))
+	again, err := Parse("y.toml", b.Bytes())
+	require.NoError(t, err, b.String())
+	require.Equal(t, f, again, "what is written reads as what was read")
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	job := "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.adopt = ['*']\n"
+	target := "[[job.target]]\nname = 'b'\nto = 'vault'\n"
+	tests := []struct {
+		name, text string
+		want       []string // in text or hint
+	}{
+		{"no job", "", []string{"no [[job]]", "init"}},
+		{"syntax", "[[job]]\nname = \n", []string{"x.toml:2"}},
+		{"unknown key", "[[job]]\nname = 'a'\nsuorce = 'tank/a'\n", []string{"x.toml:3", `"job.suorce"`, "did you mean source?"}},
+		{"unknown key of a table", job + "[job.retention]\nhourley = 3\n" + target, []string{"x.toml:6", "did you mean hourly?"}},
+		{"key of another table", job + "hourly = 3\n" + target, []string{"x.toml:5", "hourly of [job.retention]"}},
+		{"wrong type", job + "recursive = 'yes'\n" + target, []string{"x.toml:5"}},
+		{"duration", job + "jitter = 'soon'\n" + target, []string{"x.toml:5", `"soon"`, "15m"}},
+		{"size", job + "[job.transfer]\nbandwidth = 'much'\n" + target, []string{"x.toml:6", "much"}},
+		{"no target", job, []string{`job "a"`, "job.target"}},
+		{"two targets of one name", job + target + target, []string{"two targets"}},
+		{"two jobs of one name", job + target + job + target, []string{"two jobs"}},
+		{"source is a path", "[[job]]\nname = 'a'\nsource = '/tank'\nsnapshots.adopt = ['*']\n" + target, []string{"path"}},
+		{"no snapshots", "[[job]]\nname = 'a'\nsource = 'tank/a'\n" + target, []string{"take", "adopt"}},
+		{"template without minutes", "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.take = 'x-%Y%m%d%H'\n" + target, []string{"%M"}},
+		{"template with %q", "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.take = 'x-%q'\n" + target, []string{"Y m d H M S"}},
+		{"schedule", job + "schedule = 'teatime'\n" + target, []string{"teatime"}},
+		{"keeps nothing", job + "[job.retention]\nlast = 0\n" + target, []string{"keeps nothing"}},
+		{"negative", job + "[job.retention]\nlast = -1\n" + target, []string{"last = -1"}},
+		{"plain without consent", job + "[job.transfer]\nwire = 'plain'\n" + target, []string{"trusted_link"}},
+		{"word", job + "holds = 'everywhere'\n" + target, []string{"both, source, target, none"}},
+		{"pattern", job + "recursive = true\nexclude = ['[a']\n" + target, []string{"[a"}},
+		{"exclude without recursive", job + "exclude = ['a']\n" + target, []string{"recursive"}},
+		{"hook without a path", job + "alert = { command = ['mail'] }\n" + target, []string{"absolute"}},
+		{"property set and excluded", job + target + "properties = { set = { atime = 'off' }, exclude = ['atime'] }\n", []string{"atime"}},
+		{"textfile", "[metrics]\ntextfile = 'x.prom'\n" + job + target, []string{".prom"}},
+		{"same names twice", "[[job]]\nname = 'a'\nsource = 'tank'\nrecursive = true\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target +
+			"[[job]]\nname = 'b'\nsource = 'tank/b'\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target, []string{"same names", "{job}"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("x.toml", []byte(tt.text))
+			require.Error(t, err)
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			for _, w := range tt.want {
+				require.Contains(t, err.Error()+"\n"+fault.HintOf(err), w)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(example))
+	f.Add([]byte("[[job]]\nname='a'\n"))
+	f.Add([]byte("a = [1, 2"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Parse("x", text)
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, file))
+		_, err = Parse("y", b.Bytes())
+		require.NoError(t, err, b.String())
+	})
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "15m": 15 * time.Minute, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour} {
+		var d Duration
+		require.NoError(t, d.UnmarshalText([]byte(text)), text)
+		require.Equal(t, Duration(want), d)
+		var again Duration
+		require.NoError(t, again.UnmarshalText([]byte(d.String())))
+		require.Equal(t, d, again)
+	}
+	var d Duration
+	for _, text := range []string{"", "5", "-1h", "d", "1w", "1dd", "-1d"} {
+		require.Error(t, d.UnmarshalText([]byte(text)), "%q", text)
+	}
+}
+
+func TestBandwidthAt(t *testing.T) {
+	t.Parallel()
+	tr := &Transfer{Bandwidth: 100, Windows: []Window{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
+	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 0, "05:59": 0, "06:00": 100} {
+		at, err := time.Parse("15:04", clock)
+		require.NoError(t, err)
+		require.Equal(t, want, tr.BandwidthAt(at), clock)
+	}
+}

@@ -1,0 +1,50 @@
+package replicate
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Selects tells whether a dataset at or below the job's source is part of the
+// job. Patterns are shell patterns: one without "/" matches the last part of
+// a dataset's name at any depth, one with "/" the path below the source, and
+// what is below a match is matched too. "." is the source itself, alone.
+func (j *Job) Selects(source, dataset string) bool {
+	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
+		return false
+	}
+	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
+	if len(j.Include) > 0 && !covered(j.Include, below) {
+		return false
+	}
+	return !covered(j.Exclude, below)
+}
+
+// covered tells whether a pattern matches a path below the source, or one
+// above it.
+func covered(patterns []string, below string) bool {
+	if below == "" {
+		return slices.Contains(patterns, ".")
+	}
+	for p := below; p != "."; p = path.Dir(p) {
+		for _, pattern := range patterns {
+			subject := path.Base(p)
+			if strings.Contains(pattern, "/") {
+				subject, pattern = p, strings.TrimPrefix(pattern, "/")
+			}
+			if ok, err := path.Match(pattern, subject); ok && err == nil { // Validate refused the malformed
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matches tells whether a name matches one of the shell patterns.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok && err == nil
+	})
+}

@@ -1,0 +1,69 @@
+package record
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Metrics renders the states of jobs in Prometheus' text format.
+//
+// https://prometheus.io/docs/instrumenting/exposition_formats/
+func Metrics(states []*State) []byte {
+	var b strings.Builder
+	family := func(name, help string, samples func(sample func(labels string, value float64))) {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
+		samples(func(labels string, value float64) {
+			fmt.Fprintf(&b, "%s{%s} %s\n", name, labels, strconv.FormatFloat(value, 'f', -1, 64))
+		})
+	}
+	perRun := func(value func(*Run) float64) func(func(string, float64)) {
+		return func(sample func(string, float64)) {
+			for _, s := range states {
+				if s.LastRun != nil {
+					sample(fmt.Sprintf("job=%s", quoted(s.Job)), value(s.LastRun))
+				}
+			}
+		}
+	}
+	perArrival := func(value func(*Arrival) (float64, bool)) func(func(string, float64)) {
+		return func(sample func(string, float64)) {
+			for _, s := range states {
+				for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
+					for _, target := range slices.Sorted(maps.Keys(s.Datasets[source].Targets)) {
+						if v, ok := value(s.Datasets[source].Targets[target]); ok {
+							sample(fmt.Sprintf("job=%s,source=%s,target=%s", quoted(s.Job), quoted(source), quoted(target)), v)
+						}
+					}
+				}
+			}
+		}
+	}
+	family("zxfer_replicate_last_run_start_seconds", "Begin of the job's last run, Unix time.",
+		perRun(func(r *Run) float64 { return float64(r.Started.Unix()) }))
+	family("zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.",
+		perRun(func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }))
+	family("zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.",
+		perRun(func(r *Run) float64 { return truth(r.Outcome == Done || r.Outcome == UpToDate) }))
+	family("zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
+		perArrival(func(a *Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
+	family("zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
+		perArrival(func(a *Arrival) (float64, bool) { return truth(a.Error != ""), true }))
+	family("zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
+		perArrival(func(a *Arrival) (float64, bool) { return float64(a.Bytes), true }))
+	return []byte(b.String())
+}
+
+func truth(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// quoted is a label's value.
+func quoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}

@@ -1,0 +1,197 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLog is the size in bytes beyond which the older half of a log is left
+// out at its next opening: years of hourly runs.
+const maxLog = 32 << 20
+
+// Store is the directory of one job's records.
+type Store struct{ dir string }
+
+// Open returns the store of a job below the state directory; it is made where
+// it is missing.
+func Open(stateDir, job string) (*Store, error) {
+	s := &Store{dir: filepath.Join(stateDir, job)}
+	return s, os.MkdirAll(s.dir, 0o750)
+}
+
+// Peek returns the store of a job without making it: for readers.
+func Peek(stateDir, job string) *Store { return &Store{dir: filepath.Join(stateDir, job)} }
+
+func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
+
+// Append adds a run to the log. It is on disk when Append returns.
+func (s *Store) Append(r *Run) (err error) {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := s.shorten(); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.file("runs.jsonl"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if end > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], end-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' { // a crash cut the line before this one
+			line = append([]byte{'\n'}, line...)
+		}
+	}
+	if _, err := f.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil || end > 0 {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+// shorten keeps the newer half of a log that has grown too long.
+func (s *Store) shorten() error {
+	info, err := os.Stat(s.file("runs.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(s.file("runs.jsonl"))
+	if err != nil {
+		return err
+	}
+	text = text[len(text)/2:]
+	text = text[bytes.IndexByte(text, '\n')+1:]
+	return Replace(s.file("runs.jsonl"), text, 0o640)
+}
+
+// Runs returns the newest runs of the log, at most n, oldest first.
+func (s *Store) Runs(n int) ([]*Run, error) {
+	text, err := os.ReadFile(s.file("runs.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := bytes.Split(text, []byte{'\n'})
+	var out []*Run
+	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
+		r := &Run{}
+		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // a line that a crash cut is no run
+			out = append([]*Run{r}, out...)
+		}
+	}
+	return out, nil
+}
+
+// State reads the state of the job; an empty one where there is none yet.
+func (s *Store) State() (*State, error) {
+	st := &State{Job: filepath.Base(s.dir), Datasets: map[string]*Dataset{}}
+	text, err := os.ReadFile(s.file("state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, st); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.file("state.json"), err)
+	}
+	if st.Datasets == nil {
+		st.Datasets = map[string]*Dataset{}
+	}
+	return st, nil
+}
+
+// Save replaces the state of the job.
+func (s *Store) Save(st *State) error {
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	return Replace(s.file("state.json"), append(text, '\n'), 0o640)
+}
+
+// Replace writes a file as a whole: a reader, or a crash, finds the old one
+// or the new one.
+func Replace(path string, text []byte, mode os.FileMode) (err error) {
+	// Hidden and without the suffix: the textfile collector must not read it.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+"-*.new")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// ErrRunning is returned by Lock where the job runs already.
+var ErrRunning = errors.New("the job is running already")
+
+// Lock makes sure that a job runs once at a time. It ends with the process,
+// whatever ends that.
+func (s *Store) Lock(wait bool) (unlock func(), err error) {
+	f, err := os.OpenFile(s.file("lock"), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_EX
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	for {
+		if err = unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close() // the lock's failure is the news
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, ErrRunning
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil // closing unlocks, and cannot fail to
+}

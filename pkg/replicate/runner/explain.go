@@ -1,0 +1,179 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Conflicts that a single transfer cannot know of: they need the memory of
+// earlier runs, or a look at all datasets at once.
+const (
+	Renamed    plan.ConflictID = "renamed"            // the source dataset, and the target still has the old name
+	Recreated  plan.ConflictID = "recreated"          // another dataset of the same name
+	KeyChanged plan.ConflictID = "target-key-changed" // the target's encryption is no longer what arrived
+)
+
+// review explains what the planner can only state, and finds what it cannot
+// see. Nothing of it is mended here: every hint names the commands that would.
+func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Conflict {
+	for _, c := range p.Conflicts {
+		w.recreated(t, c, st)
+	}
+	var found []*plan.Conflict
+	orphans := orphansOf(t, w.source.Name, &st, w.all)
+	for _, d := range p.Datasets {
+		if c := renamed(d, &st, orphans); c != nil {
+			found = append(found, c)
+			continue
+		}
+		if c := w.keyChanged(t, d, &st); c != nil {
+			found = append(found, c)
+		}
+		w.rootChanged(d, &st)
+	}
+	return found
+}
+
+// orphansOf finds the datasets of the target that hold the snapshots of the
+// source but whose name no dataset of the source has: by snapshot GUID.
+func orphansOf(t *targetWork, root string, st *plan.State, all zfs.Listing) map[uint64]string {
+	target, err := plan.TargetName(root, t.to.Name)
+	if err != nil {
+		return nil // the plan is refused for it
+	}
+	named := map[string]bool{}
+	for _, d := range all.Datasets {
+		named[target+strings.TrimPrefix(d.Name, root)] = true
+	}
+	out := map[uint64]string{}
+	for _, d := range st.Target.Datasets {
+		if named[d.Name] {
+			continue
+		}
+		for _, v := range d.Snapshots() {
+			out[v.GUID] = d.Name
+		}
+	}
+	return out
+}
+
+// renamed finds a dataset that would be sent in full although the target has
+// its history under another name.
+func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) *plan.Conflict {
+	if len(d.Steps) == 0 || d.Steps[0].Kind != plan.Full && d.Steps[0].Kind != plan.Clone {
+		return nil
+	}
+	source := st.Source.Find(d.Source)
+	if source == nil {
+		return nil
+	}
+	for _, v := range slices.Backward(source.Snapshots()) {
+		old := orphans[v.GUID]
+		if old == "" {
+			continue
+		}
+		return &plan.Conflict{
+			ID: Renamed, Source: d.Source, Target: d.Target,
+			Message: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
+				on(st.SourceHost, d.Source), st.TargetHost, v.Name, old),
+			Hint: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, d.Target}) +
+				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
+		}
+	}
+	return nil
+}
+
+// recreated says so where a dataset has nothing in common with its copy
+// because it is another one of the same name.
+func (w *work) recreated(t *targetWork, c *plan.Conflict, st plan.State) {
+	if c.ID != plan.NoCommon {
+		return
+	}
+	known, now := w.state.Datasets[c.Source], st.Source.Find(c.Source)
+	if known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
+		return
+	}
+	when := ""
+	if a := known.Targets[t.Name]; a != nil && !a.Success.IsZero() {
+		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	c.ID = Recreated
+	c.Message = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
+		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
+	c.Hint = "keep the old copy under another name, and the new dataset is sent in full: " +
+		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + w.run.Started.Format("20060102")}) +
+		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+}
+
+// keyChanged finds a raw copy whose encryption was changed on the target. A
+// raw increment brings the source's wrapped key and leaves such a dataset
+// unreadable (openzfs#12614, openzfs#12123).
+func (w *work) keyChanged(t *targetWork, d *plan.Dataset, st *plan.State) *plan.Conflict {
+	if !d.Encrypted || len(d.Steps) == 0 || d.Steps[0].BaseGUID == 0 || slices.Contains(t.transfer.SkipChecks, string(KeyChanged)) {
+		return nil
+	}
+	now := st.Target.Find(d.Target)
+	var was string
+	if known := w.state.Datasets[d.Source]; known != nil && known.Targets[t.Name] != nil {
+		was = known.Targets[t.Name].EncryptionRoot
+	}
+	if now == nil || was == "" || now.Get("encryptionroot") == was {
+		return nil
+	}
+	return &plan.Conflict{
+		ID: KeyChanged, Source: d.Source, Target: d.Target,
+		Message: fmt.Sprintf("the encryption root of %s was changed there, from %s to %s: a raw increment would leave it with a key that fits neither (openzfs#12614)",
+			on(st.TargetHost, d.Target), was, or(now.Get("encryptionroot"), "none")),
+		Hint: "keep that copy and begin another: " + zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Target + "-" + w.run.Started.Format("20060102")}) +
+			"\nto go on all the same: skip_checks = [\"" + string(KeyChanged) + "\"] in the job's [job.transfer]",
+	}
+}
+
+// rootChanged tells of a source whose encryption root is another one than at
+// the last run; a raw send takes the change along.
+func (w *work) rootChanged(d *plan.Dataset, st *plan.State) {
+	known, now := w.state.Datasets[d.Source], st.Source.Find(d.Source)
+	if known == nil || now == nil || known.EncryptionRoot == "" || known.GUID != now.GUID {
+		return
+	}
+	if root := now.Get("encryptionroot"); root != known.EncryptionRoot {
+		w.Log(fmt.Sprintf("%s: the encryption root of %s changed from %s to %s: what arrives from now on needs the new key",
+			w.job.Name, on(st.SourceHost, d.Source), known.EncryptionRoot, or(root, "none")))
+	}
+}
+
+// missingSource says what became of a source dataset that is not there.
+func (w *work) missingSource(ctx context.Context) error {
+	source := on(label(w.source.Host), w.source.Name)
+	known := w.state.Datasets[w.source.Name]
+	if known == nil || known.GUID == 0 {
+		return fault.Refusef("list what there is: zfs list -r "+zfs.PoolOf(w.source.Name), "%s: no such dataset", source)
+	}
+	var pool zfs.Listing
+	err := w.onSource(ctx, func(st site.Site) (err error) {
+		pool, err = st.List(ctx, site.ListQuery{Dataset: zfs.PoolOf(w.source.Name), Recursive: true})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range pool.Datasets {
+		if d.GUID == known.GUID {
+			return fault.Refusef(fmt.Sprintf("write source = %q into the job file, and rename the copies: zfs rename OLD NEW on each target", d.Name),
+				"%s was renamed to %s", source, d.Name)
+		}
+	}
+	return fault.Refusef("its copies are untouched; remove the job from the file if it is meant to be gone", "%s was destroyed: pool %s has no dataset of its GUID %d any more",
+		source, zfs.PoolOf(w.source.Name), known.GUID)
+}
+
+func label(host string) string { return or(host, "local") }
+
+func on(host, name string) string { return host + ":" + name }

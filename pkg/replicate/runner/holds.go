@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+)
+
+// HeldSnapshot is a hold that a job placed.
+type HeldSnapshot struct {
+	Host     string `json:"host"` // "" for this one
+	Snapshot string `json:"snapshot"`
+	Tag      string `json:"tag"`
+	Job      string `json:"job"`
+	// Stale tells that nothing needs the hold: its job, or the job's target,
+	// is not in the file, or the hold is not on the base that the state knows.
+	Stale    bool `json:"stale"`
+	Released bool `json:"released"`
+}
+
+// place is a tree of datasets where holds are looked for.
+type place struct {
+	host, dataset string
+	transfer      *replicate.Transfer
+}
+
+// Holds lists the holds of all jobs at the places that the file and the
+// records of earlier jobs name, and with release removes the stale ones.
+func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]*HeldSnapshot, error) {
+	places, err := r.places(f)
+	if err != nil {
+		return nil, err
+	}
+	needed, err := r.needed(f)
+	if err != nil {
+		return nil, err
+	}
+	var out []*HeldSnapshot
+	var errs []error
+	for _, p := range places {
+		found, err := r.holdsAt(ctx, p, needed, release)
+		out = append(out, found...)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", on(label(p.host), p.dataset), err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// places are the sources and targets of the file's jobs, and of jobs that
+// have records but are gone from the file.
+func (r *Runner) places(f *replicate.File) ([]place, error) {
+	var out []place
+	add := func(source, e string, t *replicate.Transfer) error {
+		at, err := endpoint.Parse(e)
+		if err != nil {
+			return err
+		}
+		p := place{host: at.Host, dataset: at.Name, transfer: t}
+		if source != "" {
+			from, err := endpoint.Parse(source)
+			if err != nil {
+				return err
+			}
+			if p.dataset, err = plan.TargetName(from.Name, at.Name); err != nil {
+				return err
+			}
+		}
+		if !slices.ContainsFunc(out, func(o place) bool { return o.host == p.host && o.dataset == p.dataset }) {
+			out = append(out, p)
+		}
+		return nil
+	}
+	var errs []error
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		errs = append(errs, add("", j.Source, &j.Transfer))
+		for k := range j.Targets {
+			errs = append(errs, add(j.Source, j.Targets[k].To, j.TransferTo(&j.Targets[k])))
+		}
+	}
+	dirs, err := os.ReadDir(r.StateDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, d := range dirs {
+		if !d.IsDir() || f.Find(d.Name()) != nil {
+			continue
+		}
+		st, err := record.Peek(r.StateDir, d.Name()).State()
+		if err != nil {
+			return nil, err
+		}
+		if last := st.LastRun; last != nil {
+			errs = append(errs, add("", last.Source, &replicate.Transfer{}))
+			for _, t := range last.Targets {
+				errs = append(errs, add(last.Source, t.To, &replicate.Transfer{}))
+			}
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// needed are the holds that the file's jobs rely on, by tag; of a tag that has
+// an entry, all other holds are left over from a crash.
+func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
+	out := map[string]map[string]bool{}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		st, err := record.Peek(r.StateDir, j.Name).State()
+		if err != nil {
+			return nil, err
+		}
+		for k := range j.Targets {
+			if st.LastRun == nil {
+				out[Tag(j.Name, j.Targets[k].Name)] = nil // without records nothing is known to be stale
+				continue
+			}
+			names := map[string]bool{}
+			for _, d := range st.Datasets {
+				if a := d.Targets[j.Targets[k].Name]; a != nil {
+					for _, h := range a.Held {
+						names[h.Source], names[h.There] = true, true
+					}
+				}
+			}
+			out[Tag(j.Name, j.Targets[k].Name)] = names
+		}
+	}
+	return out, nil
+}
+
+func (r *Runner) holdsAt(ctx context.Context, p place, needed map[string]map[string]bool, release bool) ([]*HeldSnapshot, error) {
+	st, err := r.hosts.through(p.transfer).Open(ctx, p.host)
+	if err != nil {
+		return nil, err
+	}
+	l, err := st.List(ctx, site.ListQuery{Dataset: p.dataset, Recursive: true, Versions: true})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, d := range l.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.In(d.Name))
+		}
+	}
+	tags, err := st.Holds(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	var out []*HeldSnapshot
+	stale := map[string][]*HeldSnapshot{}
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		for _, tag := range tags[name] {
+			job, ours := JobOfTag(tag)
+			if !ours {
+				continue
+			}
+			names, known := needed[tag]
+			h := &HeldSnapshot{Host: p.host, Snapshot: name, Tag: tag, Job: job, Stale: !known || names != nil && !names[name]}
+			out = append(out, h)
+			if h.Stale {
+				stale[tag] = append(stale[tag], h)
+			}
+		}
+	}
+	if !release {
+		return out, nil
+	}
+	for _, tag := range slices.Sorted(maps.Keys(stale)) {
+		var gone []string
+		for _, h := range stale[tag] {
+			gone = append(gone, h.Snapshot)
+		}
+		if err := st.Release(ctx, tag, gone); err != nil {
+			return out, err
+		}
+		for _, h := range stale[tag] {
+			h.Released = true
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,111 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+const (
+	hookTimeout = time.Minute
+	// hookWindDown is how long a hook that was told to end may take, and what
+	// it left behind may keep its output open.
+	hookWindDown = 5 * time.Second
+	// hookTail is how much of a hook's output an error shows, in bytes.
+	hookTail = 2048
+)
+
+// HookEnvironment is what a hook finds in its environment beside what zxfer
+// was started with:
+//
+//	ZXFER_HOOK     before, after or alert
+//	ZXFER_JOB      the job's name
+//	ZXFER_SOURCE   its source
+//	ZXFER_STARTED  begin of the run, seconds since 1970
+//	ZXFER_OUTCOME  done, up-to-date, failed, refused or interrupted; not for before
+//	ZXFER_ERROR    why the run, or its first target or dataset, failed, "" if nothing did; not for before
+//	LC_ALL         C
+//
+// Hooks after the run, and the alert, get the run's record on standard input:
+// one JSON object, as "zxfer replicate log --json" prints it.
+func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
+	env := []string{
+		"ZXFER_HOOK=" + kind, "ZXFER_JOB=" + j.Name, "ZXFER_SOURCE=" + j.Source,
+		"ZXFER_STARTED=" + strconv.FormatInt(r.Started.Unix(), 10), "LC_ALL=C",
+	}
+	if kind != "before" {
+		env = append(env, "ZXFER_OUTCOME="+r.Outcome, "ZXFER_ERROR="+strings.ReplaceAll(FirstError(r), "\x00", " "))
+	}
+	return env
+}
+
+// FirstError is why a run failed: the run's own error, else that of the first
+// target or dataset that has one.
+func FirstError(r *record.Run) string {
+	if r.Error != "" {
+		return r.Error
+	}
+	for _, t := range r.Targets {
+		if t.Error != "" {
+			return t.Target + ": " + t.Error
+		}
+		for _, d := range t.Datasets {
+			if d.Error != "" {
+				return t.Target + ": " + d.Error
+			}
+		}
+	}
+	return ""
+}
+
+// runHook runs one hook to its end, or to its timeout's.
+func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Reader) error {
+	timeout := time.Duration(h.Timeout)
+	if timeout == 0 {
+		timeout = hookTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out := &tail{}
+	cmd := exec.CommandContext(ctx, h.Command[0], h.Command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = hookWindDown
+	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what ignored the first signal; it may be gone
+	}
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it did not end within %s", timeout)
+	}
+	if said := strings.TrimSpace(string(out.b)); said != "" {
+		return fmt.Errorf("%s: %w: %s", h.Command[0], err, said)
+	}
+	return fmt.Errorf("%s: %w", h.Command[0], err)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ b []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if over := len(t.b) - hookTail; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}

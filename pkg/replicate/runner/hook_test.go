@@ -1,0 +1,41 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+func TestHook(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	j := &replicate.Job{Name: "home", Source: "tank/home"}
+	r := &record.Run{Started: time.Unix(1000, 0), Outcome: record.Failed, Targets: []*record.TargetRun{{Target: "near", Error: "no way"}}}
+	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `env | grep ^ZXFER_ | sort >"$0"; cat >>"$0"`, out}}
+	require.NoError(t, runHook(t.Context(), h, HookEnvironment("alert", j, r), strings.NewReader("{record}")))
+	text, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "ZXFER_ERROR=near: no way\nZXFER_HOOK=alert\nZXFER_JOB=home\nZXFER_OUTCOME=failed\nZXFER_SOURCE=tank/home\nZXFER_STARTED=1000\n{record}", string(text))
+
+	err = runHook(t.Context(), &replicate.Hook{Command: []string{"/bin/sh", "-c", "echo db is down >&2; exit 3"}}, nil, nil)
+	require.ErrorContains(t, err, "exit status 3")
+	require.ErrorContains(t, err, "db is down")
+	require.Error(t, runHook(t.Context(), &replicate.Hook{Command: []string{"/no/such/hook"}}, nil, nil))
+}
+
+// A hook that ignores its end, and what it left running, are gone in time.
+func TestHookTimeout(t *testing.T) {
+	t.Parallel()
+	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `sleep 600 & wait`}, Timeout: replicate.Duration(200 * time.Millisecond)}
+	began := time.Now()
+	err := runHook(t.Context(), h, nil, nil)
+	require.ErrorContains(t, err, "did not end within 200ms")
+	require.Less(t, time.Since(began), 20*time.Second)
+}

@@ -1,0 +1,85 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+// Delegation is the command that lets a user who is not root do a job's part
+// on one host.
+type Delegation struct {
+	Host    string `json:"host"`
+	User    string `json:"user"`
+	Command string `json:"command"`
+}
+
+// delegations are the zfs allow lines of the hosts where a job does not run as
+// root. A line that is in force already is listed all the same: who may read
+// the permissions differs by release.
+func (w *work) delegations(ctx context.Context) []*Delegation {
+	var out []*Delegation
+	add := func(host string, t *replicate.Transfer, dataset string, permissions []string) {
+		st, err := w.hosts.through(t).Open(ctx, host)
+		if err != nil {
+			return // the preview tells of it
+		}
+		f, err := st.Facts(ctx)
+		if err != nil || f.Root || f.User == "" {
+			return
+		}
+		out = append(out, &Delegation{Host: host, User: f.User,
+			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions, ","), dataset})})
+	}
+	add(w.source.Host, &w.job.Transfer, w.source.Name, w.sourcePermissions())
+	for _, t := range w.targets {
+		name, err := plan.TargetName(w.source.Name, t.to.Name)
+		if err != nil {
+			continue // its plan is refused for it
+		}
+		if parent := zfs.ParentOf(name); parent != "" {
+			name = parent // what creates the dataset is asked of the one above
+		}
+		add(t.to.Host, t.transfer, name, w.targetPermissions(t))
+	}
+	return out
+}
+
+func (w *work) sourcePermissions() []string {
+	p := []string{"send"}
+	if w.scope.Naming() != nil {
+		p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
+	}
+	if w.job.Holds != "none" && w.job.Holds != "target" {
+		p = append(p, "hold", "release")
+	}
+	if w.job.Bookmarks != "none" {
+		p = append(p, "bookmark")
+	}
+	if w.job.Retention != nil {
+		p = append(p, "destroy", "mount")
+	}
+	slices.Sort(p)
+	return slices.Compact(p)
+}
+
+func (w *work) targetPermissions(t *targetWork) []string {
+	p := []string{"receive", "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
+	if w.job.Holds != "none" && w.job.Holds != "source" {
+		p = append(p, "hold", "release")
+	}
+	if t.Retention != nil {
+		p = append(p, "destroy")
+	}
+	for name := range t.Properties.Set {
+		if !zfs.UserProperty(name) {
+			p = append(p, name)
+		}
+	}
+	slices.Sort(p)
+	return slices.Compact(p)
+}

@@ -1,0 +1,133 @@
+package runner
+
+import (
+	"context"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// Preview is what the next run of a job would do.
+type Preview struct {
+	Job       string           `json:"job"`
+	Source    string           `json:"source"`
+	Datasets  int              `json:"datasets"`
+	Snapshots []string         `json:"snapshots"` // that it would take
+	Targets   []*TargetPreview `json:"targets"`
+	Prunings  []*Pruning       `json:"prunings"` // of what is there now
+	// Delegations are for hosts where the job does not run as root.
+	Delegations []*Delegation `json:"delegations,omitempty"`
+	Error       string        `json:"error,omitempty"`
+	Hint        string        `json:"hint,omitempty"`
+}
+
+// TargetPreview is a preview's part for one target.
+type TargetPreview struct {
+	Target  string               `json:"target"`
+	To      string               `json:"to"`
+	Plan    *plan.Plan           `json:"plan,omitempty"`
+	Wire    job.WireReport       `json:"wire"`
+	Refused []*record.DatasetRun `json:"refused,omitempty"`
+	Error   string               `json:"error,omitempty"`
+	Hint    string               `json:"hint,omitempty"`
+}
+
+// Failed tells whether the next run would fail in any part.
+func (p *Preview) Failed() bool {
+	if p.Error != "" {
+		return true
+	}
+	for _, t := range p.Targets {
+		if t.Error != "" || len(t.Refused) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Preview reaches all hosts of a job and plans its next run; it changes
+// nothing.
+func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
+	w, err := r.work(j, record.Peek(r.StateDir, j.Name))
+	if err != nil {
+		return nil, err
+	}
+	w.showing = true
+	p := &Preview{Job: j.Name, Source: j.Source, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*Pruning{}}
+	if err := w.survey(ctx); err != nil {
+		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+		return p, ctx.Err()
+	}
+	p.Datasets = len(w.listing.Datasets)
+	p.Snapshots = append(p.Snapshots, w.wanting()...)
+	now := w.listing
+	w.listing = pretend(w.listing, p.Snapshots)
+	for _, t := range w.targets {
+		p.Targets = append(p.Targets, w.previewTarget(ctx, t, len(p.Snapshots) > 0))
+	}
+	w.listing = now
+	p.Prunings = w.prunings(ctx)
+	p.Delegations = w.delegations(ctx)
+	return p, ctx.Err()
+}
+
+func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool) *TargetPreview {
+	tp := &TargetPreview{Target: t.Name, To: t.To}
+	b := w.request(t, nil)
+	b.DryRun, b.Pretended = true, pretended
+	res, err := job.RunBatch(ctx, b, w.hosts.through(t.transfer), &quiet{log: w.Log})
+	t.result, tp.Plan, tp.Wire = res, res.Report.Plan, res.Report.Wire
+	if err != nil {
+		tp.Error, tp.Hint = err.Error(), fault.HintOf(err)
+		t.run.Error = tp.Error
+		return tp
+	}
+	for _, d := range res.Datasets {
+		if d.Err == nil {
+			continue
+		}
+		dr := &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: record.Refused, Error: d.Err.Error(), Hint: fault.HintOf(d.Err)}
+		if d.Conflict != nil {
+			dr.Conflict = string(d.Conflict.ID)
+		}
+		tp.Refused = append(tp.Refused, dr)
+	}
+	return tp
+}
+
+// pretend adds the snapshots that a run would take to a copy of a listing.
+func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
+	names := map[string]string{}
+	for _, full := range snapshots {
+		if dataset, name, err := zfs.ParseSnapshot(full); err == nil { // made of checked parts
+			names[dataset] = name
+		}
+	}
+	out := l
+	out.Datasets = nil
+	for i, d := range l.Datasets {
+		if name, ok := names[d.Name]; ok {
+			c := *d
+			v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: ^uint64(i), CreateTXG: 1}
+			for _, have := range d.Versions {
+				v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
+			}
+			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
+			d = &c
+		}
+		out.Datasets = append(out.Datasets, d)
+	}
+	return out
+}
+
+// Wrong is why a check failed, as an error for the exit code.
+func (p *Preview) Wrong() error {
+	if !p.Failed() {
+		return nil
+	}
+	return fault.Failf("", "job %q: %s", p.Job, or(p.Error, "the next run would fail in part: see above"))
+}

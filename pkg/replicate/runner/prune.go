@@ -1,0 +1,480 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// destroyAtOnce is how many snapshots one transaction destroys: it has to fit
+// a transaction group beside what else the pool does.
+const destroyAtOnce = 1000
+
+// side is one host's datasets as retention sees them.
+type side struct {
+	name  string // "source", or the target's
+	grid  *replicate.Grid
+	do    func(context.Context, func(site.Site) error) error
+	count *int // of the record
+}
+
+// Pruning is what retention removes on one side.
+type Pruning struct {
+	Side      string   `json:"side"`      // "source", or the target's name
+	Remove    []string `json:"remove"`    // full names
+	Kept      int      `json:"kept"`      // snapshots of the job that stay
+	Held      []string `json:"held"`      // would go, but are held or have clones
+	Protected int      `json:"protected"` // bases of increments, and what interrupted receives need
+	Error     string   `json:"error,omitempty"`
+}
+
+// Prune applies the retention of a job, without a transfer. With dryRun it
+// only says what it would remove.
+func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*Pruning, error) {
+	store, err := record.Open(r.StateDir, j.Name)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	unlock, err := store.Lock(false)
+	if errors.Is(err, record.ErrRunning) {
+		return nil, fault.Refusef("wait for its end", "job %q: %w", j.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	w, err := r.work(j, store)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.survey(ctx); err != nil {
+		return nil, err
+	}
+	w.showing = dryRun
+	var errs []error
+	for _, t := range w.targets {
+		l, err := w.listTarget(ctx, t)
+		if err != nil {
+			t.run.Error = err.Error()
+			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, err))
+			continue
+		}
+		t.result = &job.BatchResult{Target: l, Partial: job.Partial(&l)}
+	}
+	all := w.prunings(ctx)
+	for _, p := range all {
+		if !dryRun {
+			w.apply(ctx, p)
+		}
+		if p.Error != "" {
+			errs = append(errs, fmt.Errorf("%s: %s", p.Side, p.Error))
+		}
+	}
+	if dryRun {
+		return all, errors.Join(errs...)
+	}
+	return all, errors.Join(append(errs, store.Save(w.state))...)
+}
+
+func (w *work) listTarget(ctx context.Context, t *targetWork) (l zfs.Listing, err error) {
+	name, err := plan.TargetName(w.source.Name, t.to.Name)
+	if err != nil {
+		return l, err
+	}
+	err = w.onTarget(ctx, t, func(st site.Site) (err error) {
+		l, err = st.List(ctx, site.ListQuery{Dataset: name, Recursive: w.job.Recursive, Versions: true})
+		return err
+	})
+	return l, err
+}
+
+// prune applies retention at the end of a run. What fails makes the run fail,
+// though the data did arrive.
+func (w *work) prune(ctx context.Context) {
+	for _, p := range w.prunings(ctx) {
+		w.apply(ctx, p)
+		if p.Error == "" {
+			continue
+		}
+		w.note("retention on %s: %s", p.Side, p.Error)
+		for _, t := range w.targets {
+			if t.Name == p.Side {
+				t.run.Outcome, t.run.Error = record.Failed, "retention: "+p.Error
+			}
+		}
+		if p.Side == "source" && w.run.Error == "" {
+			w.pruneFailed = fmt.Errorf("retention on the source: %s", p.Error)
+		}
+	}
+	w.pruneBookmarks(ctx)
+}
+
+// prunings finds what retention removes on every side that was seen.
+func (w *work) prunings(ctx context.Context) []*Pruning {
+	root := w.source.Name
+	var out []*Pruning
+	sourceSide := w.side(nil)
+	if w.job.Retention != nil {
+		p := &Pruning{Side: "source", Remove: []string{}, Held: []string{}}
+		w.find(ctx, sourceSide, p, w.listing.Datasets, func(d *zfs.Dataset) (*record.Dataset, map[uint64]bool) {
+			return w.state.Dataset(d.Name), w.bases(d)
+		})
+		out = append(out, p)
+	}
+	for _, t := range w.targets {
+		if t.Retention == nil || t.result == nil || t.run.Error != "" {
+			continue
+		}
+		target, err := plan.TargetName(root, t.to.Name)
+		if err != nil {
+			continue // its batch failed for it
+		}
+		var there []*zfs.Dataset
+		sources := map[string]*zfs.Dataset{}
+		for _, d := range t.result.Target.Datasets {
+			// Of a dataset that the source has no more, or that the job does
+			// not select, the copy stays as it is.
+			if s := w.listing.Find(root + strings.TrimPrefix(d.Name, target)); s != nil {
+				there, sources[d.Name] = append(there, d), s
+			}
+		}
+		p := &Pruning{Side: t.Name, Remove: []string{}, Held: []string{}}
+		w.find(ctx, w.side(t), p, there, func(d *zfs.Dataset) (*record.Dataset, map[uint64]bool) {
+			s := sources[d.Name]
+			protected := map[uint64]bool{}
+			for guid := range t.result.Partial {
+				protected[guid] = true
+			}
+			base, ok := replicate.Base(s, d)
+			if ok {
+				protected[base.GUID] = true
+			} else { // nothing in common: another dataset, which is not ours to prune
+				for _, v := range d.Versions {
+					protected[v.GUID] = true
+				}
+			}
+			return w.state.Dataset(s.Name), protected
+		})
+		out = append(out, p)
+	}
+	return out
+}
+
+// side of a target, or with nil the source.
+func (w *work) side(t *targetWork) *side {
+	if t == nil {
+		return &side{name: "source", grid: w.job.Retention, do: w.onSource, count: &w.run.Pruned}
+	}
+	return &side{name: t.Name, grid: t.Retention, count: &t.run.Pruned, do: func(ctx context.Context, f func(site.Site) error) error {
+		return w.onTarget(ctx, t, f)
+	}}
+}
+
+// bases are the versions of a source dataset that the next increment to any
+// target, or the rest of an interrupted one, begins with. Of a target that
+// was not reached the state knows.
+func (w *work) bases(d *zfs.Dataset) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, t := range w.targets {
+		if known := w.state.Arrival(d.Name, t.Name); known.BaseGUID != 0 {
+			out[known.BaseGUID] = true
+		}
+		if t.result == nil {
+			continue
+		}
+		for guid := range t.result.Partial {
+			out[guid] = true
+		}
+		if td := w.copyOf(t, d.Name); td != nil {
+			if base, ok := replicate.Base(d, td); ok {
+				out[base.GUID] = true
+			}
+		}
+	}
+	return out
+}
+
+func (w *work) copyOf(t *targetWork, source string) *zfs.Dataset {
+	target, err := plan.TargetName(w.source.Name, t.to.Name)
+	if err != nil {
+		return nil
+	}
+	return t.copies.of(&t.result.Target, target+strings.TrimPrefix(source, w.source.Name))
+}
+
+// index finds datasets of a listing by name.
+type index struct {
+	listing *zfs.Listing
+	byName  map[string]*zfs.Dataset
+}
+
+func (x *index) of(l *zfs.Listing, name string) *zfs.Dataset {
+	if x.listing != l {
+		x.listing, x.byName = l, make(map[string]*zfs.Dataset, len(l.Datasets))
+		for _, d := range l.Datasets {
+			x.byName[d.Name] = d
+		}
+	}
+	return x.byName[name]
+}
+
+// find fills in what retention removes of some datasets of a side.
+func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Dataset, of func(*zfs.Dataset) (*record.Dataset, map[uint64]bool)) {
+	type candidate struct {
+		d         *zfs.Dataset
+		known     *record.Dataset
+		protected map[uint64]bool
+		print     string
+	}
+	var some []candidate
+	var adopted []string
+	for _, d := range datasets {
+		known, protected := of(d)
+		c := candidate{d, known, protected, w.fingerprint(s.grid, d, protected)}
+		if known.Pruned[s.name] == c.print {
+			p.Kept += w.scope.Count(d)
+			continue
+		}
+		some = append(some, c)
+		for _, name := range w.scope.Adopted(d) {
+			adopted = append(adopted, d.Name+"@"+name)
+		}
+	}
+	created, err := w.creations(ctx, s, adopted)
+	if err != nil {
+		p.Error = err.Error()
+		return
+	}
+	var names []string
+	for _, c := range some {
+		gone := s.grid.Prunable(c.d, w.scope, created[c.d.Name], c.protected)
+		p.Kept += w.scope.Count(c.d) - len(gone)
+		for _, v := range c.d.Snapshots() {
+			if c.protected[v.GUID] {
+				p.Protected++
+			}
+		}
+		for _, v := range gone {
+			names = append(names, v.In(c.d.Name))
+		}
+		if len(gone) == 0 {
+			if c.known.Pruned == nil {
+				c.known.Pruned = map[string]string{}
+			}
+			c.known.Pruned[s.name] = c.print
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	p.Remove = names
+	if w.showing {
+		w.partHeld(ctx, s, p)
+	}
+}
+
+// partHeld finds out what is held or has clones, for showing. To destroy, ZFS
+// itself says so, faster than asking it about every snapshot.
+func (w *work) partHeld(ctx context.Context, s *side, p *Pruning) {
+	var props map[string]map[string]zfs.Property
+	err := s.do(ctx, func(st site.Site) (err error) {
+		props, err = st.Properties(ctx, p.Remove, []string{"userrefs", "clones"})
+		return err
+	})
+	if err != nil {
+		p.Error = err.Error()
+		return
+	}
+	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
+		of := props[n]
+		held := of != nil && (of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "")
+		if held {
+			p.stays(n)
+		}
+		return held || of == nil
+	})
+}
+
+// stays notes a snapshot that cannot be removed.
+func (p *Pruning) stays(name string) {
+	p.Held = append(p.Held, name)
+	p.Kept++
+}
+
+// fingerprint is all that retention depends on.
+func (w *work) fingerprint(g *replicate.Grid, d *zfs.Dataset, protected map[uint64]bool) string {
+	latest, _ := d.Latest()
+	var held []uint64
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && protected[v.GUID] {
+			held = append(held, v.GUID)
+		}
+	}
+	return fmt.Sprintf("%d %d %v %v %v", len(d.Snapshots()), latest.GUID, held, *g, w.scope.Patterns())
+}
+
+// creations asks when snapshots were taken: by dataset and name.
+func (w *work) creations(ctx context.Context, s *side, names []string) (map[string]map[string]time.Time, error) {
+	out := map[string]map[string]time.Time{}
+	if len(names) == 0 {
+		return out, nil
+	}
+	var props map[string]map[string]zfs.Property
+	err := s.do(ctx, func(st site.Site) (err error) {
+		props, err = st.Properties(ctx, names, []string{"creation"})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for full, of := range props {
+		dataset, name, err := zfs.ParseSnapshot(full)
+		if err != nil {
+			return nil, err
+		}
+		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("creation of %s: got %q, expected seconds", full, of["creation"].Value)
+		}
+		if out[dataset] == nil {
+			out[dataset] = map[string]time.Time{}
+		}
+		out[dataset][name] = time.Unix(seconds, 0)
+	}
+	return out, nil
+}
+
+// apply destroys what was found.
+func (w *work) apply(ctx context.Context, p *Pruning) {
+	if p.Error != "" || len(p.Remove) == 0 {
+		return
+	}
+	s := w.side(nil)
+	for _, t := range w.targets {
+		if t.Name == p.Side {
+			s = w.side(t)
+		}
+	}
+	began := time.Now()
+	var gone []string
+	for some := range slices.Chunk(p.Remove, destroyAtOnce) {
+		done, err := w.destroy(ctx, s, some, p)
+		gone = append(gone, done...)
+		if err != nil {
+			p.Error = err.Error()
+			break
+		}
+	}
+	p.Remove = gone
+	*s.count += len(gone)
+	w.Log(fmt.Sprintf("%s: retention removed %d snapshots on %s in %s", w.job.Name, len(gone), s.name, time.Since(began).Round(time.Millisecond)))
+}
+
+// destroy destroys names in one transaction, and returns those that are gone.
+// One that is held, has clones or is being sent stops the whole transaction:
+// it is left out, and the others are tried again; where ZFS does not say which
+// it is, by halves.
+func (w *work) destroy(ctx context.Context, s *side, names []string, p *Pruning) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	err := s.do(ctx, func(st site.Site) error { return st.Destroy(ctx, names) })
+	if err == nil {
+		return names, nil
+	}
+	if !errors.Is(err, &zfs.Error{Kind: zfs.Busy}) {
+		return nil, err
+	}
+	busy := busyOf(err)
+	rest := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return busy[n] })
+	if len(rest) < len(names) {
+		for _, n := range names {
+			if busy[n] {
+				p.stays(n)
+			}
+		}
+		return w.destroy(ctx, s, rest, p)
+	}
+	if len(names) == 1 {
+		p.stays(names[0])
+		return nil, nil
+	}
+	a, err := w.destroy(ctx, s, names[:len(names)/2], p)
+	if err != nil {
+		return a, err
+	}
+	b, err := w.destroy(ctx, s, names[len(names)/2:], p)
+	return append(slices.Clone(a), b...), err
+}
+
+// busyOf are the subjects of all errors of kind Busy in an error's tree.
+func busyOf(err error) map[string]bool {
+	out := map[string]bool{}
+	var walk func(error)
+	walk = func(err error) {
+		if e, ok := err.(*zfs.Error); ok && e.Kind == zfs.Busy {
+			out[e.Subject] = true
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() error }:
+			if inner := u.Unwrap(); inner != nil {
+				walk(inner)
+			}
+		case interface{ Unwrap() []error }:
+			for _, inner := range u.Unwrap() {
+				walk(inner)
+			}
+		}
+	}
+	walk(err)
+	return out
+}
+
+// pruneBookmarks removes the job's bookmarks that are older than every
+// target's base: no increment begins with them any more.
+func (w *work) pruneBookmarks(ctx context.Context) {
+	var gone []string
+	for _, d := range w.listing.Datasets {
+		oldest, known := uint64(0), true
+		for _, t := range w.targets {
+			at := uint64(0)
+			for _, v := range d.Versions {
+				if base := w.state.Arrival(d.Name, t.Name).BaseGUID; base != 0 && v.GUID == base {
+					at = v.CreateTXG
+				}
+			}
+			known = known && at != 0
+			if oldest == 0 || at < oldest {
+				oldest = at
+			}
+		}
+		if !known {
+			continue
+		}
+		for _, v := range d.Versions {
+			if v.Kind == zfs.Bookmark && v.CreateTXG < oldest && strings.HasPrefix(v.Name, tagPrefix+w.job.Name+":") {
+				gone = append(gone, v.In(d.Name))
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if err := w.onSource(ctx, func(st site.Site) error { return st.Destroy(ctx, gone) }); err != nil {
+		w.note("bookmarks: %v", err)
+		return
+	}
+	w.run.Pruned += len(gone)
+}

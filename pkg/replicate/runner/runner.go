@@ -1,0 +1,305 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// Runner runs jobs. Runs of one Runner share their connections.
+type Runner struct {
+	StateDir string
+	// Now is the clock: of schedules, names of snapshots and records.
+	Now func() time.Time
+	// Log is told what is done, for a person; it may be called from several
+	// goroutines.
+	Log func(string)
+
+	hosts *hosts
+}
+
+// New returns a Runner. open reaches hosts the way that a job's transfer
+// settings say.
+func New(stateDir string, open func(*replicate.Transfer) job.Opener, now func() time.Time, log func(string)) *Runner {
+	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: newHosts(open)}
+}
+
+// Close ends all connections.
+func (r *Runner) Close() error { return r.hosts.close() }
+
+// work is one run of a job.
+type work struct {
+	*Runner
+	job   *replicate.Job
+	scope *replicate.Scope
+	store *record.Store
+	state *record.State
+	run   *record.Run
+
+	source endpoint.Endpoint
+	all    zfs.Listing // the source, as it was found
+	// listing has the datasets that the job selects.
+	listing zfs.Listing
+	targets []*targetWork
+	// showing tells that nothing will be changed: what a change would find out
+	// by itself has to be asked for.
+	showing bool
+	// pruneFailed is why retention on the source did.
+	pruneFailed error
+}
+
+// targetWork is the part of a run that is one target's.
+type targetWork struct {
+	*replicate.Target
+	to       endpoint.Endpoint
+	transfer *replicate.Transfer
+	run      *record.TargetRun
+	result   *job.BatchResult // nil until there is one
+	copies   index            // of result.Target
+}
+
+func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
+	if w.scope, err = j.Scope(); err != nil {
+		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
+	}
+	if w.source, err = endpoint.Parse(j.Source); err != nil {
+		return nil, err
+	}
+	if w.state, err = store.State(); err != nil {
+		return nil, err
+	}
+	for i := range j.Targets {
+		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i])}
+		if t.to, err = endpoint.Parse(t.To); err != nil {
+			return nil, err
+		}
+		t.run = &record.TargetRun{Target: t.Name, To: t.To}
+		w.targets = append(w.targets, t)
+		w.run.Targets = append(w.run.Targets, t.run)
+	}
+	return w, nil
+}
+
+// Run runs a job once. The record is returned, as far as it got, with an error
+// too, and is in the log by then. Where the job runs already, Run waits for its
+// end, or with wait false fails with record.ErrRunning (fault.Refused).
+func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.Run, error) {
+	store, err := record.Open(r.StateDir, j.Name)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	unlock, err := store.Lock(wait)
+	if errors.Is(err, record.ErrRunning) {
+		return nil, fault.Refusef("wait for its end: zxfer replicate run --wait "+j.Name, "job %q: %w", j.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	w, err := r.work(j, store)
+	if err != nil {
+		return nil, err
+	}
+	err = w.before(ctx)
+	if err == nil {
+		err = w.move(ctx)
+	}
+	w.conclude(ctx, err)
+	if stored := w.remember(); stored != nil {
+		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
+	}
+	w.after(ctx)
+	return w.run, w.verdict(err)
+}
+
+// move does the work between the hooks. Its error concerns the whole run.
+func (w *work) move(ctx context.Context) error {
+	if err := w.survey(ctx); err != nil {
+		return err
+	}
+	snapErr := w.takeSnapshots(ctx) // what there is, is sent all the same
+	w.send(ctx)
+	w.keep(context.WithoutCancel(ctx)) // what arrived is to be held also where the run was interrupted
+	if ctx.Err() == nil {
+		w.prune(ctx)
+	}
+	return errors.Join(snapErr, w.pruneFailed)
+}
+
+// onSource reaches the source, by the job's own settings.
+func (w *work) onSource(ctx context.Context, f func(site.Site) error) error {
+	return w.on(ctx, w.source.Host, &w.job.Transfer, f)
+}
+
+func (w *work) onTarget(ctx context.Context, t *targetWork, f func(site.Site) error) error {
+	return w.on(ctx, t.to.Host, t.transfer, f)
+}
+
+func (w *work) on(ctx context.Context, host string, t *replicate.Transfer, f func(site.Site) error) error {
+	st, err := w.hosts.through(t).Open(ctx, host)
+	if err != nil {
+		return err
+	}
+	return f(st)
+}
+
+// survey lists the source, once.
+func (w *work) survey(ctx context.Context) error {
+	err := w.onSource(ctx, func(st site.Site) (err error) {
+		w.all, err = st.List(ctx, site.ListQuery{Dataset: w.source.Name, Recursive: w.job.Recursive, Versions: true})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(w.all.Datasets) == 0 {
+		return w.missingSource(ctx)
+	}
+	w.listing = w.all
+	w.listing.Datasets = nil
+	for _, d := range w.all.Datasets {
+		if w.job.Selects(w.source.Name, d.Name) {
+			w.listing.Datasets = append(w.listing.Datasets, d)
+		}
+	}
+	w.run.Datasets = len(w.listing.Datasets)
+	if w.run.Datasets == 0 {
+		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %d datasets over", w.source, len(w.all.Datasets))
+	}
+	return nil
+}
+
+// wanting are the snapshots that the run is to take, by full name.
+func (w *work) wanting() []string {
+	naming := w.scope.Naming()
+	if naming == nil {
+		return nil
+	}
+	name := naming.At(w.run.Started)
+	var out []string
+	for _, d := range w.listing.Datasets {
+		latest, any := d.Latest()
+		_, own := w.scope.Own(latest.Name)
+		unchanged := any && own && d.Get("written") == "0"
+		if d.Inconsistent() || w.job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
+			continue
+		}
+		out = append(out, d.Name+"@"+name)
+	}
+	return out
+}
+
+func hasSnapshot(d *zfs.Dataset, name string) bool {
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// takeSnapshots takes them all in one transaction, and looks again.
+func (w *work) takeSnapshots(ctx context.Context) error {
+	names := w.wanting()
+	if len(names) == 0 {
+		return nil
+	}
+	if err := w.onSource(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }); err != nil {
+		return fmt.Errorf("take %d snapshots: %w", len(names), err)
+	}
+	w.run.Snapshots = len(names)
+	w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), len(names)))
+	return w.survey(ctx)
+}
+
+// request is the batch for one target.
+func (w *work) request(t *targetWork, g *gate) job.Batch {
+	tr := t.transfer
+	low, high, _ := tr.PortRange() // Validate refused a malformed one
+	retries := 5
+	if w.job.Retries != nil {
+		retries = *w.job.Retries
+	}
+	b := job.Batch{Survey: w.listing, Send: job.Send{
+		Source: w.source, Target: t.to,
+		Plan: plan.Request{
+			Source: w.source.Name, Target: t.to.Name, Recursive: w.job.Recursive,
+			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: tr.Decrypt,
+			CarryProperties: t.Properties.Carry, Set: t.Properties.Set, Exclude: t.Properties.Exclude,
+		},
+		Wire: tr.Wire, Streams: tr.Streams, Dial: tr.Dial, DataAddress: tr.DataAddress, PortLow: low, PortHigh: high,
+		Options:   transfer.Options{Buffer: int64(tr.Buffer), Compress: or(tr.Compress, "auto"), CompressThreads: tr.CompressThreads},
+		BandLimit: func() int64 { return tr.BandwidthAt(w.Now()) },
+		Retries:   retries, RSH: tr.RSH, NoBootstrap: tr.NoBootstrap, SkipChecks: tr.SkipChecks,
+	}}
+	if g != nil {
+		b.Gate = g.of(t.Name)
+	}
+	b.Review = func(p *plan.Plan, st plan.State) []*plan.Conflict { return w.review(t, p, st) }
+	return b
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// before runs the hooks that come first.
+func (w *work) before(ctx context.Context) error {
+	for i := range w.job.Before {
+		h := &w.job.Before[i]
+		err := runHook(ctx, h, HookEnvironment("before", w.job, w.run), nil)
+		switch {
+		case err != nil && h.OnFailure == "continue":
+			w.note("hook before the run: %v", err)
+		case err != nil:
+			return fault.Refusef(`on_failure = "continue" would go on`, "hook before the run: %w", err)
+		}
+	}
+	return nil
+}
+
+// after runs the hooks that come last, and the alert where there is need.
+// They run also when the run was interrupted.
+func (w *work) after(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	text, err := json.Marshal(w.run)
+	if err != nil {
+		w.note("record for the hooks: %v", err)
+		return
+	}
+	for i := range w.job.After {
+		if err := runHook(ctx, &w.job.After[i], HookEnvironment("after", w.job, w.run), bytes.NewReader(text)); err != nil {
+			w.note("hook after the run: %v", err)
+		}
+	}
+	if w.job.Alert == nil || w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
+		return
+	}
+	if err := runHook(ctx, w.job.Alert, HookEnvironment("alert", w.job, w.run), bytes.NewReader(text)); err != nil {
+		w.note("alert: %v", err)
+	}
+}
+
+// note is something that went wrong without making the run fail.
+func (w *work) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.run.Notes = append(w.run.Notes, text)
+	w.Log(w.job.Name + ": " + text)
+}

@@ -1,0 +1,200 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// defaultParallel is how many datasets move at once: a pool of spinning disks
+// is served best by few readers.
+const defaultParallel = 2
+
+// send moves the batches of all targets at once.
+func (w *work) send(ctx context.Context) {
+	limit := w.job.Parallel
+	if limit == 0 {
+		limit = defaultParallel
+	}
+	g := newGate(limit)
+	var wg sync.WaitGroup
+	for _, t := range w.targets {
+		wg.Go(func() {
+			b := w.request(t, g)
+			rep := &quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}
+			began := time.Now()
+			res, err := job.RunBatch(ctx, b, w.hosts.through(t.transfer), rep)
+			t.run.Seconds = time.Since(began).Seconds()
+			t.result = res
+			w.tally(t, err)
+		})
+	}
+	wg.Wait()
+	for _, t := range w.targets {
+		w.update(t)
+	}
+}
+
+// tally makes the record of a target.
+func (w *work) tally(t *targetWork, err error) {
+	r := t.run
+	if err != nil {
+		r.Outcome, r.Error, r.Hint = outcomeOf(err), err.Error(), fault.HintOf(err)
+		return
+	}
+	r.Outcome = record.UpToDate
+	worst := func(outcome string) {
+		if rank(outcome) > rank(r.Outcome) {
+			r.Outcome = outcome
+		}
+	}
+	for _, d := range t.result.Datasets {
+		if d.Err == nil && d.Steps == 0 {
+			r.Unchanged++
+			continue
+		}
+		dr := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
+			Bytes: d.Bytes, Seconds: d.Seconds, Outcome: record.Done}
+		r.Bytes += d.Bytes
+		if d.Err != nil {
+			r.Failed++
+			dr.Outcome, dr.Error, dr.Hint = outcomeOf(d.Err), d.Err.Error(), fault.HintOf(d.Err)
+			if d.Conflict != nil {
+				dr.Conflict = string(d.Conflict.ID)
+			}
+		} else {
+			r.Sent++
+		}
+		worst(dr.Outcome)
+		r.Datasets = append(r.Datasets, dr)
+	}
+}
+
+func outcomeOf(err error) string {
+	switch fault.ClassOf(err) {
+	case fault.Interrupted:
+		return record.Interrupted
+	case fault.Refused, fault.Usage:
+		return record.Refused
+	}
+	if errors.Is(err, context.Canceled) {
+		return record.Interrupted
+	}
+	return record.Failed
+}
+
+// rank orders outcomes: a failure hides an interruption, as nothing resumes
+// it.
+func rank(outcome string) int {
+	switch outcome {
+	case record.Done:
+		return 1
+	case record.Interrupted:
+		return 2
+	case record.Refused:
+		return 3
+	case record.Failed:
+		return 4
+	}
+	return 0
+}
+
+// update takes a target's results over into the state.
+func (w *work) update(t *targetWork) {
+	if t.run.Error != "" {
+		for _, d := range w.listing.Datasets {
+			a := w.state.Arrival(d.Name, t.Name)
+			a.Tried, a.Bytes, a.Seconds = w.run.Started, 0, 0
+			a.Error, a.Hint = t.run.Error, t.run.Hint
+		}
+		return
+	}
+	there := make(map[string]*zfs.Dataset, len(t.result.Target.Datasets))
+	for _, d := range t.result.Target.Datasets {
+		there[d.Name] = d
+	}
+	for _, d := range t.result.Datasets {
+		a := w.state.Arrival(d.Source, t.Name)
+		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
+		a.Error, a.Hint = "", ""
+		if d.Err != nil {
+			a.Error, a.Hint = d.Err.Error(), fault.HintOf(d.Err)
+			continue
+		}
+		a.Success = w.run.Started
+		if td := there[d.Target]; td != nil {
+			a.EncryptionRoot = td.Get("encryptionroot")
+		}
+		if sd := w.listing.Find(d.Source); sd != nil {
+			ds := w.state.Dataset(d.Source)
+			ds.GUID, ds.EncryptionRoot = sd.GUID, sd.Get("encryptionroot")
+		}
+	}
+}
+
+// conclude makes the run's outcome of its targets'.
+func (w *work) conclude(ctx context.Context, err error) {
+	r := w.run
+	r.Ended = w.Now().UTC().Truncate(time.Second)
+	r.Outcome = record.UpToDate
+	if r.Snapshots > 0 || r.Pruned > 0 {
+		r.Outcome = record.Done
+	}
+	for _, t := range r.Targets {
+		if rank(t.Outcome) > rank(r.Outcome) {
+			r.Outcome = t.Outcome
+		}
+	}
+	if err != nil {
+		r.Outcome, r.Error, r.Hint = outcomeOf(err), err.Error(), fault.HintOf(err)
+	}
+	if ctx.Err() != nil && r.Outcome == record.Failed {
+		r.Outcome = record.Interrupted
+	}
+}
+
+// verdict is the run as an error: nil, Interrupted where only that happened,
+// Refused where nothing was tried, else Failed.
+func (w *work) verdict(err error) error {
+	if err != nil {
+		return fmt.Errorf("job %q: %w", w.job.Name, err)
+	}
+	if w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
+		return nil
+	}
+	var errs []error
+	for _, t := range w.run.Targets {
+		add := func(message, hint string) {
+			errs = append(errs, fault.Failf(hint, "job %q to %s: %s", w.job.Name, t.Target, message))
+		}
+		if t.Error != "" {
+			add(t.Error, t.Hint)
+		}
+		for _, d := range t.Datasets {
+			if d.Error != "" {
+				add(d.Error, d.Hint)
+			}
+		}
+	}
+	if w.run.Outcome == record.Interrupted {
+		return fault.Interrupt("the next run, or the same command, resumes", errors.Join(errs...))
+	}
+	return &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
+}
+
+// quiet is a Reporter that passes only on what a log should have.
+type quiet struct{ log func(string) }
+
+func (q *quiet) Log(message string)               { q.log(message) }
+func (*quiet) Planned(*job.Report)                {}
+func (*quiet) Started(int, *plan.Dataset, int)    {}
+func (*quiet) Progress(int, job.StepProgress)     {}
+func (*quiet) Finished(id int, r *job.StepResult) {}

@@ -1,0 +1,54 @@
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+func TestStatusLateness(t *testing.T) {
+	t.Parallel()
+	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name     string
+		schedule string
+		success  time.Time
+		now      time.Time
+		lag      time.Duration
+		late     bool
+	}{
+		{"just done", "hourly", eight, eight.Add(time.Minute), 0, false},
+		{"due", "hourly", eight, eight.Add(65 * time.Minute), 5 * time.Minute, false},
+		{"late", "hourly", eight, eight.Add(76 * time.Minute), 16 * time.Minute, true},
+		{"days late", "daily", eight.AddDate(0, 0, -3), eight, 56 * time.Hour, true},
+		{"never", "hourly", time.Time{}, eight, 0, true},
+		{"by hand", "", eight.AddDate(-1, 0, 0), eight, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			st := &record.State{Datasets: map[string]*record.Dataset{}}
+			st.Arrival("tank/a", "near").Success = tt.success
+			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, tt.now)
+			require.Equal(t, tt.late, js.Late)
+			require.Equal(t, tt.lag.Seconds(), js.Datasets[0].Lag)
+		})
+	}
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, eight).Late, "a scheduled job that never ran is late")
+	require.False(t, statusOf(&replicate.Job{}, &record.State{}, eight).Late)
+}
+
+func TestTag(t *testing.T) {
+	t.Parallel()
+	job, ours := JobOfTag(Tag("home", "near"))
+	require.True(t, ours)
+	require.Equal(t, "home", job)
+	for _, other := range []string{"keep", "zxfer:", "zxfer:home", "zrepl_last_received_J_home"} {
+		_, ours := JobOfTag(other)
+		require.False(t, ours, other)
+	}
+}

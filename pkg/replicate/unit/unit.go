@@ -1,0 +1,163 @@
+// Package unit makes systemd services and timers, or lines of cron, of the
+// jobs of a job file. It writes text only; who calls it puts the files where
+// systemd reads them.
+package unit
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+)
+
+// Marker is the first line of every unit made here: what does not begin with
+// it is not ours to overwrite or remove.
+const Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
+
+// Paths are what units name. All are absolute.
+type Paths struct {
+	Binary, JobFile, StateDir string
+	Textfile                  string // "" = none
+}
+
+// Check refuses paths that a unit cannot name.
+func (p Paths) Check() error {
+	var errs []error
+	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
+		if s != "" && (!filepath.IsAbs(s) || strings.ContainsAny(s, "\n\"\\%$ \t'")) {
+			errs = append(errs, fmt.Errorf("%q: a unit needs an absolute path without blanks, quotes, %%, $ and backslashes", s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Name is the name of a job's units, without suffix.
+func Name(job string) string { return "zxfer-replicate-" + job }
+
+// Service is the service of a job: one run, hardened to what a run needs.
+//
+// Exit code 4 says that the run was interrupted and its state kept: the unit
+// is started again. After 1 (failed), 2 (usage) and 3 (refused) the same
+// command would end the same way, and the timer's next run tries anyway.
+//
+// What is left open: the network, /dev/zfs with CAP_SYS_ADMIN (which is what
+// ZFS asks of root), the state directory. Memory may become executable: the
+// Python helper needs that.
+func Service(j *replicate.Job, p Paths) string {
+	writable := []string{p.StateDir}
+	if p.Textfile != "" {
+		writable = append(writable, filepath.Dir(p.Textfile))
+	}
+	capabilities, user := "CAP_SYS_ADMIN", ""
+	if j.User != "" {
+		capabilities, user = "", "User="+j.User+"\n"
+	}
+	return fmt.Sprintf(`%s
+[Unit]
+Description=zxfer: replicate %s
+Documentation=man:zxfer-replicate(1)
+Wants=network-online.target
+After=network-online.target zfs.target
+ConditionPathExists=%s
+StartLimitIntervalSec=6h
+StartLimitBurst=12
+
+[Service]
+Type=oneshot
+ExecStart=%s replicate run --wait --config %s --state-dir %s %s
+Restart=on-failure
+RestartSec=5min
+RestartPreventExitStatus=1 2 3
+TimeoutStartSec=infinity
+TimeoutStopSec=90s
+KillMode=mixed
+%sNice=10
+IOSchedulingClass=best-effort
+IOSchedulingPriority=7
+UMask=0077
+CapabilityBoundingSet=%s
+DeviceAllow=/dev/zfs rw
+DevicePolicy=closed
+LockPersonality=yes
+NoNewPrivileges=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHome=read-only
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectSystem=strict
+ReadWritePaths=%s
+RemoveIPC=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service
+`, Marker, j.Name, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, user, capabilities, strings.Join(writable, " "))
+}
+
+// Timer is the timer of a job that has a schedule. A run that was missed while
+// the host was off is made up for.
+func Timer(j *replicate.Job) string {
+	jitter := ""
+	if j.Jitter > 0 {
+		jitter = fmt.Sprintf("RandomizedDelaySec=%d\n", int(time.Duration(j.Jitter).Seconds()))
+	}
+	return fmt.Sprintf(`%s
+[Unit]
+Description=zxfer: schedule of replicate %s
+Documentation=man:zxfer-replicate(1)
+
+[Timer]
+OnCalendar=%s
+%sAccuracySec=1s
+Persistent=yes
+
+[Install]
+WantedBy=timers.target
+`, Marker, j.Name, j.Schedule, jitter)
+}
+
+// Files are the units of a job file, by file name. Jobs without a schedule
+// get a service only.
+func Files(f *replicate.File, p Paths) (map[string]string, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		out[Name(j.Name)+".service"] = Service(j, p)
+		if j.Schedule != "" {
+			out[Name(j.Name)+".timer"] = Timer(j)
+		}
+	}
+	return out, nil
+}
+
+// Cron is the line of a system crontab, with its user, that runs a job on a
+// host without systemd.
+func Cron(j *replicate.Job, p Paths) (string, error) {
+	e, err := calendar.Parse(j.Schedule)
+	if err != nil {
+		return "", err
+	}
+	fields, err := e.Cron()
+	if err != nil {
+		return "", fmt.Errorf("schedule %q: %w", j.Schedule, err)
+	}
+	user := j.User
+	if user == "" {
+		user = "root"
+	}
+	return fmt.Sprintf("%s %s %s replicate run --config %s --state-dir %s %s", fields, user, p.Binary, p.JobFile, p.StateDir, j.Name), nil
+}

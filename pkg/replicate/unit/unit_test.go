@@ -1,0 +1,87 @@
+package unit
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+)
+
+func file() *replicate.File {
+	return &replicate.File{Jobs: []replicate.Job{
+		{Name: "home", Source: "tank/home", Schedule: "hourly", Jitter: replicate.Duration(2 * time.Minute)},
+		{Name: "by-hand", Source: "tank/x"},
+		{Name: "user_1", Source: "tank/y", Schedule: "Mon..Fri 06:30", User: "backup"},
+	}}
+}
+
+func paths() Paths {
+	return Paths{Binary: "/usr/bin/true", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer", Textfile: "/var/lib/prometheus/zxfer.prom"}
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	files, err := Files(file(), paths())
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	require.NotContains(t, files, "zxfer-replicate-by-hand.timer", "without a schedule there is no timer")
+	service := files["zxfer-replicate-home.service"]
+	for _, want := range []string{
+		"ExecStart=/usr/bin/true replicate run --wait --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
+		"Type=oneshot\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\n", "ProtectSystem=strict\n",
+		"ReadWritePaths=/var/lib/zxfer /var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN\n", "DeviceAllow=/dev/zfs rw\n",
+	} {
+		require.Contains(t, service, want)
+	}
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "User=backup\n")
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "CapabilityBoundingSet=\n", "a user needs no privilege: zfs allow gives the permissions")
+	timer := files["zxfer-replicate-home.timer"]
+	require.Contains(t, timer, "OnCalendar=hourly\nRandomizedDelaySec=120\n")
+	require.Contains(t, timer, "Persistent=yes\n")
+
+	p := paths()
+	p.JobFile = "/etc/my jobs.toml"
+	_, err = Files(file(), p)
+	require.ErrorContains(t, err, "my jobs")
+	p.JobFile = "jobs.toml"
+	_, err = Files(file(), p)
+	require.Error(t, err)
+}
+
+// systemd itself finds no fault with the units.
+func TestUnitsVerify(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	dir := t.TempDir()
+	files, err := Files(file(), paths())
+	require.NoError(t, err)
+	args := []string{"verify", "--man=no"}
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		args = append(args, filepath.Join(dir, name))
+	}
+	out, err := exec.Command("systemd-analyze", args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, string(out))
+}
+
+func TestCron(t *testing.T) {
+	t.Parallel()
+	f := file()
+	line, err := Cron(&f.Jobs[0], paths())
+	require.NoError(t, err)
+	require.Equal(t, "0 * * * * root /usr/bin/true replicate run --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home", line)
+	line, err = Cron(&f.Jobs[2], paths())
+	require.NoError(t, err)
+	require.Equal(t, "30 6 * * 1,2,3,4,5 backup", line[:len("30 6 * * 1,2,3,4,5 backup")])
+	f.Jobs[0].Schedule = "*:*:30"
+	_, err = Cron(&f.Jobs[0], paths())
+	require.ErrorContains(t, err, "seconds")
+}

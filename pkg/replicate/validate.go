@@ -1,0 +1,276 @@
+package replicate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/zfs"
+)
+
+// Bounds of a job's numbers.
+const (
+	maxParallel = 64
+	maxRetries  = 1000
+	maxStreams  = 64
+	maxKept     = 100_000 // snapshots of one rule
+)
+
+// Validate checks what the decoder cannot. Its errors name job and key.
+func (f *File) Validate() error {
+	var errs []error
+	if len(f.Jobs) == 0 {
+		errs = append(errs, fault.Usagef("zxfer replicate init writes one", "the file has no [[job]]"))
+	}
+	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
+		errs = append(errs, fault.Usagef("the collector reads only such files", "metrics.textfile %q is no absolute path that ends in .prom", t))
+	}
+	seen := map[string]bool{}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		if seen[j.Name] {
+			errs = append(errs, fmt.Errorf("two jobs are named %q", j.Name))
+		}
+		seen[j.Name] = true
+		for _, err := range j.faults() {
+			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+		}
+	}
+	return errors.Join(append(errs, f.overlaps()...)...)
+}
+
+// overlaps refuses two jobs that would take, or remove, each other's
+// snapshots of one dataset.
+func (f *File) overlaps() []error {
+	var errs []error
+	for i := range f.Jobs {
+		for k := range i {
+			a, b := &f.Jobs[k], &f.Jobs[i]
+			if a.Snapshots.Take == "" || b.Snapshots.Take == "" || !a.overlaps(b) {
+				continue
+			}
+			x, errX := a.Scope()
+			y, errY := b.Scope()
+			if errX == nil && errY == nil && x.naming.glob == y.naming.glob {
+				errs = append(errs, fault.Usagef("put {job} into the templates",
+					"jobs %q and %q take snapshots of the same datasets under the same names: each would remove the other's", a.Name, b.Name))
+			}
+		}
+	}
+	return errs
+}
+
+func (j *Job) overlaps(o *Job) bool {
+	a, b := j.Source, o.Source
+	return a == b || j.Recursive && strings.HasPrefix(b, a+"/") || o.Recursive && strings.HasPrefix(a, b+"/")
+}
+
+// faults are all that is wrong with a job.
+func (j *Job) faults() []error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !plainWord(j.Name) {
+		bad(`name %q: write letters, digits, "-" and "_", at most 48`, j.Name)
+	}
+	errs = append(errs, checkEndpoint("source", j.Source, false)...)
+	if !j.Recursive && len(j.Include)+len(j.Exclude) > 0 {
+		bad("include and exclude have no effect without recursive = true")
+	}
+	errs = append(errs, checkPatterns("include", j.Include)...)
+	errs = append(errs, checkPatterns("exclude", j.Exclude)...)
+	errs = append(errs, checkPatterns("snapshots.adopt", j.Snapshots.Adopt)...)
+	if j.Schedule != "" {
+		if _, err := calendar.Parse(j.Schedule); err != nil {
+			bad("schedule: %w", err)
+		}
+	}
+	if _, err := j.Scope(); err != nil {
+		bad("snapshots: %w", err)
+	}
+	if j.Snapshots.SkipUnchanged && j.Snapshots.Take == "" {
+		bad("snapshots.skip_unchanged has no effect without snapshots.take")
+	}
+	errs = append(errs, j.Retention.faults("retention")...)
+	if j.Parallel < 0 || j.Parallel > maxParallel {
+		bad("parallel = %d: write 1 to %d", j.Parallel, maxParallel)
+	}
+	if j.Retries != nil && (*j.Retries < 0 || *j.Retries > maxRetries) {
+		bad("retries = %d: write 0 to %d", *j.Retries, maxRetries)
+	}
+	errs = append(errs, checkWord("holds", j.Holds, "both", "source", "target", "none")...)
+	errs = append(errs, checkWord("bookmarks", j.Bookmarks, "sent", "none")...)
+	errs = append(errs, j.Transfer.faults("transfer")...)
+	errs = append(errs, j.targetFaults()...)
+	for i := range j.Before {
+		errs = append(errs, j.Before[i].faults("before")...)
+	}
+	for i := range j.After {
+		errs = append(errs, j.After[i].faults("after")...)
+		if j.After[i].OnFailure != "" {
+			bad("after.on_failure has no effect: the run is over by then")
+		}
+	}
+	if j.Alert != nil {
+		errs = append(errs, j.Alert.faults("alert")...)
+	}
+	return errs
+}
+
+func (j *Job) targetFaults() []error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(j.Targets) == 0 {
+		bad("it has no [[job.target]]")
+	}
+	seen := map[string]bool{}
+	for i := range j.Targets {
+		t := &j.Targets[i]
+		at := fmt.Sprintf("target %q: ", t.Name)
+		if !plainWord(t.Name) {
+			bad(`%sname: write letters, digits, "-" and "_", at most 48`, at)
+		}
+		if seen[t.Name] {
+			bad("two targets are named %q", t.Name)
+		}
+		seen[t.Name] = true
+		errs = append(errs, checkEndpoint(at+"to", t.To, true)...)
+		errs = append(errs, t.Retention.faults(at+"retention")...)
+		if t.Transfer != nil {
+			errs = append(errs, t.Transfer.faults(at+"transfer")...)
+		}
+		for name := range t.Properties.Set {
+			if err := zfs.CheckProperty(name); err != nil {
+				bad("%sproperties.set: %w", at, err)
+			}
+			if slices.Contains(t.Properties.Exclude, name) {
+				bad("%sproperties: %s is both set and excluded", at, name)
+			}
+		}
+		for _, name := range t.Properties.Exclude {
+			if err := zfs.CheckProperty(name); err != nil {
+				bad("%sproperties.exclude: %w", at, err)
+			}
+		}
+	}
+	return errs
+}
+
+func plainWord(s string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(s)
+}
+
+func checkEndpoint(key, s string, target bool) []error {
+	if s == "" {
+		return []error{fmt.Errorf("%s is missing", key)}
+	}
+	e, err := endpoint.Parse(s)
+	if err != nil {
+		return []error{fmt.Errorf("%s: %w", key, err)}
+	}
+	name := e.Name
+	if target {
+		name = strings.TrimSuffix(name, "/")
+	}
+	if e.Path() {
+		return []error{fmt.Errorf("%s: %q is a path; write the name of a dataset", key, s)}
+	}
+	if _, err := zfs.ParseDataset(name); err != nil {
+		return []error{fmt.Errorf("%s: %w", key, err)}
+	}
+	return nil
+}
+
+func checkPatterns(key string, patterns []string) []error {
+	var errs []error
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			errs = append(errs, fmt.Errorf("%s: %q is not a pattern; it may hold *, ? and [a-z]", key, p))
+		}
+	}
+	return errs
+}
+
+func checkWord(key, value string, words ...string) []error {
+	if value == "" || slices.Contains(words, value) {
+		return nil
+	}
+	return []error{fmt.Errorf("%s = %q: write one of %s", key, value, strings.Join(words, ", "))}
+}
+
+func (g *Grid) faults(at string) []error {
+	if g == nil {
+		return nil
+	}
+	var errs []error
+	for _, r := range g.rules() {
+		if r.count < 0 || r.count > maxKept {
+			errs = append(errs, fmt.Errorf("%s.%s = %d: write 0 to %d", at, r.name, r.count, maxKept))
+		}
+	}
+	if *g == (Grid{}) {
+		errs = append(errs, fmt.Errorf("%s keeps nothing; leave the table out to keep everything", at))
+	}
+	return errs
+}
+
+func (h *Hook) faults(at string) []error {
+	errs := checkWord(at+".on_failure", h.OnFailure, "stop", "continue")
+	if len(h.Command) == 0 || h.Command[0] == "" {
+		errs = append(errs, fmt.Errorf(`%s: command is missing; write ["/path/of/command", "argument"]`, at))
+	} else if !path.IsAbs(h.Command[0]) {
+		errs = append(errs, fmt.Errorf("%s: command %q is no absolute path: a timer has no PATH of yours", at, h.Command[0]))
+	}
+	return errs
+}
+
+func (t *Transfer) faults(at string) []error {
+	errs := checkWord(at+".wire", t.Wire, "auto", "signed", "tls", "plain", "ssh")
+	errs = append(errs, checkWord(at+".dial", t.Dial, "auto", "source", "target")...)
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+format, args...)) }
+	if t.TrustedLink != (t.Wire == "plain") {
+		bad(`.trusted_link = true and wire = "plain" go together: bytes cross unencrypted and unauthenticated`)
+	}
+	if t.Streams < 0 || t.Streams > maxStreams {
+		bad(".streams = %d: write 1 to %d", t.Streams, maxStreams)
+	}
+	if t.DataAddress != "" {
+		if _, err := netip.ParseAddr(t.DataAddress); err != nil {
+			bad(".data_address %q is not an IP address", t.DataAddress)
+		}
+	}
+	if _, _, err := t.PortRange(); err != nil {
+		bad(".ports: %w", err)
+	}
+	if !regexp.MustCompile(`^(|auto|off|zstd(:([1-9]|1[0-9]))?)$`).MatchString(t.Compress) {
+		bad(".compress = %q: write auto, off, zstd or zstd:N with N from 1 to 19", t.Compress)
+	}
+	if t.CompressThreads < 0 {
+		bad(".compress_threads = %d: write 1 or more", t.CompressThreads)
+	}
+	return errs
+}
+
+// PortRange is Ports taken apart; 0, 0 for any.
+func (t *Transfer) PortRange() (low, high int, err error) {
+	if t.Ports == "" {
+		return 0, 0, nil
+	}
+	from, to, isRange := strings.Cut(t.Ports, "-")
+	if !isRange {
+		to = from
+	}
+	l, errL := strconv.ParseUint(from, 10, 16)
+	h, errH := strconv.ParseUint(to, 10, 16)
+	if errL != nil || errH != nil || l == 0 || l > h {
+		return 0, 0, fmt.Errorf("%q is no range of ports; write LOW-HIGH, from 1 to 65535", t.Ports)
+	}
+	return int(l), int(h), nil
+}

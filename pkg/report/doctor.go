@@ -1,0 +1,140 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+)
+
+// barWidth is that of the longest bar, in columns.
+const barWidth = 24
+
+// DoctorJSON writes a doctor's report as one object.
+func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
+	c := *r
+	notNil(&c.Findings)
+	notNil(&c.Ceilings)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(c)
+}
+
+// DoctorText writes a doctor's report for a person.
+func DoctorText(w io.Writer, r *job.DoctorReport) error {
+	var b strings.Builder
+	diagnosisText(&b, r.Findings)
+	ceilingsText(&b, r)
+	expectedText(&b, r.Expected)
+	return writeString(w, b.String())
+}
+
+// DoctorAllow writes the zfs allow lines only.
+func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
+	var b strings.Builder
+	for _, l := range r.Allow {
+		b.WriteString(oneLine(l) + "\n")
+	}
+	return writeString(w, b.String())
+}
+
+func diagnosisText(b *strings.Builder, findings []preflight.Finding) {
+	var hosts []string
+	for _, f := range findings {
+		if !slices.Contains(hosts, f.Host) {
+			hosts = append(hosts, f.Host)
+		}
+	}
+	for _, h := range hosts {
+		fmt.Fprintf(b, "%s\n", oneLine(h))
+		for _, f := range findings {
+			if f.Host != h {
+				continue
+			}
+			fmt.Fprintf(b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
+			if f.Severity == preflight.OK {
+				continue
+			}
+			if f.Evidence != "" {
+				fmt.Fprintf(b, "                      seen: %s\n", oneLine(f.Evidence))
+			}
+			for l := range strings.Lines(f.Remedy) {
+				fmt.Fprintf(b, "                      do:   %s\n", oneLine(l))
+			}
+		}
+	}
+}
+
+// ceilingsText shows the rates, the highest first, and marks the lowest of
+// those that a transfer passes.
+func ceilingsText(b *strings.Builder, r *job.DoctorReport) {
+	if len(r.Ceilings) == 0 {
+		return
+	}
+	sorted := slices.Clone(r.Ceilings)
+	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
+	most, host, title := sorted[0].BytesPerSecond, 0, 0
+	for _, c := range sorted {
+		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
+	}
+	lowest := lowest(r)
+	b.WriteString("ceilings\n")
+	for _, c := range sorted {
+		fmt.Fprintf(b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
+		if c.Skipped != "" {
+			fmt.Fprintf(b, "%s\n", oneLine(c.Skipped))
+			continue
+		}
+		n := 0
+		if most > 0 {
+			n = max(1, int(barWidth*float64(c.BytesPerSecond)/float64(most)))
+		}
+		line := fmt.Sprintf("%-*s  %12s  %4.1f cpus", barWidth, strings.Repeat("#", n), rate(c.BytesPerSecond), c.CPU)
+		if c.IOWait >= 0.1 {
+			line += fmt.Sprintf(", %.1f waiting for disks", c.IOWait)
+		}
+		if c.Note != "" {
+			line += "  " + oneLine(c.Note)
+		}
+		if c.ID == lowest.ID && c.Host == lowest.Host {
+			line += "  <- lowest"
+		}
+		b.WriteString(line + "\n")
+	}
+}
+
+// lowest is the slowest ceiling that counts for the expected rate: of a
+// transfer's stages where there are some, else of all.
+func lowest(r *job.DoctorReport) (low probe.Ceiling) {
+	counts := func(c probe.Ceiling) bool {
+		return c.ID == "link" || c.ID == probe.SourceRead || c.ID == probe.TargetWrite
+	}
+	some := slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return counts(c) && c.BytesPerSecond > 0 })
+	for _, c := range r.Ceilings {
+		if c.BytesPerSecond > 0 && (counts(c) || !some) && (low.ID == "" || c.BytesPerSecond < low.BytesPerSecond) {
+			low = c
+		}
+	}
+	return low
+}
+
+func expectedText(b *strings.Builder, e *job.Expected) {
+	if e == nil {
+		return
+	}
+	fmt.Fprintf(b, "expected: %s, limited by %s", rate(e.BytesPerSecond), e.LimitedBy)
+	if e.Host != "" {
+		fmt.Fprintf(b, " (%s)", oneLine(e.Host))
+	}
+	if e.Bytes > 0 {
+		fmt.Fprintf(b, "; %s in about %s", size(e.Bytes), seconds(e.Seconds))
+	}
+	b.WriteString("\n")
+}

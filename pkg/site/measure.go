@@ -1,0 +1,69 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/probe"
+)
+
+// scratchLimit bounds what a measurement writes, in bytes.
+const scratchLimit = 1 << 30
+
+// Capture reads the files that facts are made of.
+func (l *Local) Capture(ctx context.Context) ([]byte, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return probe.Capture(ctx)
+}
+
+// Measure makes one measurement.
+func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	switch r.ID {
+	case probe.LinkSend, probe.LinkReceive:
+		link, err := l.link(ctx, Task{Ticket: r.Ticket, Offered: r.Offered})
+		if err != nil {
+			return probe.Ceiling{}, err
+		}
+		if link == nil {
+			return probe.Ceiling{}, errors.New("no link to measure")
+		}
+		defer link.Close()
+		return probe.Link(ctx, r, link)
+	case probe.SourceRead:
+		if r.Send == nil {
+			return probe.Ceiling{}, errors.New("no stream to measure")
+		}
+		src, err := l.cli.OpenSend(ctx, *r.Send)
+		if err != nil {
+			return probe.Ceiling{}, err
+		}
+		return probe.Source(ctx, r, src)
+	case probe.TargetWrite:
+		return l.measureWrite(ctx, r)
+	case probe.PathRead, probe.PathWrite:
+		if !strings.HasPrefix(r.Dataset, "/") {
+			return probe.Ceiling{}, fmt.Errorf("%q is no path", r.Dataset)
+		}
+		if r.ID == probe.PathRead {
+			return probe.ReadFrom(ctx, r, r.Dataset)
+		}
+		return probe.WriteTo(ctx, r, r.Dataset, scratchLimit)
+	}
+	return probe.Run(ctx, r)
+}
+
+// measureWrite writes into a scratch dataset, which is gone afterwards
+// whatever happens.
+func (l *Local) measureWrite(ctx context.Context, r probe.Request) (c probe.Ceiling, err error) {
+	dir, remove, err := l.cli.Scratch(ctx, r.Dataset)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	return probe.WriteTo(ctx, r, dir, scratchLimit)
+}

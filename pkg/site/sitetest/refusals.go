@@ -1,0 +1,90 @@
+package sitetest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+func (s *suite) testNobody(t *testing.T, p *zfstest.Pool) {
+	ticket, err := s.target.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = s.target.Transfer(t.Context(), site.Task{Receive: &zfs.ReceiveSpec{Target: p.Dataset("b")}, Offered: ticket.Session}, nil)
+	require.ErrorIs(t, err, wire.ErrNobody)
+	requireClosed(t, ticket.Address)
+	require.False(t, exists(t, p, p.Dataset("b")))
+
+	ds := p.Create("a")
+	p.Snapshot(ds, "x")
+	_, err = s.source.Transfer(t.Context(), site.Task{Send: &zfs.SendSpec{Dataset: ds, To: "x"}, Ticket: &ticket}, nil)
+	require.ErrorIs(t, err, wire.ErrDial)
+	require.ErrorContains(t, err, ticket.Address)
+	requireEnded(t, p)
+}
+
+func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
+	send, receive := &zfs.SendSpec{Dataset: p.Name, To: "x"}, &zfs.ReceiveSpec{Target: p.Dataset("b")}
+	offer := func() wire.Ticket {
+		ticket, err := s.source.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
+		require.NoError(t, err)
+		return ticket
+	}
+	ticket := offer()
+	for name, task := range map[string]site.Task{
+		"neither end":           {},
+		"half of a local copy":  {Send: send},
+		"the other half":        {Receive: receive},
+		"dials and accepts":     {Send: send, Ticket: &ticket, Offered: ticket.Session},
+		"nothing was offered":   {Send: send, Offered: strings.Repeat("0", 32)},
+		"illegal name":          {Send: &zfs.SendSpec{Dataset: "-x", To: "x"}, Receive: receive},
+		"illegal target":        {Send: send, Receive: &zfs.ReceiveSpec{Target: p.Name + "//b"}},
+		"no property to set":    {Send: send, Receive: &zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}}},
+		"a token that is an -o": {Send: &zfs.SendSpec{Dataset: p.Name, To: "x", Token: "-o"}, Receive: receive},
+	} {
+		_, err := s.source.Transfer(t.Context(), task, nil)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, site.ErrLost, name)
+	}
+	require.Empty(t, running(t, p.Name))
+	require.False(t, exists(t, p, p.Dataset("b")))
+	_, err := s.source.Offer(t.Context(), wire.Offer{Mode: "loud", Streams: 1, Address: "127.0.0.1"})
+	require.Error(t, err)
+}
+
+func (s *suite) testDiscard(t *testing.T, p *zfstest.Pool) {
+	st := slow(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var moved <-chan struct{}
+	st.receiving, moved = after(enough)
+	ended := s.start(ctx, t, st)
+	wait(t, moved)
+	cancel()
+	soon(t, ended)
+	token := requireResumable(t, p, st.receive.Target, st.send.To)
+
+	l, err := s.target.List(t.Context(), site.ListQuery{Dataset: st.receive.Target, Versions: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Equal(t, token, l.Datasets[0].ResumeToken())
+	require.True(t, l.Datasets[0].Inconsistent())
+
+	st.receiving, st.options = nil, transfer.Options{}
+	o := soon(t, s.start(t.Context(), t, st))
+	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
+	require.NoError(t, s.target.DiscardPartial(t.Context(), st.receive.Target))
+	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")
+	requireKind(t, s.target.DiscardPartial(t.Context(), st.receive.Target), zfs.NotFound)
+	require.NoError(t, s.target.DiscardPartial(t.Context(), st.send.Dataset), "where there is none it is no error")
+	s.move(t, st)
+	s.requireSame(t, p, st.send, st.receive.Target)
+}

@@ -1,0 +1,234 @@
+// Package sitetest holds the conformance suite of site.Site, on real pools:
+// what a job may rely on, whether the Site is of this host or of another.
+//
+// It is for tests only; where there is no ZFS the suite skips.
+package sitetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// prompt is how soon whatever is given up must have ended: zfs receive waits
+// for its pool to sync before it has saved its state, and the guest is slow.
+const prompt = 10 * time.Second
+
+// suite is two Sites, as one of a job's ends each.
+type suite struct {
+	source, target site.Site
+	open           func(*testing.T) site.Site
+}
+
+// Run runs the suite. open returns a new Site of this host; the suite closes
+// it.
+func Run(t *testing.T, open func(t *testing.T) site.Site) {
+	zfstest.Require(t)
+	s := &suite{open: func(t *testing.T) site.Site {
+		opened := open(t)
+		t.Cleanup(func() { require.NoError(t, opened.Close()) })
+		return opened
+	}}
+	s.source, s.target = s.open(t), s.open(t)
+	for _, test := range []struct {
+		name string
+		run  func(*suite, *testing.T, *zfstest.Pool)
+	}{
+		{"facts", (*suite).testFacts},
+		{"list", (*suite).testList},
+		{"list of what is not there", (*suite).testListMissing},
+		{"dataset of a path", (*suite).testDatasetOf},
+		{"properties", (*suite).testProperties},
+		{"estimate", (*suite).testEstimate},
+		{"snapshots come all or none", (*suite).testSnapshot},
+		{"holds", (*suite).testHold},
+		{"bookmarks", (*suite).testBookmark},
+		{"destroy", (*suite).testDestroy},
+		{"parents", (*suite).testCreateParents},
+		{"errors keep their kinds", (*suite).testErrors},
+		{"errors keep their hints", (*suite).testHints},
+		{"a context that has ended", (*suite).testEndedContext},
+		{"digest", (*suite).testDigest},
+		{"wires", (*suite).testWires},
+		{"a local copy", (*suite).testLocalCopy},
+		{"a chain with clone and volume", (*suite).testChain},
+		{"progress", (*suite).testProgress},
+		{"cancel, then resume", (*suite).testCancel},
+		{"cancel of one end", (*suite).testCancelOneEnd},
+		{"cancel while nobody connects", (*suite).testCancelAlone},
+		{"close during a transfer", (*suite).testClose},
+		{"the source fails", (*suite).testSourceFails},
+		{"the target fails", (*suite).testTargetFails},
+		{"the target is full", (*suite).testNoSpace},
+		{"the target is busy", (*suite).testBusy},
+		{"a stream changed on its way", (*suite).testTampered},
+		{"nobody is there", (*suite).testNobody},
+		{"a task that cannot be", (*suite).testBadTasks},
+		{"the state of a receive that was cut off", (*suite).testDiscard},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(s, t, zfstest.NewPool(t, zfstest.Options{})) })
+	}
+}
+
+// requireKind demands a ZFS failure of that kind.
+func requireKind(t *testing.T, err error, kind zfs.Kind) {
+	t.Helper()
+	var e *zfs.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, kind, e.Kind, "%+v", e)
+	require.ErrorIs(t, err, &zfs.Error{Kind: kind})
+}
+
+// exists asks ZFS itself, so that a Site's word is not judged by its own.
+func exists(t *testing.T, p *zfstest.Pool, version string) bool {
+	t.Helper()
+	all := strings.Split(p.ZFS("list", "-H", "-o", "name", "-t", "all", "-r", p.Name), "\n")
+	for _, name := range all {
+		if name == version {
+			return true
+		}
+	}
+	return false
+}
+
+// stream is one transfer between the suite's two Sites.
+type stream struct {
+	send    zfs.SendSpec
+	receive zfs.ReceiveSpec
+	mode    wire.Mode // "" = signed
+	streams int       // 0 = 1
+	// backwards lets the source listen and the target dial.
+	backwards bool
+	options   transfer.Options
+	// via replaces the address that is dialled.
+	via func(string) string
+	// sending and receiving are told of progress.
+	sending, receiving func(transfer.Progress)
+}
+
+// outcome is how both ends of a transfer ended.
+type outcome struct {
+	sent, received      transfer.Result
+	sendErr, receiveErr error
+	ticket              wire.Ticket
+}
+
+// start starts a transfer; the function that it returns waits for both ends.
+func (s *suite) start(ctx context.Context, t *testing.T, st stream) func() outcome {
+	t.Helper()
+	return start(ctx, t, s.source, s.target, st)
+}
+
+func start(ctx context.Context, t *testing.T, source, target site.Site, st stream) func() outcome {
+	t.Helper()
+	if st.mode == "" {
+		st.mode = wire.Signed
+	}
+	if st.options.Block == 0 {
+		st.options.Block = 64 << 10 // several frames for each connection
+	}
+	listens := target
+	if st.backwards {
+		listens = source
+	}
+	ticket, err := listens.Offer(ctx, wire.Offer{Mode: st.mode, Streams: max(st.streams, 1), Address: "127.0.0.1", Deadline: 20 * time.Second})
+	require.NoError(t, err)
+	o := outcome{ticket: ticket}
+	dial := ticket
+	if st.via != nil {
+		dial.Address = st.via(ticket.Address)
+	}
+	sending := site.Task{Send: &st.send, Options: st.options, Ticket: &dial}
+	receiving := site.Task{Receive: &st.receive, Options: st.options, Offered: ticket.Session}
+	if st.backwards {
+		sending.Ticket, sending.Offered = nil, ticket.Session
+		receiving.Ticket, receiving.Offered = &dial, ""
+	}
+	var ends sync.WaitGroup
+	ends.Go(func() { o.sent, o.sendErr = source.Transfer(ctx, sending, st.sending) })
+	ends.Go(func() { o.received, o.receiveErr = target.Transfer(ctx, receiving, st.receiving) })
+	return func() outcome {
+		ends.Wait()
+		return o
+	}
+}
+
+// move runs a transfer that must succeed.
+func (s *suite) move(t *testing.T, st stream) outcome {
+	t.Helper()
+	o := s.start(t.Context(), t, st)()
+	require.NoError(t, errors.Join(o.sendErr, o.receiveErr))
+	require.Equal(t, o.sent.Bytes, o.received.Bytes)
+	require.Equal(t, o.sent.Digest, o.received.Digest)
+	return o
+}
+
+// after returns a progress function, and a channel that is closed once that
+// many bytes were moved.
+func after(bytes int64) (func(transfer.Progress), <-chan struct{}) {
+	reached := make(chan struct{})
+	var once sync.Once
+	return func(p transfer.Progress) {
+		if p.Bytes >= bytes {
+			once.Do(func() { close(reached) })
+		}
+	}, reached
+}
+
+// wait waits for a channel to be closed.
+func wait(t *testing.T, reached <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-reached:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the transfer does not move")
+	}
+}
+
+// running finds processes, but for zombies, with an argument that holds word.
+func running(t *testing.T, word string) (pids []int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, e := range all {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		argv, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err == nil && strings.Contains(string(argv), word) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// requireEnded demands that no process works on the pool any more.
+func requireEnded(t *testing.T, p *zfstest.Pool) {
+	t.Helper()
+	require.Empty(t, running(t, p.Name), "a process is left")
+}
+
+// requireResumable demands that a target took no snapshot, and keeps what
+// arrived.
+func requireResumable(t *testing.T, p *zfstest.Pool, target, snapshot string) (token string) {
+	t.Helper()
+	require.False(t, exists(t, p, target+"@"+snapshot), "a stream that was not whole became a snapshot")
+	token = p.Get(target, "receive_resume_token")
+	_, err := zfs.ParseToken(token)
+	require.NoError(t, err, token)
+	return token
+}

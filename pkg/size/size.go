@@ -1,0 +1,60 @@
+// Package size reads sizes as people type them, for command lines and files.
+// It does not print them: package report does.
+package size
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Forms tells what a size may be, for errors and help.
+const Forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
+
+// Parse reads a size in bytes: a decimal number and, optionally, a unit as dd
+// takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T. Case
+// does not matter.
+func Parse(s string) (int64, error) {
+	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
+	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
+	if !plainNumber(digits) {
+		return 0, fmt.Errorf("not a size; write %s", Forms)
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0, fmt.Errorf("not a size; write %s", Forms)
+	}
+	factor, ok := unitFactor(unit)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a unit; write %s", unit, Forms)
+	}
+	n *= factor
+	if n >= math.MaxInt64 {
+		return 0, fmt.Errorf("too large")
+	}
+	return int64(n), nil
+}
+
+// plainNumber tells digits with at most one dot: no sign, no exponent.
+func plainNumber(s string) bool {
+	whole, fraction, _ := strings.Cut(s, ".")
+	return whole != "" && strings.Trim(whole+fraction, "0123456789") == ""
+}
+
+func unitFactor(unit string) (float64, bool) {
+	if unit == "" || unit == "B" {
+		return 1, true
+	}
+	power := float64(1 + strings.IndexByte("KMGT", unit[0]))
+	if power == 0 {
+		return 0, false
+	}
+	switch unit[1:] {
+	case "", "IB":
+		return math.Pow(1024, power), true
+	case "B":
+		return math.Pow(1000, power), true
+	}
+	return 0, false
+}

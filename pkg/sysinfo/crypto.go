@@ -1,0 +1,158 @@
+package sysinfo
+
+import (
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Implementation is a module parameter that chooses among implementations:
+// "[fastest] scalar sse2 avx2" names the choice in brackets.
+type Implementation struct {
+	Path      string // below the root, without the leading "/"; "" where there is none
+	Raw       string // what cat shows
+	Chosen    string // "fastest", "scalar"
+	Available []string
+}
+
+// Known tells whether the parameter could be read.
+func (i Implementation) Known() bool { return i.Path != "" }
+
+// Has tells whether one of the implementations is available.
+func (i Implementation) Has(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(i.Available, n) })
+}
+
+// implementation reads a parameter of zfs.ko, where all are from 2.2 on, or of
+// the module that had it before.
+func implementation(root fs.FS, name, before string) Implementation {
+	for _, module := range []string{"zfs", before} {
+		path := "sys/module/" + module + "/parameters/" + name
+		if raw := line(root, path); raw != "" {
+			i := parseImplementation(raw)
+			i.Path = path
+			return i
+		}
+	}
+	return Implementation{}
+}
+
+func parseImplementation(raw string) Implementation {
+	i := Implementation{Raw: raw}
+	for f := range strings.FieldsSeq(raw) {
+		name := strings.Trim(f, "[]")
+		if name == "" {
+			continue
+		}
+		if strings.HasPrefix(f, "[") {
+			i.Chosen = name
+		}
+		if name != "fastest" && name != "cycle" {
+			i.Available = append(i.Available, name)
+		}
+	}
+	return i
+}
+
+// Bench is the kstat of a benchmark that ZFS ran when it was loaded: bytes per
+// second by implementation, native byte order.
+type Bench struct {
+	Rates   map[string]uint64
+	Fastest string // the implementation that "fastest" stands for
+}
+
+// parseBench reads fletcher_4_bench.
+// https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zcommon/zfs_fletcher.c (fletcher_4_kstat_data)
+func parseBench(s string) Bench {
+	b := Bench{Rates: map[string]uint64{}}
+	for l := range strings.Lines(s) {
+		f := strings.Fields(l)
+		if len(f) != 3 {
+			continue
+		}
+		if f[0] == "fastest" {
+			b.Fastest = f[1]
+			continue
+		}
+		if n, err := strconv.ParseUint(f[1], 10, 63); err == nil {
+			b.Rates[f[0]] = n
+		}
+	}
+	return b
+}
+
+// parseSIMD reads the kstat simd: a name and a value a line.
+func parseSIMD(s string) map[string]string {
+	out := map[string]string{}
+	for l := range strings.Lines(s) {
+		if f := strings.Fields(l); len(f) == 2 {
+			out[f[0]] = f[1]
+		}
+	}
+	return out
+}
+
+// Symbol is a line of kallsyms. Global ones have a capital Type.
+type Symbol struct{ Type, Name string }
+
+// Exported tells of a symbol that modules may link to, as far as kallsyms
+// says: it is global, or has an entry in the table of exports.
+func (s Symbol) Exported() bool {
+	return s.Type != strings.ToLower(s.Type) || strings.HasPrefix(s.Name, "__ksymtab_")
+}
+
+// Interesting tells which symbols of kallsyms are kept: those by which ZFS
+// may use vector registers in the kernel.
+func Interesting(symbol string) bool {
+	return strings.Contains(symbol, "kernel_fpu_begin") || strings.Contains(symbol, "kernel_neon_begin")
+}
+
+func parseSymbols(s string) []Symbol {
+	var out []Symbol
+	for l := range strings.Lines(s) {
+		if f := strings.Fields(l); len(f) >= 3 && Interesting(f[2]) {
+			out = append(out, Symbol{f[1], f[2]})
+		}
+	}
+	return out
+}
+
+// CPU is what /proc/cpuinfo says of the first processor.
+type CPU struct {
+	Model    string
+	Count    int
+	Flags    []string // features on ARM
+	Governor string   // of frequency scaling; "" where there is none
+}
+
+// Has tells whether the processor has all the flags.
+func (c CPU) Has(flags ...string) bool {
+	for _, f := range flags {
+		if !slices.Contains(c.Flags, f) {
+			return false
+		}
+	}
+	return true
+}
+
+func readCPU(root fs.FS) CPU {
+	c := CPU{Governor: line(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")}
+	for l := range strings.Lines(text(root, "proc/cpuinfo")) {
+		name, value, ok := strings.Cut(l, ":")
+		if !ok {
+			continue
+		}
+		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
+		case "processor":
+			c.Count++
+		case "model name":
+			c.Model = value
+		case "flags", "Features":
+			if c.Flags == nil {
+				c.Flags = strings.Fields(value)
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,127 @@
+package sysinfo
+
+import (
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// System is all that a host's files tell of what a transfer depends on. What
+// could not be read is "", 0 or empty.
+type System struct {
+	Platform string // "linux/amd64", as zxfer was built for it
+	OS       string // PRETTY_NAME of os-release
+	Kernel   string
+
+	ZFS      string // version of the kernel module, "2.3.9-1"
+	Userland string // version of the tools, as zfs version prints it
+	DevZFS   string // whether the user may use /dev/zfs: "ok", or why not
+
+	Fletcher, AES, GCM Implementation
+	FletcherBench      Bench
+	SIMD               map[string]string // kstat simd, from 2.2.7: kfpu_allowed and so on
+	Symbols            []Symbol          // of kallsyms, those about the FPU and NEON
+	CPU                CPU
+
+	TCP   TCP
+	Links []Link
+	Tools Tools
+	Pools []Pool
+	// Mounts are those of ZFS and of network file systems, in the order in
+	// which they were made.
+	Mounts []Mount
+	Memory uint64 // bytes
+}
+
+// ReadSystem reads all facts from a host's tree, live or captured: see
+// Sources.
+func ReadSystem(root fs.FS) System {
+	return System{
+		Platform: line(root, Platform), OS: osName(root), Kernel: Kernel(root),
+		ZFS: ZFSVersion(root), Userland: userland(line(root, Command("zfs-version"))), DevZFS: line(root, DevZFS),
+		Fletcher:      implementation(root, "zfs_fletcher_4_impl", "zcommon"),
+		AES:           implementation(root, "icp_aes_impl", "icp"),
+		GCM:           implementation(root, "icp_gcm_impl", "icp"),
+		FletcherBench: parseBench(text(root, "proc/spl/kstat/zfs/fletcher_4_bench")),
+		SIMD:          parseSIMD(text(root, "proc/spl/kstat/zfs/simd")),
+		Symbols:       parseSymbols(text(root, "proc/kallsyms")),
+		CPU:           readCPU(root),
+		TCP:           readTCP(root),
+		Links:         readLinks(root),
+		Tools:         readTools(root),
+		Pools:         parsePools(text(root, Command("zpool-get"))),
+		Mounts:        parseMounts(text(root, "proc/self/mounts")),
+		Memory:        memory(text(root, "proc/meminfo")),
+	}
+}
+
+// text reads a file, "" where there is none.
+func text(root fs.FS, name string) string {
+	raw, err := fs.ReadFile(root, name)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+func osName(root fs.FS) string {
+	for l := range strings.Lines(text(root, "etc/os-release")) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(l), "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"'`)
+		}
+	}
+	return ""
+}
+
+// userland takes the version from the first line of zfs version.
+func userland(s string) string { return strings.TrimPrefix(s, "zfs-") }
+
+func memory(meminfo string) uint64 {
+	for l := range strings.Lines(meminfo) {
+		if f := strings.Fields(l); len(f) >= 2 && f[0] == "MemTotal:" {
+			n, _ := strconv.ParseUint(f[1], 10, 54) // in KiB; 0 is unknown
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// Pool is what zpool get -Hp tells of an imported pool.
+type Pool struct {
+	Name       string
+	Properties map[string]string
+}
+
+func parsePools(s string) []Pool {
+	var out []Pool
+	for l := range strings.Lines(s) {
+		f := strings.Split(strings.TrimRight(l, "\n"), "\t")
+		if len(f) < 3 || f[0] == "" {
+			continue
+		}
+		i := slices.IndexFunc(out, func(p Pool) bool { return p.Name == f[0] })
+		if i < 0 {
+			i = len(out)
+			out = append(out, Pool{Name: f[0], Properties: map[string]string{}})
+		}
+		out[i].Properties[f[1]] = f[2]
+	}
+	return out
+}
+
+// Mount is one mounted file system. Options are not kept: those of a network
+// file system may hold a user's name.
+type Mount struct{ Device, Point, Type string }
+
+// parseMounts reads proc/self/mounts; octal escapes of blanks are undone.
+func parseMounts(s string) []Mount {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var out []Mount
+	for l := range strings.Lines(s) {
+		if f := strings.Fields(l); len(f) >= 3 {
+			out = append(out, Mount{unescape.Replace(f[0]), unescape.Replace(f[1]), f[2]})
+		}
+	}
+	return out
+}
