@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/report"
+	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -40,7 +41,8 @@ func newDev(a *app) *cobra.Command {
 another one, block by block, on this host or across the network.
 
 SRC and TARGET are [[user@]host:]/PATH. Either end, both or none may be on
-another host. Blocks that are all zeros are neither sent nor stored as data;
+another host. "-" is standard input as SRC, for a block device, and standard
+output as TARGET; such a copy cannot be resumed. Blocks that are all zeros are neither sent nor stored as data;
 what was written is synced and read back past the page cache, and the BLAKE3
 of both sides is compared. A copy that was cut off is resumed, by itself or by
 running the same command again: only blocks that had not been stored, or have
@@ -89,6 +91,9 @@ type reach struct {
 // runDev runs the job and shows it.
 func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
+	if req.Target.Local() && req.Target.Name == site.Standard {
+		opts.Stdout = a.stderr // standard output is the copy's
+	}
 	var rep interface {
 		job.DevReporter
 		Status()
@@ -102,7 +107,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		rep.Log(o.note)
 	}
-	open := &opener{rsh: o.reach.rsh, bootstrap: !o.reach.noBootstrap, log: rep.Log}
+	open := &opener{rsh: o.reach.rsh, bootstrap: !o.reach.noBootstrap, log: rep.Log, stdin: a.stdin, stdout: a.stdout}
 	r, err := job.RunDev(ctx, req, open, rep)
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
 		err = fault.Interrupt("the same command resumes", err)
@@ -159,6 +164,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written")
 		f.BoolVar(&req.NoResume, "no-resume", false, "do not use what an interrupted copy has stored")
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
+		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy an LVM snapshot of SRC, a mounted logical volume, with room of `SIZE` for what is written meanwhile, such as 5G; it is removed afterwards")
 		f.StringVar(&o.mapFile, "map", "", "with --skip-errors, write what could not be read to `FILE`, as a map for ddrescue")
 		f.BoolVar(&req.Sparse, "sparse", false, "leave holes in an image file where the source has zeros, instead of allocating all of it")
 	})

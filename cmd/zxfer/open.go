@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/job"
@@ -15,6 +16,9 @@ type opener struct {
 	rsh       string
 	bootstrap bool
 	log       func(string)
+	// stdin and stdout are for a device job that names them; else nil.
+	stdin  io.Reader
+	stdout io.Writer
 }
 
 func newOpener(req job.Send, log func(string)) job.Opener {
@@ -28,7 +32,9 @@ func (o *opener) options(host string) rsh.Options {
 // Open returns the Site of a host, "" for this one.
 func (o *opener) Open(ctx context.Context, host string) (site.Site, error) {
 	if host == "" {
-		return site.NewLocal(buildVersion(), o.log), nil
+		l := site.NewLocal(buildVersion(), o.log)
+		l.SetStandard(o.stdin, o.stdout)
+		return l, nil
 	}
 	c, err := rsh.Agent(ctx, o.options(host))
 	if err != nil {

@@ -184,7 +184,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 		"mounted": {func(t *testing.T, dev string) string {
 			run(t, "mkfs.ext4", "-q", dev)
 			mnt := scratch(t)
-			run(t, "mount", dev, mnt)
+			run(t, "mount", "-o", "ro,noload", dev, mnt) // mounted for writing, ext4 writes by itself
 			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 			return dev
 		}, "is mounted"},
@@ -475,4 +475,71 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	o := zxfer(t, "dev", src, "beta:"+filepath.Join(dir, "image"))
 	require.Equal(t, 3, o.code, "%s", o)
 	require.NoFileExists(t, filepath.Join(dir, "image"))
+}
+
+// onAlpha runs a shell command on alpha, where zxfer is in the PATH.
+func onAlpha(t *testing.T, script string) string {
+	t.Helper()
+	return run(t, "ip", "netns", "exec", alphaPool, "env", "PATH="+filepath.Dir(alphaBin)+":"+labDir+"/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"ZXFER_RSH=ssh -F "+labDir+"/ssh_config", "sh", "-c", script)
+}
+
+func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	dir := scratch(t)
+	src, back := filepath.Join(dir, "src"), filepath.Join(dir, "back")
+	for _, size := range []int64{0, 1, 1 << 20, 1<<20 + 1, 7<<20 + 12345} {
+		require.NoError(t, os.WriteFile(src, nil, 0o600))
+		if size > 0 {
+			noise(t, src, 0, size)
+		}
+		dev := loop(t, 8<<20, 512)
+		for _, host := range []string{"", "beta:"} {
+			run(t, "blkdiscard", "-z", dev)
+			out := onAlpha(t, fmt.Sprintf("cat %s | zxfer dev - %s%s", src, host, dev))
+			if size > 0 {
+				run(t, "cmp", "-n", strconv.FormatInt(size, 10), src, dev)
+			}
+			require.Contains(t, out, "read back and verified")
+			onAlpha(t, fmt.Sprintf("zxfer dev %s%s - | head -c %d > %s; cat > /dev/null", host, dev, 8<<20, back))
+			run(t, "cmp", dev, back)
+			onAlpha(t, fmt.Sprintf("zxfer dev %s%s - > %s", host, src, back))
+			run(t, "cmp", src, back)
+		}
+	}
+	// More than fits is a failure, not a success.
+	noise(t, src, 0, 9<<20)
+	dev := loop(t, 8<<20, 512)
+	out, err := exec.Command("ip", "netns", "exec", alphaPool, "sh", "-c", fmt.Sprintf("%s dev - %s < %s", alphaBin, dev, src)).CombinedOutput()
+	require.Error(t, err, "%s", out)
+	nothingLeft(t, 10*time.Second)
+}
+
+func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	pv, dst := loop(t, 160<<20, 512), loop(t, 64<<20, 512)
+	run(t, "pvcreate", "-q", pv)
+	run(t, "vgcreate", "-q", "zxsnap", pv)
+	t.Cleanup(func() {
+		_ = exec.Command("vgchange", "-an", "zxsnap").Run()
+		_ = exec.Command("vgremove", "-ff", "-y", "zxsnap").Run()
+	})
+	run(t, "lvcreate", "-q", "-y", "-Zn", "-L", "64m", "-n", "lv", "zxsnap")
+	lv := "/dev/mapper/zxsnap-lv"
+	run(t, "mkfs.ext4", "-q", lv)
+	mnt := scratch(t)
+	run(t, "mount", lv, mnt)
+	t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
+	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte("hello"), 0o600))
+	o := mustZxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+dst)
+	require.NotContains(t, o.stderr, "mounted read-write")
+	run(t, "e2fsck", "-fy", dst) // it replays the journal of a file system that was in use
+	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the snapshot is gone")
+
+	// It is gone after a failure, too.
+	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+loop(t, 32<<20, 512))
+	require.Equal(t, 3, o.code, "%s", o)
+	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-")
+	o = zxfer(t, "dev", "--lvm-snapshot", "32m", pv, "beta:"+dst)
+	require.Equal(t, 3, o.code, "%s", o)
 }

@@ -33,6 +33,9 @@ type Dev struct {
 	Sparse     bool
 	SkipErrors bool
 	NoResume   bool
+	// LVMSnapshot is the room of a snapshot to be taken of the source and
+	// copied in its place, "" for none.
+	LVMSnapshot string
 
 	Retries  int           // after a cut, without progress between
 	RetryFor time.Duration // longest back-off between two tries
@@ -182,8 +185,11 @@ func (d *copier) run(ctx context.Context) error {
 
 // survey looks at both devices and chooses the way between them.
 func (d *copier) survey(ctx context.Context) error {
+	if err := d.checkStreams(); err != nil {
+		return err
+	}
 	for _, e := range []endpoint.Endpoint{d.req.Source, d.req.Target} {
-		if !e.Path() {
+		if !e.Path() && !standard(e) {
 			return fault.Usagef("write [HOST:]/PATH; datasets are for zxfer send", "%s is no path of a device or image file", e)
 		}
 	}
@@ -191,7 +197,9 @@ func (d *copier) survey(ctx context.Context) error {
 	var from, to blockdev.Facts
 	look := func(ctx context.Context, e *end, name string, f *site.Facts, device *blockdev.Facts) error {
 		return e.do(ctx, func(st site.Site) (err error) {
-			if *f, err = st.HostFacts(ctx); err == nil {
+			if *f, err = st.HostFacts(ctx); err == nil && name == site.Standard {
+				*device = blockdev.Facts{Path: name, Kind: site.KindStream}
+			} else if err == nil {
 				*device, err = st.InspectDevice(ctx, path.Clean(name))
 			}
 			if err != nil && e.host == "" { // others name themselves
@@ -207,8 +215,11 @@ func (d *copier) survey(ctx context.Context) error {
 		return err
 	}
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
+	if d.streams() && !standard(d.req.Target) && to.IsFile() {
+		return fault.Usagef("redirect it into the file, or name a block device", "standard input is copied onto block devices only, %s is a file", d.req.Target)
+	}
 	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
-		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, Options: d.req.Options}
+		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
 	// The copy of a file that takes clearly less than its size has holes, too.
 	if from.Kind == blockdev.KindFile && from.Allocated < from.Size-from.Size/10 {
 		d.task.Sparse = true
@@ -240,6 +251,26 @@ func (d *copier) survey(ctx context.Context) error {
 	return nil
 }
 
+// standard tells standard input or output.
+func standard(e endpoint.Endpoint) bool { return e.Local() && e.Name == site.Standard }
+
+// streams tells whether one end is a stream.
+func (d *copier) streams() bool { return standard(d.req.Source) || standard(d.req.Target) }
+
+// checkStreams refuses what cannot be done with a stream.
+func (d *copier) checkStreams() error {
+	if !d.streams() {
+		return nil
+	}
+	switch {
+	case standard(d.req.Source) && standard(d.req.Target):
+		return fault.Usagef("cat does that", "both ends are standard streams")
+	case d.req.Compare, d.req.Options.Delta, d.req.SkipErrors:
+		return fault.Usagef("name devices or image files", "--verify-only, --delta and --skip-errors need both devices, not a stream")
+	}
+	return nil
+}
+
 // Blocks are no smaller than leastBlock unless asked for, and so large that a
 // device has at most mostBlocks of them: each costs either end 32 bytes.
 const (
@@ -263,7 +294,14 @@ func chooseBlock(from, to blockdev.Facts) int {
 
 // judge collects what speaks against the copy.
 func (d *copier) judge(ctx context.Context) error {
+	if standard(d.req.Target) {
+		d.checkSource()
+		return nil
+	}
 	err := d.target.do(ctx, func(st site.Site) (err error) {
+		if d.streams() {
+			return nil // nothing of it is kept
+		}
 		d.state, err = st.DeviceState(ctx, d.task)
 		return err
 	})
@@ -273,9 +311,21 @@ func (d *copier) judge(ctx context.Context) error {
 	if !d.req.NoResume {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
 	}
-	d.report.Problems = append(d.report.Problems, blockdev.CheckSource(d.task.Source)...)
+	d.checkSource()
 	d.report.Problems = append(d.report.Problems, site.DeviceProblems(d.task, d.task.Target, d.state)...)
 	return nil
+}
+
+// checkSource collects what speaks against the source: of a snapshot, nothing
+// but that there can be none.
+func (d *copier) checkSource() {
+	switch {
+	case d.req.LVMSnapshot == "":
+		d.report.Problems = append(d.report.Problems, blockdev.CheckSource(d.task.Source)...)
+	case d.task.Source.Kind != blockdev.KindLVM:
+		d.report.Problems = append(d.report.Problems, blockdev.Problem{ID: "source-no-lv", Severity: blockdev.Fail,
+			Summary: d.task.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave --lvm-snapshot out"})
+	}
 }
 
 // refuse is the error of problems at fail level.

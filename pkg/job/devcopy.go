@@ -23,7 +23,7 @@ func (d *copier) copy(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
 		}
-		if !transient(err) {
+		if !transient(err) || d.streams() { // a stream cannot be read again
 			return fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err)
 		}
 		for {
@@ -113,9 +113,20 @@ func (d *copier) result(sent, received transfer.Result, took time.Duration) *Dev
 		r.DeviceResult = *received.Device
 	}
 	if sent.Device != nil {
-		r.SourceDigest, r.BadRanges = sent.Device.SourceDigest, sent.Device.BadRanges
+		if sent.Device.SourceDigest != "" {
+			r.SourceDigest = sent.Device.SourceDigest
+		}
+		r.BadRanges = sent.Device.BadRanges
 	}
-	r.Size, r.Block = d.task.Source.Size, d.task.Options.Block
+	if standard(d.req.Target) && sent.Device != nil {
+		r.DeviceResult = *sent.Device
+	}
+	if d.streams() {
+		d.report.Size = uint64(r.Size)
+	} else {
+		r.Size = d.task.Source.Size
+	}
+	r.Block = d.task.Options.Block
 	if r.Seconds > 0 {
 		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
 	}

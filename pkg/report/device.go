@@ -77,6 +77,9 @@ func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 func deviceHeadline(r *job.DevReport) string {
 	verb := "->"
 	parts := []string{size(r.Size)}
+	if r.From != nil && r.From.Kind == "stream" {
+		parts = []string{"until it ends"}
+	}
 	switch {
 	case r.Compare:
 		verb = "=?"
@@ -123,7 +126,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
 	}
 	row(role, name)
 	row("  kind", f.Kind)
-	if f.Kind != blockdev.KindMissing {
+	if f.Kind != blockdev.KindMissing && f.Kind != "stream" {
 		row("  size", fmt.Sprintf("%s (%d bytes)", size(uint64(f.Size)), f.Size))
 	}
 	row("  model", f.Model)
@@ -185,7 +188,11 @@ func deviceSummary(r *job.DevReport) string {
 	} else {
 		parts = append(parts, "not read back")
 	}
-	return strings.Join(parts, ", ") + "\nBLAKE3 " + last.SourceDigest + "\n"
+	text := strings.Join(parts, ", ") + "\n"
+	if last.SourceDigest != "" {
+		text += "BLAKE3 " + last.SourceDigest + "\n"
+	}
+	return text
 }
 
 // deviceFailureText is what a job that failed leaves to tell beside its errors.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"zxfer/pkg/blockdev"
-	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -22,7 +21,10 @@ type DeviceTask struct {
 	Allow      blockdev.Allow `json:"allow"`                 // what the user consented to
 	Sparse     bool           `json:"sparse,omitempty"`      // a new image file keeps its holes
 	SkipErrors bool           `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
-	NoResume   bool           `json:"no_resume,omitempty"`   // a journal is not used, but begun anew
+	// LVMSnapshot, where set, is the room of a snapshot of the source, which
+	// is taken, copied instead of it and removed.
+	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
+	NoResume    bool   `json:"no_resume,omitempty"` // a journal is not used, but begun anew
 
 	Options transfer.DeviceOptions `json:"options"`
 }
@@ -122,6 +124,8 @@ func (l *Local) transferDevice(ctx context.Context, t DeviceTask, link *wire.Lin
 	switch {
 	case !t.Read && !t.Write, (link == nil) != (t.Read && t.Write):
 		return fail(errors.New("a device is read or written over a link, or both without one"))
+	case t.streamed():
+		return l.transferStream(ctx, t, link, progress)
 	case t.Read && t.Write:
 		src, err := openSource(ctx, t)
 		if err != nil {
@@ -157,14 +161,8 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	if err != nil {
 		return nil, nil, err
 	}
-	var refused []error
-	for _, p := range DeviceProblems(t, now, state) {
-		if p.Severity == blockdev.Fail {
-			refused = append(refused, fault.Refusef(p.Remedy, "%s", p.Summary))
-		}
-	}
-	if len(refused) > 0 {
-		return nil, nil, errors.Join(refused...)
+	if err := refusals(t, now, state); err != nil {
+		return nil, nil, err
 	}
 	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse})
 	if err != nil {
@@ -209,19 +207,38 @@ func DeviceProblems(t DeviceTask, now blockdev.Facts, state DeviceState) []block
 }
 
 func openSource(ctx context.Context, t DeviceTask) (transfer.BlockSource, error) {
-	src, err := blockdev.OpenSource(ctx, t.Source, blockdev.Options{SkipErrors: t.SkipErrors})
-	if err != nil {
-		return nil, err
+	s := &blockSource{name: t.Source.Path, intact: func() error { return nil }, done: func() error { return nil }}
+	facts := t.Source
+	if t.LVMSnapshot != "" {
+		snapshot, err := blockdev.SnapshotLV(ctx, t.Source, t.LVMSnapshot)
+		if err != nil {
+			return nil, err
+		}
+		s.intact = func() error { return snapshot.Intact(ctx) }
+		s.done = func() error { return snapshot.Remove(context.WithoutCancel(ctx)) }
+		if facts, err = blockdev.Inspect(ctx, snapshot.Path); err != nil {
+			return nil, errors.Join(err, s.done())
+		}
 	}
-	return &blockSource{src, t.Source.Path}, nil
+	var err error
+	if s.Source, err = blockdev.OpenSource(ctx, facts, blockdev.Options{SkipErrors: t.SkipErrors}); err != nil {
+		return nil, errors.Join(err, s.done())
+	}
+	return s, nil
 }
 
 // blockSource, blockTarget and blockJournal give package blockdev's types the
 // shape that package transfer asks for.
 type blockSource struct {
 	*blockdev.Source
-	name string
+	name   string
+	intact func() error // tells what else is wrong with what was read
+	done   func() error // after Close
 }
+
+func (s *blockSource) Unchanged() error { return errors.Join(s.Source.Unchanged(), s.intact()) }
+
+func (s *blockSource) Close() error { return errors.Join(s.Source.Close(), s.done()) }
 
 func (s *blockSource) Name() string { return s.name }
 

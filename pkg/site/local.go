@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"runtime"
@@ -31,6 +32,9 @@ type Local struct {
 	end  context.CancelFunc
 
 	backend func() (zfsexec.Backend, string)
+
+	stdin  io.Reader // nil where the process speaks a protocol on them
+	stdout io.Writer
 
 	mu     sync.Mutex
 	offers map[string]*wire.Listener // by session id
