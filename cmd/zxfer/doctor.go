@@ -206,5 +206,9 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	return job.RunDoctor(ctx, o.req, newOpener(o.req.Send, log), log)
+	report, err := job.RunDoctor(ctx, o.req, newOpener(o.req.Send, log), log)
+	if err != nil && ctx.Err() != nil {
+		err = fault.Interrupt("what the measurements made was removed", err)
+	}
+	return report, err
 }

@@ -121,7 +121,7 @@ func TestZFSDoctorLink(t *testing.T) {
 func TestZFSDoctorExpectedRate(t *testing.T) {
 	lab(t)
 	mustZxfer(t, "doctor", "--quick", "beta")
-	for name, netem := range map[string][]string{"100 Mbit": {"delay", "1ms", "rate", "100mbit"}, "200 Mbit": {"delay", "5ms", "rate", "200mbit"}} {
+	for name, netem := range map[string][]string{"100 Mbit": {"delay", "1ms", "rate", "100mbit"}, "50 Mbit": {"delay", "5ms", "rate", "50mbit"}} {
 		t.Run(name, func(t *testing.T) {
 			src, _ := dataset(t)
 			zfsCmd(t, "create", src)
