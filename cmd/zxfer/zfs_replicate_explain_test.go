@@ -115,13 +115,16 @@ to = "beta:%s"
 	zfsCmd(t, "rename", src+"-elsewhere", src)
 
 	// A run that is under way is left alone.
-	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
+	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "touch "+dir+"/here; while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
 	slow.state = r.state
 	p := slow.startAt(t, at.Add(2*time.Hour), "run", "j")
 	require.Eventually(t, func() bool {
-		o := r.at(t, at.Add(2*time.Hour), "run", "j")
-		return o.code == 3 && strings.Contains(o.stderr, "running already")
+		_, err := os.Stat(filepath.Join(dir, "here"))
+		return err == nil
 	}, 50*time.Second, 100*time.Millisecond)
+	o = r.at(t, at.Add(2*time.Hour), "run", "j")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "running already")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	o = p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
@@ -193,7 +196,9 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))
-	require.Less(t, took, 30*time.Second)
+	// Undisturbed it took 27.7 s, of them 20.6 s in the kernel, which needs 2 ms
+	// for each snapshot there; a busy host takes twice as long.
+	require.Less(t, took, time.Minute)
 }
 
 // A raw copy whose encryption root was changed on the target is left alone: a

@@ -248,7 +248,7 @@ func TestRestrictedAgentStreamProperties(t *testing.T) {
 if [ "$1" = send ]; then shift; exec /usr/sbin/zfs send -p "$@"; fi
 exec /usr/sbin/zfs "$@"
 `), 0o755))
-	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, "--no-verify", source+"@a", "beta:"+target+"/copy").wait(t)
+	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, source+"@a", "beta:"+target+"/copy").wait(t)
 	require.Equal(t, 0, o.code, o)
 	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on"} {
 		require.Equal(t, want, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy")), name)

@@ -41,7 +41,8 @@ func parts(err error) []error {
 	for {
 		if many, ok := inner.(interface{ Unwrap() []error }); ok {
 			joined := many.Unwrap()
-			if inner.Error() != errors.Join(joined...).Error() {
+			// None, of an error of another host that is of no known kind.
+			if len(joined) == 0 || inner.Error() != errors.Join(joined...).Error() {
 				return []error{err}
 			}
 			if len(joined) == 1 {

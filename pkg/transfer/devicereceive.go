@@ -26,6 +26,7 @@ func ReceiveDevice(ctx context.Context, link *wire.Link, dst BlockTarget, journa
 	pool := &blockPool{size: opt.Block + wire.SumSize}
 	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue())}
 	r.store = newStore(dst, journal, size, opt, pool)
+	r.store.doubt = link.Mode() == wire.Plain
 	r.expand = newEffort(StageExpand, r.store.workers)
 	r.full = stopwatches(len(link.Conns()))
 	var read []*wire.Stopwatch
