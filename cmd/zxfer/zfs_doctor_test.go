@@ -2,11 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +50,29 @@ func shape(t *testing.T, netem ...string) {
 	run(t, append([]string{labScript(), "net"}, netem...)...)
 }
 
+// measured passes when one of three tries does: a rate that another process of
+// the host disturbed proves nothing.
+func measured(t *testing.T, try func() error) {
+	t.Helper()
+	var errs []error
+	for range 3 {
+		err := try()
+		if err == nil {
+			return
+		}
+		errs = append(errs, err)
+	}
+	require.NoError(t, errors.Join(errs...))
+}
+
+// within is an error unless got differs from want by no more than a part.
+func within(want, got, part float64) error {
+	if math.Abs(got-want) > part*want {
+		return fmt.Errorf("got %.0f B/s, expected %.0f within %.0f %%", got, want, 100*part)
+	}
+	return nil
+}
+
 // What doctor names is what the parameters show; the remedy mends a bad choice.
 func TestZFSDoctorImplementations(t *testing.T) {
 	lab(t)
@@ -63,7 +90,19 @@ func TestZFSDoctorImplementations(t *testing.T) {
 		require.Equal(t, preflight.OK, f.Severity, id)
 		require.Contains(t, f.Evidence, p+": "+cat(p))
 	}
-	require.NoError(t, os.WriteFile(parameter, []byte("scalar"), 0o644))
+	// Which one is slow, the kernel's own measurement says: on a busy machine
+	// that may be any.
+	slowest, least := "", uint64(math.MaxUint64)
+	for line := range strings.Lines(cat("/proc/spl/kstat/zfs/fletcher_4_bench")) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || !slices.Contains(strings.Fields(cat(parameter))[1:], fields[0]) {
+			continue
+		}
+		if v, err := strconv.ParseUint(fields[1], 10, 64); err == nil && v < least {
+			slowest, least = fields[0], v
+		}
+	}
+	require.NoError(t, os.WriteFile(parameter, []byte(slowest), 0o644))
 	f := finding(t, doctor(t, "--quick"), "fletcher")
 	require.Equal(t, preflight.Warn, f.Severity, "%+v", f)
 	run(t, "sh", "-c", f.Remedy)
@@ -89,30 +128,39 @@ func TestZFSDoctorLink(t *testing.T) {
 	t.Cleanup(func() { shape(t) })
 	t.Run("100 Mbit/s", func(t *testing.T) {
 		shape(t, "delay", "1ms", "rate", "100mbit")
-		r := doctor(t, "--only", "link", "--time", "3s", "beta")
-		f := finding(t, r, "link")
-		require.Equal(t, preflight.OK, f.Severity, "%+v", f)
-		require.Contains(t, f.Summary, "what the path carries")
-		require.InEpsilon(t, 100e6/8, rate(r, "link"), 0.2)
+		measured(t, func() error {
+			r := doctor(t, "--only", "link", "--time", "3s", "beta")
+			f := finding(t, r, "link")
+			if f.Severity != preflight.OK || !strings.Contains(f.Summary, "what the path carries") {
+				return fmt.Errorf("%+v", f)
+			}
+			return within(100e6/8, rate(r, "link"), 0.2)
+		})
 	})
 	t.Run("small window", func(t *testing.T) {
 		shape(t, "delay", "10ms")
 		sysctl("beta", "net.ipv4.tcp_rmem=4096 65536 131072")
 		t.Cleanup(func() { sysctl("beta", "net.ipv4.tcp_rmem=4096 131072 6291456") })
-		r := doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
-		f := finding(t, r, "link")
-		require.Equal(t, preflight.Warn, f.Severity, "%+v", f)
-		require.Contains(t, f.Summary, "receiver's window")
-		require.Contains(t, f.Remedy, "--streams 4")
-		before, foretold := rate(r, "link"), rate(r, "link-streams")
-		require.Greater(t, foretold, 2*before)
-		after := rate(doctor(t, "--only", "link", "--time", "3s", "--streams", "4", "beta"), "link")
-		require.InEpsilon(t, foretold, after, 0.2)
+		var f preflight.Finding
+		var before float64
+		measured(t, func() error {
+			r := doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
+			f = finding(t, r, "link")
+			if f.Severity != preflight.Warn || !strings.Contains(f.Summary, "receiver's window") || !strings.Contains(f.Remedy, "--streams 4") {
+				return fmt.Errorf("%+v", f)
+			}
+			before = rate(r, "link")
+			foretold := rate(r, "link-streams")
+			if foretold < 2*before {
+				return fmt.Errorf("4 streams are foretold %.0f B/s, 1 had %.0f", foretold, before)
+			}
+			return within(foretold, rate(doctor(t, "--only", "link", "--time", "3s", "--streams", "4", "beta"), "link"), 0.2)
+		})
 
 		_, command, ok := strings.Cut(f.Remedy, "on beta: ")
 		require.True(t, ok, f.Remedy)
 		run(t, "sh", "-c", labScript()+" beta "+command)
-		r = doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
+		r := doctor(t, "--only", "link", "--time", "3s", "--streams", "1", "beta")
 		require.Greater(t, rate(r, "link"), 2*before)
 	})
 }
@@ -123,20 +171,25 @@ func TestZFSDoctorExpectedRate(t *testing.T) {
 	mustZxfer(t, "doctor", "--quick", "beta")
 	for name, netem := range map[string][]string{"100 Mbit": {"delay", "1ms", "rate", "100mbit"}, "50 Mbit": {"delay", "5ms", "rate", "50mbit"}} {
 		t.Run(name, func(t *testing.T) {
-			src, _ := dataset(t)
+			src, dst := dataset(t)
 			zfsCmd(t, "create", src)
-			fill(t, src, "a", 100<<20)
+			fill(t, src, "a", 48<<20)
 			zfsCmd(t, "snapshot", src+"@x")
 			shape(t, netem...)
 			t.Cleanup(func() { shape(t) })
-			r := doctor(t, "--only", "link,source-read,target-write", "--time", "2s", src, "beta:"+betaPool)
-			require.NotNil(t, r.Expected)
-			o := mustZxfer(t, "send", "--json", src, "beta:"+betaPool)
-			var sent job.Report
-			require.NoError(t, json.Unmarshal([]byte(o.stdout), &sent))
-			require.Len(t, sent.Results, 1)
-			require.InEpsilon(t, float64(r.Expected.BytesPerSecond), float64(sent.Results[0].Rate), 0.25, "%+v\n%s", r.Expected, o)
-			require.Equal(t, r.Expected.LimitedBy, sent.Results[0].LimitedBy, o.String())
+			measured(t, func() error {
+				r := doctor(t, "--only", "link,source-read,target-write", "--time", "2s", src, "beta:"+betaPool)
+				require.NotNil(t, r.Expected)
+				o := mustZxfer(t, "send", "--json", src, "beta:"+dst)
+				zfsCmd(t, "destroy", "-r", dst)
+				var sent job.Report
+				require.NoError(t, json.Unmarshal([]byte(o.stdout), &sent))
+				require.Len(t, sent.Results, 1)
+				if limit := sent.Results[0].LimitedBy; limit != r.Expected.LimitedBy {
+					return fmt.Errorf("limited by %s, expected %+v", limit, r.Expected)
+				}
+				return within(float64(r.Expected.BytesPerSecond), float64(sent.Results[0].Rate), 0.25)
+			})
 		})
 	}
 }

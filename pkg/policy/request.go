@@ -16,6 +16,7 @@ type (
 		Dataset   string `json:"dataset"`
 		Recursive bool   `json:"recursive,omitempty"`
 		Versions  bool   `json:"versions,omitempty"`
+		Alone     bool   `json:"alone,omitempty"`
 	}
 	propertyQuery struct {
 		Names      []string `json:"names"`

@@ -48,7 +48,7 @@ func taken() map[string]func(string) bool {
 func kept() []string {
 	return []string{"mountpoint", "canmount", "readonly", "sharenfs", "sharesmb", "setuid", "exec", "devices",
 		"zoned", "overlay", "quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit",
-		"snapdir", "snapdev", "volmode", "sync", "dedup", "mlslabel"}
+		"snapdir", "snapdev", "volmode", "sync", "dedup"}
 }
 
 func is(values ...string) func(string) bool {
