@@ -287,7 +287,10 @@ func TestBandLimit(t *testing.T) { //nolint:paralleltest // measures time: only 
 	const limit = 4 << 20
 	check := func(t *testing.T, bytes int64, took time.Duration, stages []transfer.Stage) {
 		t.Helper()
-		require.InEpsilon(t, limit, float64(bytes)/took.Seconds(), 0.1)
+		// Never more than the limit; how much less, a busy machine decides.
+		rate := float64(bytes) / took.Seconds()
+		require.Less(t, rate, 1.1*limit)
+		require.Greater(t, rate, 0.5*limit)
 		require.Equal(t, transfer.LimitBandwidth, transfer.LimitedBy(stages, nil, nil))
 	}
 	for _, mode := range modes {
