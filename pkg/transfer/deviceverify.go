@@ -1,0 +1,136 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/wire"
+)
+
+// verifier reads spans back until there are no more.
+func (s *store) verifier(ctx context.Context, w int) error {
+	b := wire.NewAlignedBlock(int(s.block))
+	for {
+		sp, ok := s.check.take(ctx)
+		if !ok {
+			return context.Cause(ctx)
+		}
+		s.verify.watch[w].Start()
+		err := s.readBack(ctx, b.Room(), sp)
+		s.verify.watch[w].Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readBack compares a span with what it must hold.
+func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
+	for i := sp.first; i < sp.first+sp.count; i++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.mu.Lock()
+		want, st := s.sums[i], s.state[i]
+		s.mu.Unlock()
+		n := s.length(i)
+		if st == blockZero && s.doubt {
+			clear(room[:n])
+			if s.sum(i, room[:n]) != want {
+				return &sinkError{fmt.Errorf("%w: bytes %d to %d came as zeros, which they are not", ErrCorrupt, i*s.block, i*s.block+n)}
+			}
+		}
+		if st == blockZero {
+			// A hole of a file is zeros without being read.
+			if start, _, err := s.dst.NextData(i * s.block); err == nil && start >= i*s.block+n {
+				s.verified.Add(n)
+				s.verify.bytes.Add(n)
+				continue
+			}
+		}
+		p := room[:n]
+		if got, err := s.dst.ReadAt(p, i*s.block); int64(got) < n {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return &sinkError{fmt.Errorf("read back at byte %d: %w", i*s.block, err)}
+		}
+		ok := false
+		if st == blockZero {
+			ok = blockdev.IsZero(p)
+		} else {
+			ok = s.sum(i, p) == want
+		}
+		if !ok {
+			if s.journal != nil {
+				_ = s.journal.Remove() // it vouches for what is not there; the failure is reported
+				s.journal = nil
+			}
+			return &sinkError{fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
+		}
+		s.verified.Add(n)
+		s.verify.bytes.Add(n)
+	}
+	return nil
+}
+
+// spanQueue hands spans to the verifiers.
+type spanQueue struct {
+	mu     sync.Mutex
+	spans  []span
+	closed bool
+	more   chan struct{} // holds a token while there may be something
+}
+
+func newSpanQueue() *spanQueue { return &spanQueue{more: make(chan struct{}, 1)} }
+
+func (q *spanQueue) add(spans []span) {
+	q.mu.Lock()
+	q.spans = append(q.spans, spans...)
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *spanQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *spanQueue) wake() {
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for a span; ok is false when there are no more.
+func (q *spanQueue) take(ctx context.Context) (sp span, ok bool) {
+	for {
+		q.mu.Lock()
+		n, closed := len(q.spans), q.closed
+		if n > 0 {
+			sp, q.spans = q.spans[0], q.spans[1:]
+		}
+		q.mu.Unlock()
+		if n > 1 || closed {
+			q.wake() // for the next one
+		}
+		switch {
+		case n > 0:
+			return sp, true
+		case closed:
+			return span{}, false
+		}
+		select {
+		case <-q.more:
+		case <-ctx.Done():
+			return span{}, false
+		}
+	}
+}
