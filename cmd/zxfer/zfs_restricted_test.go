@@ -204,7 +204,8 @@ func TestRestrictedAgentHostile(t *testing.T) {
 // What was granted works, with the bootstrap script as the command that sshd
 // passes over.
 func TestRestrictedAgentServes(t *testing.T) {
-	source, target := func() (string, string) { lab(t); return dataset(t) }()
+	lab(t)
+	source, target := dataset(t)
 	zfsCmd(t, "create", source)
 	zfsCmd(t, "create", "-V", "8m", source+"/vol")
 	fill(t, source, "f", 1<<20)
@@ -237,8 +238,10 @@ func TestRestrictedAgentServes(t *testing.T) {
 // A stream may bring properties of its own; none of those takes effect that
 // mounts or shares.
 func TestRestrictedAgentStreamProperties(t *testing.T) {
-	source, target := func() (string, string) { lab(t); return dataset(t) }()
-	zfsCmd(t, "create", "-o", "mountpoint=/tmp/zxfer-evil", "-o", "setuid=on", source)
+	evil := t.TempDir() + "/evil" // made before the dataset, so that it is removed after it
+	lab(t)
+	source, target := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint="+evil, "-o", "setuid=on", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
 	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
