@@ -41,17 +41,6 @@ func (d *Doctor) wants(id string) bool {
 	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
 }
 
-// Expected is the rate to expect.
-type Expected struct {
-	BytesPerSecond uint64 `json:"bytes_per_second"`
-	// LimitedBy is the measurement that sets it, on Host.
-	LimitedBy string `json:"limited_by"`
-	Host      string `json:"host,omitempty"`
-	// Bytes and Seconds are of a planned transfer.
-	Bytes   uint64  `json:"bytes,omitempty"`
-	Seconds float64 `json:"eta_seconds,omitempty"`
-}
-
 // DoctorReport is what `zxfer doctor --json` prints. Fields are only ever
 // added.
 type DoctorReport struct {
@@ -116,10 +105,57 @@ func (d *doctor) run(ctx context.Context) error {
 	if d.req.Quick {
 		return nil
 	}
-	if err := d.measure(ctx); err != nil {
-		return err
+	return d.measure(ctx)
+}
+
+// measure measures what every host can do by itself, the link in both
+// directions, and what a planned transfer passes.
+func (d *doctor) measure(ctx context.Context) error {
+	s := d.sender
+	m := s.measurer(d.req.Time)
+	defer func() {
+		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
+		d.report.Findings = append(d.report.Findings, m.findings...)
+	}()
+	ends := []*end{d.source}
+	if d.target != d.source {
+		ends = append(ends, d.target)
 	}
-	d.report.Expected = expect(d.report.Ceilings, d.planned(), d.cpus())
+	for _, e := range ends {
+		for _, id := range probe.Local() {
+			if !d.req.wants(id) {
+				continue
+			}
+			if err := m.one(ctx, e, probe.Request{ID: id}); err != nil {
+				return err
+			}
+		}
+	}
+	if d.target != d.source {
+		var err error
+		if m.link, err = chooseLink(d.req.Send, d.source, d.target, s.facts.source, s.facts.target, d.source.rtt()+d.target.rtt()); err != nil {
+			return err
+		}
+		for _, way := range []struct {
+			id       string
+			from, to *end
+		}{{linkOut, d.source, d.target}, {linkBack, d.target, d.source}} {
+			if !d.req.wants(way.id) {
+				continue
+			}
+			if err := m.crossing(ctx, way.id, way.from, way.to); err != nil {
+				return err
+			}
+		}
+	}
+	if d.req.Planned {
+		if err := s.measureEnds(ctx, m, d.req.wants); err != nil {
+			return err
+		}
+	}
+	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), d.req.Send.Options.BandLimit, s.machines()); d.report.Expected == nil {
+		d.report.Expected = localExpected(m.ceilings)
+	}
 	return nil
 }
 
@@ -141,7 +177,7 @@ func (d *doctor) look(ctx context.Context) error {
 					err = nil // a host without ZFS is what the checks tell
 				}
 				if err == nil {
-					text, err = st.Capture(gctx)
+					text, err = st.Capture(gctx, false)
 				}
 				return err
 			})
@@ -159,6 +195,7 @@ func (d *doctor) look(ctx context.Context) error {
 	}
 	d.input.Source, d.input.Target = hosts[0], hosts[len(hosts)-1]
 	d.sender.facts.source, d.sender.facts.target = facts[0], facts[len(facts)-1]
+	d.sender.systems.source, d.sender.systems.target = d.input.Source.System, d.input.Target.System
 	return nil
 }
 
@@ -202,9 +239,7 @@ func (d *doctor) plan(ctx context.Context) error {
 		}
 	}
 	d.report.Plan = s.report.Commands
-	in := s.preflightInput(s.report.Plan)
-	in.Source.System, in.Target.System = d.input.Source.System, d.input.Target.System
-	d.input = in
+	d.input = s.preflightInput(s.report.Plan)
 	return nil
 }
 
@@ -220,22 +255,4 @@ func (d *doctor) judge() {
 		}
 		r.Allow = preflight.Allow(d.input)
 	}
-}
-
-// planned is the size of the planned streams in bytes, 0 = unknown.
-func (d *doctor) planned() (bytes uint64) {
-	if d.sender.report.Plan == nil {
-		return 0
-	}
-	for _, ds := range d.sender.report.Plan.Datasets {
-		for _, st := range ds.Steps {
-			bytes += st.Bytes
-		}
-	}
-	return bytes
-}
-
-// cpus are the processors of each host.
-func (d *doctor) cpus() map[string]int {
-	return map[string]int{d.source.label(): d.sender.facts.source.CPUs, d.target.label(): d.sender.facts.target.CPUs}
 }

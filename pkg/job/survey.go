@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -161,12 +162,13 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 }
 
 func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
-	host := func(e *end, f site.Facts) preflight.Host {
-		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root}
+	host := func(e *end, f site.Facts, system *sysinfo.System) preflight.Host {
+		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: system}
 	}
 	return preflight.Input{
-		Source: host(s.source, s.facts.source), Target: host(s.target, s.facts.target),
+		Source: host(s.source, s.facts.source, s.systems.source), Target: host(s.target, s.facts.target, s.systems.target),
 		SourceListing: s.state.Source, TargetListing: s.state.Target, Plan: *p,
+		RTT: s.source.rtt() + s.target.rtt(), Streams: s.link.streams,
 	}
 }
 

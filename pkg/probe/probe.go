@@ -78,6 +78,9 @@ type Ceiling struct {
 	// ones waited for a disk, all programs of the host together.
 	CPU    float64 `json:"cpus_busy"`
 	IOWait float64 `json:"cpus_iowait"`
+	// Peer is the other end of a link, and PeerCPU its processors.
+	Peer    string  `json:"peer,omitempty"`
+	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
 	// Note says what matters to read the rate: the dialect of nc.
 	Note    string        `json:"note,omitempty"`
 	Network *wire.Network `json:"network,omitempty"`

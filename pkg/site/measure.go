@@ -13,10 +13,10 @@ import (
 const scratchLimit = 1 << 30
 
 // Capture reads the files that facts are made of.
-func (l *Local) Capture(ctx context.Context) ([]byte, error) {
+func (l *Local) Capture(ctx context.Context, brief bool) ([]byte, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	return probe.Capture(ctx)
+	return probe.Capture(ctx, brief)
 }
 
 // Measure makes one measurement.

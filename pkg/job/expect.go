@@ -1,0 +1,157 @@
+package job
+
+import (
+	"maps"
+	"slices"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// Expected is the rate to expect.
+type Expected struct {
+	BytesPerSecond uint64 `json:"bytes_per_second"`
+	// LimitedBy is what a transfer's meters would name, on Host.
+	LimitedBy string `json:"limited_by"`
+	Host      string `json:"host,omitempty"`
+	// Bytes and Seconds are of a planned transfer.
+	Bytes   uint64  `json:"bytes,omitempty"`
+	Seconds float64 `json:"eta_seconds,omitempty"`
+}
+
+// stages are the measurements that a transfer passes, and what its meters
+// would name.
+func stages(c probe.Ceiling) (limit string, ok bool) {
+	switch c.ID {
+	case linkOut:
+		return c.Limit, true
+	case probe.SourceRead, probe.PathRead:
+		return transfer.LimitSource, true
+	case probe.TargetWrite, probe.PathWrite:
+		return transfer.LimitTarget, true
+	}
+	return "", false
+}
+
+// machine is what stages of a transfer share: the processors of a host, or of
+// several that are containers of one kernel.
+type machine struct {
+	cpus  int
+	limit string // what meters name where its processors limit
+}
+
+// machines are those of each host, by its label.
+type machines map[string]*machine
+
+func machinesOf(source *end, sf site.Facts, target *end, tf site.Facts) machines {
+	s, t := &machine{sf.CPUs, transfer.LimitSenderCPU}, &machine{tf.CPUs, transfer.LimitReceiverCPU}
+	if source == target || sf.Boot != "" && sf.Boot == tf.Boot {
+		t = s
+	}
+	return machines{source.label(): s, target.label(): t}
+}
+
+// expect foretells a transfer's rate: that of its slowest stage, or the limit
+// that was asked for. Stages of one machine also share its processors: at a
+// rate r a stage that was measured at R with C processors busy takes C × r/R
+// of them.
+func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
+	var e *Expected
+	cost := map[*machine]float64{} // processor seconds per byte
+	for _, c := range ceilings {
+		limit, ok := stages(c)
+		if !ok || c.BytesPerSecond == 0 {
+			continue
+		}
+		busy := map[*machine]float64{on[c.Host]: c.CPU}
+		if c.Peer != "" {
+			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
+		}
+		for m, n := range busy {
+			cost[m] += n / float64(c.BytesPerSecond)
+		}
+		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
+			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	for _, host := range slices.Sorted(maps.Keys(on)) {
+		m := on[host]
+		if rate := float64(m.cpus) / cost[m]; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
+			e.BytesPerSecond, e.LimitedBy, e.Host = uint64(rate), m.limit, host
+		}
+	}
+	if bandLimit > 0 && uint64(bandLimit) < e.BytesPerSecond {
+		e.BytesPerSecond, e.LimitedBy, e.Host = uint64(bandLimit), transfer.LimitBandwidth, ""
+	}
+	if e.Bytes = bytes; bytes > 0 && e.BytesPerSecond > 0 {
+		e.Seconds = float64(bytes) / float64(e.BytesPerSecond)
+	}
+	return e
+}
+
+// localExpected is what this host could move by itself at best: the loopback
+// with the default wire.
+func localExpected(ceilings []probe.Ceiling) *Expected {
+	for _, c := range ceilings {
+		if c.ID == probe.LoopbackTLS && c.BytesPerSecond > 0 {
+			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host}
+		}
+	}
+	return nil
+}
+
+// writable is the existing dataset at or above the target below which a
+// scratch dataset can be made, "" for none.
+func writable(l *zfs.Listing) string {
+	for i := len(l.Ancestors) - 1; i >= 0; i-- {
+		if l.Ancestors[i].Type == zfs.Filesystem && l.Ancestors[i].Get("encryption") == "off" {
+			return l.Ancestors[i].Name
+		}
+	}
+	return ""
+}
+
+// largest is the largest planned stream.
+func largest(p *plan.Plan) (spec zfs.SendSpec) {
+	var most uint64
+	for _, d := range p.Datasets {
+		for _, st := range d.Steps {
+			if st.Bytes >= most {
+				most, spec = st.Bytes, st.Send
+			}
+		}
+	}
+	return spec
+}
+
+// planned is the size of the planned streams in bytes, 0 = unknown.
+func planned(p *plan.Plan) (bytes uint64) {
+	if p == nil {
+		return 0
+	}
+	for _, d := range p.Datasets {
+		for _, st := range d.Steps {
+			bytes += st.Bytes
+		}
+	}
+	return bytes
+}
+
+// anyEncrypted tells whether a plan has streams of encrypted data.
+func anyEncrypted(p *plan.Plan) bool {
+	if p == nil {
+		return false
+	}
+	for _, d := range p.Datasets {
+		if d.Encrypted {
+			return true
+		}
+	}
+	return false
+}
