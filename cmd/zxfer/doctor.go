@@ -82,6 +82,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
 		f.Var(newChoice(&s.Wire, wires()...), "wire", "as for send")
+		f.Var(newRate(&s.Options.BandLimit), "bwlimit", "as for send")
 		f.Var(newCount(&s.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default as send chooses)")
 		f.Var(newChoice(&s.Dial, dials()...), "dial", "which side opens the connections")
 		f.StringVar(&s.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data")
