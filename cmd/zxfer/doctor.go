@@ -99,7 +99,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 
 // doctorIDs are all that --only and --skip take.
 func doctorIDs() []string {
-	ids := []string{"link", "link-back", "plan", probe.SourceRead, probe.TargetWrite}
+	ids := []string{"link", "link-back", "mtu", "plan", probe.SourceRead, probe.TargetWrite}
 	ids = append(ids, probe.Local()...)
 	for _, c := range preflight.Checks() {
 		ids = append(ids, c.ID)

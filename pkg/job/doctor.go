@@ -115,7 +115,11 @@ func (d *doctor) measure(ctx context.Context) error {
 	m := s.measurer(d.req.Time)
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		d.report.Findings = append(d.report.Findings, m.findings...)
+		for _, f := range m.findings {
+			if f.ID != "mtu" || d.req.wants(f.ID) {
+				d.report.Findings = append(d.report.Findings, f)
+			}
+		}
 	}()
 	ends := []*end{d.source}
 	if d.target != d.source {
@@ -240,7 +244,10 @@ func (d *doctor) plan(ctx context.Context) error {
 	}
 	d.report.Plan = s.report.Commands
 	d.input = s.preflightInput(s.report.Plan)
-	return nil
+	if d.req.wants("holds") {
+		d.input.Holds = s.holds(ctx)
+	}
+	return unchanged(ctx.Err())
 }
 
 // judge evaluates the checks.

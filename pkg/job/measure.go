@@ -82,6 +82,9 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 		f.Severity = preflight.Note // the transfer goes the other way
 	}
 	m.findings = append(m.findings, f)
+	if id == linkOut {
+		m.findings = append(m.findings, link.MTUFinding()...)
+	}
 	return nil
 }
 
@@ -113,8 +116,12 @@ func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, 
 	if err != nil || sent.Network == nil {
 		return nil, nil
 	}
-	n := sent.Network
+	n, peer := sent.Network, received.Network
+	if peer == nil {
+		peer = &wire.Network{}
+	}
 	return &preflight.Link{
+		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
 		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.streams, Seconds: c.Seconds, Limit: c.Limit,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil

@@ -172,6 +172,29 @@ func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
 	}
 }
 
+// askedHolds bounds how many snapshots are asked for their holds.
+const askedHolds = 2000
+
+// holds returns the tags of the holds on the source's snapshots, of many the
+// oldest; nil where they cannot be read.
+func (s *sender) holds(ctx context.Context) (tags map[string][]string) {
+	var names []string
+	for _, d := range s.state.Source.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.In(d.Name))
+		}
+	}
+	err := s.source.do(ctx, func(st site.Site) (err error) {
+		tags, err = st.Holds(ctx, names[:min(len(names), askedHolds)])
+		return err
+	})
+	if err != nil {
+		s.rep.Log(fmt.Sprintf("%s: holds: %v", s.source.label(), err))
+		return nil
+	}
+	return tags
+}
+
 // commands are the zfs command lines that would do the same by hand.
 func commands(p *plan.Plan) []string {
 	var out []string

@@ -32,6 +32,7 @@ func hostChecks() []Check {
 		{ID: "nic", Title: "Network interfaces run without errors, in full duplex", Needs: "/sys/class/net", Docs: "https://www.kernel.org/doc/html/latest/networking/statistics.html", host: nics},
 		{ID: "governor", Title: "The processor's clock is not held low", Needs: "scaling_governor", Docs: "https://www.kernel.org/doc/html/latest/admin-guide/pm/cpufreq.html", host: governor},
 		{ID: "netcat", Title: "The nc that comes first in PATH is one that ends when it should", Needs: "nc -h", Docs: "https://manpages.debian.org/trixie/netcat-openbsd/nc.1.en.html", host: netcat},
+		{ID: "pyzfs", Title: "libzfs_core can be used, which does in one call what zfs(8) does name by name", Needs: sysinfo.PyZFS, Docs: "https://github.com/openzfs/zfs/tree/zfs-2.3.0/contrib/pyzfs", host: pyzfs, zfs: true},
 		{ID: "tools", Title: "Programs that help are installed", Needs: "PATH", Docs: "https://www.maier-komor.de/mbuffer.html", host: tools},
 	}
 }
@@ -82,6 +83,17 @@ func zfsDevice(s *sysinfo.System) []Finding {
 	}
 	return one(Finding{Severity: Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
 		Remedy: "run zxfer as root; or, in a container, pass /dev/zfs through"})
+}
+
+func pyzfs(s *sysinfo.System) []Finding {
+	switch {
+	case s.ZFS == "" || s.Tools.PyZFS == "":
+		return nil
+	case s.Tools.PyZFS == sysinfo.Missing:
+		return one(Finding{Severity: Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
+			Evidence: "no libzfs_core among python3's modules", Remedy: "apt install python3-pyzfs"})
+	}
+	return one(Finding{Severity: OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
 }
 
 func pools(s *sysinfo.System) []Finding {

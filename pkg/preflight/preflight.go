@@ -65,6 +65,9 @@ type Input struct {
 	// Streams the connections that data will take.
 	RTT     time.Duration
 	Streams int
+	// Holds are tags by the full names of the source's snapshots; nil where
+	// they were not asked for.
+	Holds map[string][]string
 }
 
 // Check is one row of the table. It has one of find and host.
@@ -96,6 +99,8 @@ func transferChecks() []Check {
 		{ID: "resume", Title: "No receive that was cut off waits on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
 		{ID: "keystatus", Title: "Keys are loaded where they are needed", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},
 		{ID: "covered", Title: "Nothing is mounted over the target", Needs: "/proc/self/mounts, zfs get mountpoint", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: covered},
+		{ID: "holds", Title: "No job has left holds on snapshots that nobody needs", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
+		{ID: "features", Title: "The target's pool takes what the source's uses", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
 		{ID: "zfs-defects", Title: "Both ZFS versions are free of defects that the plan would meet", Needs: "the plan and both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
 		{ID: "window", Title: "TCP windows are large enough for the round trip", Needs: "net.ipv4.tcp_rmem, tcp_wmem, the round trip of the control connection", Docs: tcpSource, find: window},
 	}

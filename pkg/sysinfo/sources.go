@@ -4,7 +4,17 @@ package sysinfo
 const (
 	Platform = "zxfer/platform" // GOOS/GOARCH
 	DevZFS   = "zxfer/dev-zfs"  // "ok", or the error of opening /dev/zfs
+	PyZFS    = "zxfer/pyzfs"    // where libzfs_core's Python module is, or Missing
 )
+
+// Missing is what is not there.
+const Missing = "missing"
+
+// PyZFSPlaces are the patterns of where Python looks for libzfs_core.
+func PyZFSPlaces() []string {
+	return []string{"usr/lib/python3*/dist-packages/libzfs_core", "usr/lib/python3*/site-packages/libzfs_core",
+		"usr/local/lib/python3*/dist-packages/libzfs_core", "usr/local/lib/python3*/site-packages/libzfs_core"}
+}
 
 // Symbols are the kernel's, by far the largest of all files that are read.
 const Symbols = "proc/kallsyms"
