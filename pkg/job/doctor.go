@@ -29,6 +29,8 @@ type Doctor struct {
 	Planned bool
 	// Target tells that there is another host.
 	Target bool
+	// Path tells that Send.Target names a path, to be read and written.
+	Path bool
 
 	Quick bool          // measure nothing
 	Time  time.Duration // of each measurement
@@ -90,14 +92,20 @@ type doctor struct {
 	sender         *sender
 	source, target *end
 	input          preflight.Input
+	paths          bool // at least one end is a path: nothing is planned
 }
 
 func (d *doctor) run(ctx context.Context) error {
 	if err := d.look(ctx); err != nil {
 		return err
 	}
+	d.paths = d.req.Path
 	if d.req.Planned {
-		if err := d.plan(ctx); err != nil {
+		var err error
+		if d.paths, err = d.onPaths(ctx); err == nil && !d.paths {
+			err = d.plan(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -152,7 +160,12 @@ func (d *doctor) measure(ctx context.Context) error {
 			}
 		}
 	}
-	if d.req.Planned {
+	switch {
+	case d.paths:
+		if err := d.measurePaths(ctx, m); err != nil {
+			return err
+		}
+	case d.req.Planned:
 		if err := s.measureEnds(ctx, m, d.req.wants); err != nil {
 			return err
 		}
@@ -254,7 +267,7 @@ func (d *doctor) plan(ctx context.Context) error {
 func (d *doctor) judge() {
 	r := d.report
 	r.Findings = preflight.Doctor(d.input, func(id string) bool { return !d.req.wants(id) })
-	if d.req.Planned {
+	if d.req.Planned && !d.paths {
 		for _, c := range d.sender.report.Plan.Conflicts {
 			if d.req.wants("plan") {
 				r.Findings = append(r.Findings, preflight.Finding{ID: "plan", Host: d.target.label(), Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})

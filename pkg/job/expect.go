@@ -39,15 +39,17 @@ func stages(c probe.Ceiling) (limit string, ok bool) {
 // machine is what stages of a transfer share: the processors of a host, or of
 // several that are containers of one kernel.
 type machine struct {
-	cpus  int
-	limit string // what meters name where its processors limit
+	cpus  float64
+	limit string  // what meters name where its processors limit
+	other float64 // processors that are busy with something else
+	cost  float64 // processor seconds per byte of the transfer's own
 }
 
 // machines are those of each host, by its label.
 type machines map[string]*machine
 
 func machinesOf(source *end, sf site.Facts, target *end, tf site.Facts) machines {
-	s, t := &machine{sf.CPUs, transfer.LimitSenderCPU}, &machine{tf.CPUs, transfer.LimitReceiverCPU}
+	s, t := &machine{cpus: float64(sf.CPUs), limit: transfer.LimitSenderCPU}, &machine{cpus: float64(tf.CPUs), limit: transfer.LimitReceiverCPU}
 	if source == target || sf.Boot != "" && sf.Boot == tf.Boot {
 		t = s
 	}
@@ -60,7 +62,6 @@ func machinesOf(source *end, sf site.Facts, target *end, tf site.Facts) machines
 // of them.
 func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
 	var e *Expected
-	cost := map[*machine]float64{} // processor seconds per byte
 	for _, c := range ceilings {
 		limit, ok := stages(c)
 		if !ok || c.BytesPerSecond == 0 {
@@ -71,8 +72,9 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
 		}
 		for m, n := range busy {
-			cost[m] += n / float64(c.BytesPerSecond)
+			m.cost += n / float64(c.BytesPerSecond)
 		}
+		on[c.Host].other = max(on[c.Host].other, c.OtherCPU)
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
 			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
 		}
@@ -82,7 +84,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 	}
 	for _, host := range slices.Sorted(maps.Keys(on)) {
 		m := on[host]
-		if rate := float64(m.cpus) / cost[m]; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
+		if rate := max(0.1, m.cpus-m.other) / m.cost; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
 			e.BytesPerSecond, e.LimitedBy, e.Host = uint64(rate), m.limit, host
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -75,9 +76,11 @@ type Ceiling struct {
 	BytesPerSecond uint64  `json:"bytes_per_second"`
 	Seconds        float64 `json:"seconds"`
 	// CPU is how many processors were busy on average, IOWait how many idle
-	// ones waited for a disk, all programs of the host together.
-	CPU    float64 `json:"cpus_busy"`
-	IOWait float64 `json:"cpus_iowait"`
+	// ones waited for a disk, all programs of the host together. Of what a
+	// transfer passes CPU is without OtherCPU, which were busy just before.
+	CPU      float64 `json:"cpus_busy"`
+	OtherCPU float64 `json:"other_cpus_busy,omitempty"`
+	IOWait   float64 `json:"cpus_iowait"`
 	// Peer is the other end of a link, and PeerCPU its processors.
 	Peer    string  `json:"peer,omitempty"`
 	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
@@ -130,6 +133,9 @@ type tally struct {
 // measure runs a measurement and adds what the processors did meanwhile.
 func measure(ctx context.Context, r Request, run func(context.Context, time.Duration) (tally, error)) (Ceiling, error) {
 	c := Ceiling{ID: r.ID, Title: Title(r.ID)}
+	if !slices.Contains(Local(), r.ID) {
+		c.OtherCPU = background(ctx)
+	}
 	before := readUsage()
 	t, err := run(ctx, r.Time)
 	if ctx.Err() != nil {
@@ -143,6 +149,7 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
 	c.CPU, c.IOWait = readUsage().since(before)
+	c.CPU = max(0, c.CPU-c.OtherCPU)
 	c.Seconds, c.Note, c.Network, c.Stages = t.seconds, t.note, t.network, t.stages
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)

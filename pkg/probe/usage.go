@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"strings"
@@ -35,6 +36,20 @@ func readUsage() usage {
 		}
 	}
 	return u
+}
+
+// backgroundTime is how long a host is watched before a measurement, ten ticks.
+const backgroundTime = 100 * time.Millisecond
+
+// background tells how many processors are busy with something else.
+func background(ctx context.Context) float64 {
+	before := readUsage()
+	select {
+	case <-ctx.Done():
+	case <-time.After(backgroundTime):
+	}
+	busy, _ := readUsage().since(before)
+	return busy
 }
 
 // since returns how many processors were busy, and waited, on average.
