@@ -79,6 +79,17 @@ func foretold(t *testing.T, limit string, destroy string, args ...string) {
 	})
 }
 
+// littleDirt keeps little in memory that is yet to be written, so that a
+// transfer of seconds goes like one of hours.
+func littleDirt(t *testing.T) {
+	t.Helper()
+	const parameter = "/sys/module/zfs/parameters/zfs_dirty_data_max"
+	before, err := os.ReadFile(parameter)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(parameter, []byte(fmt.Sprint(8<<20)), 0o644))
+	t.Cleanup(func() { require.NoError(t, os.WriteFile(parameter, before, 0o644)) })
+}
+
 // What --measure foretells, against the transfer that follows, with each part
 // of the way the slowest one in turn.
 func TestZFSDoctorForetells(t *testing.T) {
@@ -89,17 +100,18 @@ func TestZFSDoctorForetells(t *testing.T) {
 		zfsCmd(t, "create", "-o", "primarycache=metadata", "zxslow/a")
 		fill(t, "zxslow/a", "f", 64<<20)
 		zfsCmd(t, "snapshot", "zxslow/a@x")
-		d.set(100, 0)
+		d.set(20, 0)
 		_, dst := dataset(t)
 		foretold(t, "source", dst, "zxslow/a", "beta:"+dst)
 	})
 	t.Run("target disk", func(t *testing.T) {
+		littleDirt(t)
 		d := newDelayed(t, "zxslow")
 		src, _ := dataset(t)
 		zfsCmd(t, "create", src)
 		fill(t, src, "f", 64<<20)
 		zfsCmd(t, "snapshot", src+"@x")
-		d.set(0, 200)
+		d.set(0, 40)
 		foretold(t, "target", "zxslow/a", src, "beta:zxslow/a")
 	})
 	t.Run("processor", func(t *testing.T) {

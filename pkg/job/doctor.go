@@ -3,18 +3,14 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/tools/txtar"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
-	"zxfer/pkg/sysinfo"
 )
 
 // DoctorSchema is what a doctor's report begins with.
@@ -57,12 +53,6 @@ type DoctorReport struct {
 
 	// Archives are the captured facts by role, source first.
 	Archives []Archive `json:"-"`
-}
-
-// Archive is what was captured of one host.
-type Archive struct {
-	Role, Host string
-	Text       []byte
 }
 
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
@@ -216,35 +206,6 @@ func (d *doctor) look(ctx context.Context) error {
 	return nil
 }
 
-// hostOf reads the facts of an archive.
-func hostOf(a Archive) (preflight.Host, error) {
-	root, err := txtar.FS(txtar.Parse(a.Text))
-	if err != nil {
-		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
-	}
-	s := sysinfo.ReadSystem(root)
-	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
-}
-
-// Judge evaluates the checks of captured hosts: what RunDoctor finds on them
-// without a plan and without measurements.
-func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
-	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
-	var in preflight.Input
-	for i, a := range archives {
-		h, err := hostOf(a)
-		if err != nil {
-			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
-		}
-		if i == 0 {
-			in.Source = h
-		}
-		in.Target = h
-	}
-	r.Findings = preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
-	return r, nil
-}
-
 // plan surveys and plans as send -n does.
 func (d *doctor) plan(ctx context.Context) error {
 	s := d.sender
@@ -260,19 +221,29 @@ func (d *doctor) plan(ctx context.Context) error {
 	if d.req.wants("holds") {
 		d.input.Holds = s.holds(ctx)
 	}
-	return unchanged(ctx.Err())
+	if ctx.Err() != nil {
+		return unchanged(ctx.Err())
+	}
+	a, err := transferArchive(d.input)
+	d.report.Archives = append(d.report.Archives, a)
+	return err
 }
 
 // judge evaluates the checks.
 func (d *doctor) judge() {
-	r := d.report
-	r.Findings = preflight.Doctor(d.input, func(id string) bool { return !d.req.wants(id) })
+	d.report.Findings = findings(d.input, d.req)
 	if d.req.Planned && !d.paths {
-		for _, c := range d.sender.report.Plan.Conflicts {
-			if d.req.wants("plan") {
-				r.Findings = append(r.Findings, preflight.Finding{ID: "plan", Host: d.target.label(), Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
-			}
-		}
-		r.Allow = preflight.Allow(d.input)
+		d.report.Allow = preflight.Allow(d.input)
 	}
+}
+
+// findings are those of the checks, and the plan's conflicts.
+func findings(in preflight.Input, req Doctor) []preflight.Finding {
+	out := preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
+	for _, c := range in.Plan.Conflicts {
+		if req.wants("plan") {
+			out = append(out, preflight.Finding{ID: "plan", Host: in.Target.Name, Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
+		}
+	}
+	return out
 }

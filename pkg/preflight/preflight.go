@@ -46,28 +46,30 @@ type Finding struct {
 
 // Host is one end, as far as checks need it.
 type Host struct {
-	Name   string // as messages name it
-	ZFS    string // kernel module version, "2.3.9-1"; "" = unknown
-	Kernel string
-	User   string // effective; "" = unknown
-	Root   bool
+	Name   string `json:"name"` // as messages name it
+	ZFS    string `json:"zfs"`  // kernel module version, "2.3.9-1"; "" = unknown
+	Kernel string `json:"kernel"`
+	User   string `json:"user"` // effective; "" = unknown
+	Root   bool   `json:"root"`
 	// System is what the host's files tell; nil where they were not read.
-	System *sysinfo.System
+	System *sysinfo.System `json:"system,omitempty"`
 }
 
 // Input is everything that the checks of a send look at. Estimates are those
 // of the plan's steps.
 type Input struct {
-	Source, Target               Host
-	SourceListing, TargetListing zfs.Listing
-	Plan                         plan.Plan
+	Source        Host        `json:"source"`
+	Target        Host        `json:"target"`
+	SourceListing zfs.Listing `json:"source_listing"`
+	TargetListing zfs.Listing `json:"target_listing"`
+	Plan          plan.Plan   `json:"plan"`
 	// RTT is the round trip between the hosts, 0 = unknown or one host, and
 	// Streams the connections that data will take.
-	RTT     time.Duration
-	Streams int
+	RTT     time.Duration `json:"rtt_ns"`
+	Streams int           `json:"streams"`
 	// Holds are tags by the full names of the source's snapshots; nil where
 	// they were not asked for.
-	Holds map[string][]string
+	Holds map[string][]string `json:"holds,omitempty"`
 }
 
 // Check is one row of the table. It has one of find and host.

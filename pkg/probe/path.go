@@ -22,6 +22,8 @@ const (
 	pathGrace = 30 * time.Second
 	// chunk is what is read and written at once.
 	chunk = 4 * block
+	// growth is how many times larger a round of writes is than the one before.
+	growth = 8
 	// deviceReads are as many at once as a copy has under way.
 	deviceReads = 4
 )
@@ -31,9 +33,7 @@ const (
 // it goes with the process however that ends. settle waits until what was
 // written is stored; nil stands for fsync(2).
 //
-// Each round writes twice as much as the one before, and the last one counts:
-// in the first ones what every write waits for weighs most. So no round, nor
-// what it leaves to be stored, takes much longer than the time that is left.
+// However slow the disk is, little more than it stores in the time is written.
 func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle func(context.Context) error) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
 		return answered(ctx, d+pathGrace, dir, func(ctx context.Context) (tally, error) {
@@ -61,29 +61,53 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 	})
 }
 
+// writeRounds writes in rounds, each stored before the next begins: a small
+// one, whose time is what every round waits for once; larger ones, until one
+// takes long enough to tell the rate; and the last one, of what the disk
+// should store in d. That one counts, less the first.
 func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64, settle func(context.Context) error) (t tally, err error) {
 	p := noise(chunk)
-	start := time.Now()
-	for size := int64(block); limit > 0 && ctx.Err() == nil; size *= 2 {
-		began := time.Now()
+	round := func(size int64) (int64, time.Duration, error) {
+		start := time.Now()
 		var n int64
-		for n < min(size, limit) && ctx.Err() == nil {
-			k, err := w.Write(p[:min(int64(len(p)), min(size, limit)-n)])
+		for size = min(size, limit); n < size && ctx.Err() == nil; {
+			k, err := w.Write(p[:min(int64(len(p)), size-n)])
 			if n += int64(k); err != nil {
-				return t, err
+				return n, 0, err
 			}
 		}
-		if err := settle(ctx); err != nil {
+		limit -= n
+		err := settle(ctx)
+		return n, time.Since(start), err
+	}
+	least, wait, err := round(block)
+	if t.bytes, t.seconds = uint64(least), wait.Seconds(); err != nil {
+		return t, err
+	}
+	counted := func(size int64) (took time.Duration, err error) {
+		n, took, err := round(size)
+		switch {
+		case uint64(n) < t.bytes/2: // the limit cut it short: the one before tells more
+		case n > least && took > wait:
+			t.bytes, t.seconds = uint64(n-least), (took - wait).Seconds()
+		default:
+			t.bytes, t.seconds = uint64(n), took.Seconds()
+		}
+		return took, err
+	}
+	for size := int64(growth * block); limit > 0 && ctx.Err() == nil; size *= growth {
+		took, err := counted(size)
+		if err != nil || took-wait > d/2 {
 			return t, err
 		}
-		took := time.Since(began)
-		limit -= n
-		t.bytes, t.seconds = uint64(n), took.Seconds()
-		if time.Since(start)+2*took > d {
+		if took-wait > d/(2*growth) {
 			break
 		}
 	}
-	return t, nil
+	if limit > 0 && ctx.Err() == nil {
+		_, err = counted(int64(float64(t.bytes) / t.seconds * d.Seconds()))
+	}
+	return t, err
 }
 
 // scratch opens a file without a name; network file systems have none of

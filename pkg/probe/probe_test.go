@@ -172,9 +172,9 @@ func TestWriteTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rounds := 0
-	c, err := WriteTo(t.Context(), Request{ID: PathWrite, Time: time.Minute}, dir, 7<<20, func(context.Context) error { rounds++; return nil })
+	c, err := WriteTo(t.Context(), Request{ID: PathWrite, Time: time.Minute}, dir, 73<<20, func(context.Context) error { rounds++; return nil })
 	require.NoError(t, err)
-	require.Equal(t, 3, rounds, "of 1, 2 and 4 MiB")
+	require.Equal(t, 3, rounds, "of 1, 8 and 64 MiB")
 	require.Positive(t, c.BytesPerSecond)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
