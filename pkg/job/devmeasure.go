@@ -13,6 +13,9 @@ import (
 // nowhere beside it.
 func (d *copier) measure(ctx context.Context) error {
 	m := &measurer{source: d.source, target: d.target, link: d.link, time: measureTime, log: d.rep.Log}
+	if err := m.idle(ctx); err != nil {
+		return err
+	}
 	if d.target != d.source {
 		if err := m.crossing(ctx, linkOut, d.source, d.target); err != nil {
 			return err
@@ -34,6 +37,6 @@ func (d *copier) measure(ctx context.Context) error {
 			d.report.Findings = append(d.report.Findings, f)
 		}
 	}
-	d.report.Expected = expect(m.ceilings, d.report.Size, d.req.Options.BandLimit, machinesOf(d.source, d.facts.source, d.target, d.facts.target))
+	d.report.Expected = expect(m.ceilings, d.report.Size, d.req.Options.BandLimit, m.machines(d.facts.source, d.facts.target))
 	return nil
 }

@@ -119,6 +119,9 @@ func (d *doctor) measure(ctx context.Context) error {
 			}
 		}
 	}()
+	if err := m.idle(ctx); err != nil {
+		return err
+	}
 	ends := []*end{d.source}
 	if d.target != d.source {
 		ends = append(ends, d.target)
@@ -160,7 +163,7 @@ func (d *doctor) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), d.req.Send.Options.BandLimit, s.machines()); d.report.Expected == nil {
+	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), d.req.Send.Options.BandLimit, s.machines(m)); d.report.Expected == nil {
 		d.report.Expected = localExpected(m.ceilings)
 	}
 	return nil

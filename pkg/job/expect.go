@@ -40,32 +40,25 @@ func stages(c probe.Ceiling) (limit string, ok bool) {
 // several that are containers of one kernel.
 type machine struct {
 	cpus  float64
-	limit string // what meters name where its processors limit
-	// others are processors that were busy with something else before each
-	// measurement.
-	others []float64
-	cost   float64 // processor seconds per byte of the transfer's own
+	limit string  // what meters name where its processors limit
+	other float64 // processors that are busy with something else
+	cost  float64 // processor seconds per byte of the transfer's own
 }
 
-// free is how many processors a transfer can have: all but those that were
-// busy with something else each time.
-func (m *machine) free() float64 {
-	if len(m.others) == 0 {
-		return m.cpus
-	}
-	return max(0.1, m.cpus-slices.Min(m.others))
-}
+// leastFree is the share of a processor that a transfer gets of a machine that
+// is busy with other things.
+const leastFree = 0.25
 
 // machines are those of each host, by its label.
 type machines map[string]*machine
 
-func machinesOf(source *end, sf site.Facts, target *end, tf site.Facts) machines {
-	s := &machine{cpus: float64(sf.CPUs), limit: transfer.LimitSenderCPU}
-	t := &machine{cpus: float64(tf.CPUs), limit: transfer.LimitReceiverCPU}
-	if source == target || sf.Boot != "" && sf.Boot == tf.Boot {
+func (m *measurer) machines(source, target site.Facts) machines {
+	s := &machine{cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.label()]}
+	t := &machine{cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.label()]}
+	if m.source == m.target || source.Boot != "" && source.Boot == target.Boot {
 		t = s
 	}
-	return machines{source.label(): s, target.label(): t}
+	return machines{m.source.label(): s, m.target.label(): t}
 }
 
 // expect foretells a transfer's rate: that of its slowest stage, or the limit
@@ -84,9 +77,8 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
 		}
 		for m, n := range busy {
-			m.cost += n / float64(c.BytesPerSecond)
+			m.cost += max(0, n-m.other) / float64(c.BytesPerSecond)
 		}
-		on[c.Host].others = append(on[c.Host].others, c.OtherCPU)
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
 			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
 		}
@@ -96,7 +88,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 	}
 	for _, host := range slices.Sorted(maps.Keys(on)) {
 		m := on[host]
-		if rate := m.free() / m.cost; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
+		if rate := max(leastFree, m.cpus-m.other) / m.cost; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
 			e.BytesPerSecond, e.LimitedBy, e.Host = uint64(rate), m.limit, host
 		}
 	}

@@ -44,6 +44,38 @@ type measurer struct {
 
 	ceilings []probe.Ceiling
 	findings []preflight.Finding
+	others   map[string]float64 // processors that are busy with something else, by host
+}
+
+// idleTime is how long a host is watched before it is measured: ten or more
+// of the ticks that processors' times are counted in.
+const idleTime = 150 * time.Millisecond
+
+// idle finds out what the hosts are busy with besides.
+func (m *measurer) idle(ctx context.Context) error {
+	m.others = map[string]float64{}
+	var busy [2]float64
+	g, gctx := errgroup.WithContext(ctx)
+	for i, e := range []*end{m.source, m.target} {
+		if i == 1 && e == m.source {
+			break
+		}
+		g.Go(func() error {
+			// Of a host that does not say nothing else is known to run.
+			_ = e.do(gctx, func(st site.Site) error {
+				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
+				busy[i] = c.CPU
+				return err
+			})
+			return gctx.Err()
+		})
+	}
+	err := g.Wait()
+	m.others[m.source.label()] = busy[0]
+	if m.target != m.source {
+		m.others[m.target.label()] = busy[1]
+	}
+	return unchanged(err)
 }
 
 // one makes a measurement of one host.
@@ -172,6 +204,9 @@ func (m *measurer) cross(ctx context.Context, choice linkChoice, from, to *end) 
 // yet to be taken.
 func (s *sender) measure(ctx context.Context, taken bool) error {
 	m := s.measurer(measureTime)
+	if err := m.idle(ctx); err != nil {
+		return err
+	}
 	if s.target != s.source {
 		if err := m.crossing(ctx, linkOut, s.source, s.target); err != nil {
 			return err
@@ -184,7 +219,7 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 			s.report.Findings = append(s.report.Findings, f)
 		}
 	}
-	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.req.Options.BandLimit, s.machines())
+	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.req.Options.BandLimit, s.machines(m))
 	return err
 }
 
@@ -208,6 +243,6 @@ func (s *sender) measureEnds(ctx context.Context, m *measurer, wants func(id str
 	return nil
 }
 
-func (s *sender) machines() machines {
-	return machinesOf(s.source, s.facts.source, s.target, s.facts.target)
+func (s *sender) machines(m *measurer) machines {
+	return m.machines(s.facts.source, s.facts.target)
 }

@@ -61,43 +61,48 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 	})
 }
 
-// writeRounds writes in rounds, each stored before the next begins: a small
-// one, whose time is what every round waits for once; larger ones, until one
-// takes long enough to tell the rate; and the last one, of what the disk
-// should store in d. That one counts, less the first.
+// writeRounds writes in rounds, each stored before the next begins, and each
+// larger, until one takes long enough to tell about how much is stored in d.
+// That much is the last round's. What it took beyond the round before is the
+// rate: what every round waits for once is in both, and what a file system
+// waits for again and again while it writes counts.
 func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64, settle func(context.Context) error) (t tally, err error) {
 	p := noise(chunk)
-	round := func(size int64) (int64, time.Duration, error) {
+	var before struct {
+		n    int64
+		took time.Duration
+	}
+	round := func(size int64) (took time.Duration, err error) {
 		start := time.Now()
 		var n int64
 		for size = min(size, limit); n < size && ctx.Err() == nil; {
 			k, err := w.Write(p[:min(int64(len(p)), size-n)])
 			if n += int64(k); err != nil {
-				return n, 0, err
+				return 0, err
 			}
 		}
 		limit -= n
-		err := settle(ctx)
-		return n, time.Since(start), err
-	}
-	least, wait, err := round(block)
-	if t.bytes, t.seconds = uint64(least), wait.Seconds(); err != nil {
-		return t, err
-	}
-	counted := func(size int64) (took time.Duration, err error) {
-		n, took, err := round(size)
+		if err := settle(ctx); err != nil {
+			return 0, err
+		}
+		took = time.Since(start)
 		switch {
 		case uint64(n) < t.bytes/2: // the limit cut it short: the one before tells more
-		case n > least && took > wait:
-			t.bytes, t.seconds = uint64(n-least), (took - wait).Seconds()
+		case n > before.n && took > before.took:
+			t.bytes, t.seconds = uint64(n-before.n), (took - before.took).Seconds()
 		default:
 			t.bytes, t.seconds = uint64(n), took.Seconds()
 		}
-		return took, err
+		before.n, before.took = n, took
+		return took, nil
+	}
+	wait, err := round(block)
+	if err != nil {
+		return t, err
 	}
 	for size := int64(growth * block); limit > 0 && ctx.Err() == nil; size *= growth {
-		took, err := counted(size)
-		if err != nil || took-wait > d/2 {
+		took, err := round(size)
+		if err != nil || took-wait > d {
 			return t, err
 		}
 		if took-wait > d/(2*growth) {
@@ -105,7 +110,8 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		}
 	}
 	if limit > 0 && ctx.Err() == nil {
-		_, err = counted(int64(float64(t.bytes) / t.seconds * d.Seconds()))
+		most := float64(growth * before.n) // of what a hiccup made look fast
+		_, err = round(max(2*before.n, int64(min(most, float64(t.bytes)/t.seconds*d.Seconds()))))
 	}
 	return t, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -35,6 +34,10 @@ const (
 	PathRead    = "path-read"
 	PathWrite   = "path-write"
 )
+
+// Idle measures no rate: how many processors are busy with something else, to
+// be asked before the others.
+const Idle = "idle"
 
 // Local are the ids of the measurements of one host, in the order in which
 // they are run.
@@ -76,11 +79,9 @@ type Ceiling struct {
 	BytesPerSecond uint64  `json:"bytes_per_second"`
 	Seconds        float64 `json:"seconds"`
 	// CPU is how many processors were busy on average, IOWait how many idle
-	// ones waited for a disk, all programs of the host together. Of what a
-	// transfer passes CPU is without OtherCPU, which were busy just before.
-	CPU      float64 `json:"cpus_busy"`
-	OtherCPU float64 `json:"other_cpus_busy,omitempty"`
-	IOWait   float64 `json:"cpus_iowait"`
+	// ones waited for a disk, all programs of the host together.
+	CPU    float64 `json:"cpus_busy"`
+	IOWait float64 `json:"cpus_iowait"`
 	// Peer is the other end of a link, and PeerCPU its processors.
 	Peer    string  `json:"peer,omitempty"`
 	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
@@ -106,7 +107,7 @@ func skip(format string, args ...any) error {
 // no error: see Ceiling.Skipped.
 func Run(ctx context.Context, r Request) (Ceiling, error) {
 	run, ok := map[string]func(context.Context, time.Duration) (tally, error){
-		Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
+		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
 		LoopbackPlain:  func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Plain, d) },
 		LoopbackSigned: func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Signed, d) },
 		LoopbackTLS:    func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.TLS, d) },
@@ -133,9 +134,6 @@ type tally struct {
 // measure runs a measurement and adds what the processors did meanwhile.
 func measure(ctx context.Context, r Request, run func(context.Context, time.Duration) (tally, error)) (Ceiling, error) {
 	c := Ceiling{ID: r.ID, Title: Title(r.ID)}
-	if !slices.Contains(Local(), r.ID) {
-		c.OtherCPU = background(ctx)
-	}
 	before := readUsage()
 	t, err := run(ctx, r.Time)
 	if ctx.Err() != nil {
@@ -149,7 +147,6 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
 	c.CPU, c.IOWait = readUsage().since(before)
-	c.CPU = max(0, c.CPU-c.OtherCPU)
 	c.Seconds, c.Note, c.Network, c.Stages = t.seconds, t.note, t.network, t.stages
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)

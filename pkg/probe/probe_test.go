@@ -181,10 +181,19 @@ func TestWriteTo(t *testing.T) {
 	require.Empty(t, left)
 
 	start := time.Now()
-	slow := func(context.Context) error { time.Sleep(short); return nil }
-	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: 2 * short}, dir, 1<<40, slow)
+	// A disk that stores 10 MiB/s, and takes 50 ms each time.
+	written := &counting{}
+	var settled int64
+	slow := func(context.Context) error {
+		time.Sleep(50*time.Millisecond + time.Duration(written.n-settled)*time.Second/(10<<20))
+		settled = written.n
+		return nil
+	}
+	got, err := writeRounds(t.Context(), time.Second, written, 1<<40, slow)
 	require.NoError(t, err)
-	require.Less(t, time.Since(start), 20*short)
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.LessOrEqual(t, written.n, int64(64<<20))
+	require.InEpsilon(t, 10<<20, float64(got.bytes)/got.seconds, 0.2)
 
 	full := errors.New("no space")
 	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: short}, dir, 1<<20, func(context.Context) error { return full })
@@ -200,6 +209,11 @@ func TestWriteTo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "kept", string(kept), "it is written beside, not into it")
 }
+
+// counting counts what is written.
+type counting struct{ n int64 }
+
+func (c *counting) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
 
 func TestReadFrom(t *testing.T) {
 	t.Parallel()

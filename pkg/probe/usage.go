@@ -38,18 +38,13 @@ func readUsage() usage {
 	return u
 }
 
-// backgroundTime is how long a host is watched before a measurement, ten ticks.
-const backgroundTime = 100 * time.Millisecond
-
-// background tells how many processors are busy with something else.
-func background(ctx context.Context) float64 {
-	before := readUsage()
+// idle only waits: what is busy meanwhile is none of ours.
+func idle(ctx context.Context, d time.Duration) (tally, error) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(backgroundTime):
+	case <-time.After(d):
 	}
-	busy, _ := readUsage().since(before)
-	return busy
+	return tally{seconds: d.Seconds()}, nil
 }
 
 // since returns how many processors were busy, and waited, on average.
