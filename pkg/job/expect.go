@@ -49,6 +49,11 @@ type machine struct {
 // is busy with other things.
 const leastFree = 0.25
 
+// receiveWaits is how often a receive waits until a pool has stored what is
+// new: for the dataset, at its end, and for the properties that are set on it.
+// Of a stream of seconds that is part of the time that it takes.
+const receiveWaits = 3
+
 // machines are those of each host, by its label.
 type machines map[string]*machine
 
@@ -67,6 +72,7 @@ func (m *measurer) machines(source, target site.Facts) machines {
 // of them.
 func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
 	var e *Expected
+	var latency float64
 	for _, c := range ceilings {
 		limit, ok := stages(c)
 		if !ok || c.BytesPerSecond == 0 {
@@ -78,6 +84,9 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		}
 		for m, n := range busy {
 			m.cost += max(0, n-m.other) / float64(c.BytesPerSecond)
+		}
+		if c.ID == probe.TargetWrite {
+			latency = c.Latency
 		}
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
 			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
@@ -96,7 +105,8 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		e.BytesPerSecond, e.LimitedBy, e.Host = uint64(bandLimit), transfer.LimitBandwidth, ""
 	}
 	if e.Bytes = bytes; bytes > 0 && e.BytesPerSecond > 0 {
-		e.Seconds = float64(bytes) / float64(e.BytesPerSecond)
+		e.Seconds = float64(bytes)/float64(e.BytesPerSecond) + receiveWaits*latency
+		e.BytesPerSecond = uint64(float64(bytes) / e.Seconds)
 	}
 	return e
 }

@@ -53,5 +53,10 @@ func TestExpect(t *testing.T) {
 		})
 	}
 	m := &measurer{source: &end{}, target: &end{host: "beta"}}
+	short := write
+	short.Latency = 0.5
+	e := expect([]probe.Ceiling{short}, 300e6, 0, m.machines(eight("1"), eight("2")))
+	require.InDelta(t, 3, e.Seconds, 1e-9, "of a short stream what a receive waits for counts")
+	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
 	require.Nil(t, expect(nil, 1, 0, m.machines(eight("1"), eight("2"))))
 }

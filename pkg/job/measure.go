@@ -216,9 +216,10 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 	s.report.Ceilings = m.ceilings
 	for _, f := range m.findings {
 		if f.Severity != preflight.OK {
-			s.report.Findings = append(s.report.Findings, f)
+			s.measured = append(s.measured, f)
 		}
 	}
+	s.report.Findings = append(s.report.Findings, s.measured...)
 	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.req.Options.BandLimit, s.machines(m))
 	return err
 }

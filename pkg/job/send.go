@@ -78,6 +78,8 @@ type sender struct {
 	systems struct{ source, target *sysinfo.System }
 	link    linkChoice
 	streams streamCounter
+	// measured is what measurements found to be wrong.
+	measured []preflight.Finding
 }
 
 func newSender(req Send, open Opener, rep Reporter) *sender {
@@ -196,7 +198,7 @@ func (s *sender) plan(ctx context.Context, estimate bool) error {
 	}
 	s.report.Commands = commands(&p)
 	s.report.Wire = s.link.report(&p)
-	s.report.Findings = preflight.Send(s.preflightInput(&p))
+	s.report.Findings = append(preflight.Send(s.preflightInput(&p)), s.measured...)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		return took, nil
 	}
 	wait, err := round(block)
-	if err != nil {
+	if t.latency = wait; err != nil {
 		return t, err
 	}
 	for size := int64(growth * block); limit > 0 && ctx.Err() == nil; size *= growth {

@@ -82,6 +82,8 @@ type Ceiling struct {
 	// ones waited for a disk, all programs of the host together.
 	CPU    float64 `json:"cpus_busy"`
 	IOWait float64 `json:"cpus_iowait"`
+	// Latency is what storing a little takes, of TargetWrite and PathWrite.
+	Latency float64 `json:"latency_seconds,omitempty"`
 	// Peer is the other end of a link, and PeerCPU its processors.
 	Peer    string  `json:"peer,omitempty"`
 	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
@@ -129,6 +131,7 @@ type tally struct {
 	note    string
 	network *wire.Network
 	stages  []transfer.Stage
+	latency time.Duration
 }
 
 // measure runs a measurement and adds what the processors did meanwhile.
@@ -147,7 +150,7 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
 	c.CPU, c.IOWait = readUsage().since(before)
-	c.Seconds, c.Note, c.Network, c.Stages = t.seconds, t.note, t.network, t.stages
+	c.Seconds, c.Note, c.Network, c.Stages, c.Latency = t.seconds, t.note, t.network, t.stages, t.latency.Seconds()
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)
 	}
