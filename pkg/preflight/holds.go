@@ -55,7 +55,7 @@ func holds(in *Input) []Finding {
 		return nil
 	}
 	f := Finding{Host: in.Source.Name, Severity: Note,
-		Summary:  fmt.Sprintf("%d holds of zxfer's jobs keep snapshots that this target does not need: %s", len(old), listed(old)),
+		Summary:  "holds of zxfer's jobs keep what this target does not need: " + listed(old),
 		Evidence: "zfs holds; the newest snapshot that both sides have is a later one",
 	}
 	if !moved {

@@ -147,7 +147,7 @@ func window(in *Input) []Finding {
 	}
 	need := Link{BytesPerSecond: uint64(link / float64(in.Streams)), RTT: in.RTT}.window()
 	return one(Finding{Host: in.Source.Name, Severity: Note,
-		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with %d streams",
+		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with --streams %d",
 			size(uint64(w)), size(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
 		Remedy:   "more --streams, or on both hosts: " + windowSysctl(need)})
