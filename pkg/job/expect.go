@@ -49,6 +49,11 @@ type machine struct {
 // is busy with other things.
 const leastFree = 0.25
 
+// clearly is the share of its slowest stage's rate below which the machine of
+// that stage is named as what limits a transfer: above it the stage still does,
+// and the others on its machine only slow it down.
+const clearly = 0.8
+
 // receiveWaits is how often a receive waits until a pool has stored what is
 // new: for the dataset, at its end, and for the properties that are set on it.
 // Of a stream of seconds that is part of the time that it takes.
@@ -72,6 +77,7 @@ func (m *measurer) machines(source, target site.Facts) machines {
 // of them.
 func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
 	var e *Expected
+	var runsOn map[*machine]float64 // the slowest stage
 	var latency float64
 	for _, c := range ceilings {
 		limit, ok := stages(c)
@@ -90,16 +96,25 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		}
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
 			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
+			runsOn = busy
 		}
 	}
 	if e == nil {
 		return nil
 	}
+	slowest := e.BytesPerSecond
+	shared := float64(slowest)
 	for _, host := range slices.Sorted(maps.Keys(on)) {
 		m := on[host]
-		if rate := max(leastFree, m.cpus-m.other) / m.cost; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
-			e.BytesPerSecond, e.LimitedBy, e.Host = uint64(rate), m.limit, host
+		rate := max(leastFree, m.cpus-m.other) / m.cost
+		if m.cpus == 0 || rate >= shared {
+			continue
 		}
+		shared = rate
+		if _, its := runsOn[m]; !its || rate < clearly*float64(slowest) {
+			e.LimitedBy, e.Host = m.limit, host
+		}
+		e.BytesPerSecond = uint64(rate)
 	}
 	if bandLimit > 0 && uint64(bandLimit) < e.BytesPerSecond {
 		e.BytesPerSecond, e.LimitedBy, e.Host = uint64(bandLimit), transfer.LimitBandwidth, ""

@@ -35,6 +35,9 @@ func TestExpect(t *testing.T) {
 		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), site.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta"},
 		// 1/400e6 + 1/300e6 s a byte on the sender's.
 		{"a sender with one", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local"},
+		// 1/50e6 + 1/400e6 s a byte: the link still limits.
+		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
+			site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local"},
 		// What both ends of a link used was counted by both: once is enough.
 		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "beta"},
 		// Each of the two took half a processor, and half a one is free.
