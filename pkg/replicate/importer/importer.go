@@ -148,7 +148,7 @@ func Detect(name string, text []byte) Kind {
 		return Syncoid
 	case line(`^("?jobs"?|include)\s*:`):
 		return Zrepl
-	case line(`^\s*\[[^\]]+\]\s*$`):
+	case line(`^\s*\[[^\[\]]+\]\s*$`) && !line(`^\s*\[\[`): // not TOML
 		return Sanoid
 	}
 	return ""

@@ -131,7 +131,7 @@ func TestDetect(t *testing.T) {
 		require.Equal(t, want, Detect(in.Name, in.Text), in.Name)
 		require.Equal(t, want, Detect("stdin", in.Text), "%s by its content", in.Name)
 	}
-	require.Empty(t, Detect("stdin", []byte("[[job]]\nname = 'a'\n")))
+	require.Empty(t, Detect("stdin", []byte("[[job]]\nname = 'a'\n[job.snapshots]\n")))
 	require.Empty(t, Detect("stdin", nil))
 }
 
