@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -197,6 +198,43 @@ func TestPackagedSanoid(t *testing.T) {
 	require.Equal(t, "zpoolname/parent2", f.Jobs[0].Source)
 	require.True(t, f.Jobs[0].Recursive)
 	require.Equal(t, &replicate.Grid{Hourly: 36, Daily: 30, Monthly: 3}, f.Jobs[0].Retention)
+}
+
+// TestPackagedDefaults compares what the importer knows of sanoid's settings
+// with the file that sanoid itself reads them from.
+func TestPackagedDefaults(t *testing.T) {
+	t.Parallel()
+	const file = "/usr/share/sanoid/sanoid.defaults.conf"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the package sanoid is not installed here: %v", err)
+	}
+	sections, err := parseINI(file, string(text))
+	require.NoError(t, err)
+	for _, sec := range sections {
+		if sec.name != "template_default" {
+			continue
+		}
+		for _, k := range sec.keys {
+			want, known := sanoidDefaults()[k.key]
+			if !known {
+				continue
+			}
+			got, err := strconv.Atoi(k.value)
+			if err != nil && truth(k.value) {
+				got = 1
+			}
+			require.Equal(t, got, want, "%s: %s", k.where, k.key)
+		}
+		// No key is unknown: the report would say so.
+		s := &state{}
+		s.unmatched(&policy{section: sec}, sec)
+		for _, e := range s.entries {
+			require.NotContains(t, e.Why, "not known", e.What)
+		}
+		return
+	}
+	t.Fatal("it has no [template_default]")
 }
 
 // FuzzImport holds that no text makes an importer panic, that errors are of
