@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,14 @@ func TestZFSReplicateImport(t *testing.T) {
 	require.Contains(t, o.stderr, "1 jobs in ")
 	fill(t, src+"/a", "y", 1<<20)
 	now := time.Now().Add(time.Hour)
+	// syncoid's copies are mounted, and so were modified: mountpoints were made
+	// in them. check names the way out.
+	require.Contains(t, o.stderr, "zfs set readonly=on "+dst)
+	zfsCmd(t, "set", "readonly=on", dst)
+	o = r.at(t, now, "check")
+	for _, m := range regexp.MustCompile(`zfs rollback (\S+@\S+)`).FindAllStringSubmatch(o.stdout, -1) {
+		zfsCmd(t, "rollback", m[1])
+	}
 	o = r.must(t, now, "check")
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (0 of them in full)")
 	require.NotContains(t, o.stdout, "refused\n")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -235,6 +236,24 @@ func TestPackagedDefaults(t *testing.T) {
 		return
 	}
 	t.Fatal("it has no [template_default]")
+}
+
+// TestPackagedSyncoid reads from syncoid itself which flags it has.
+func TestPackagedSyncoid(t *testing.T) {
+	t.Parallel()
+	const file = "/usr/sbin/syncoid"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the package sanoid is not installed here: %v", err)
+	}
+	list := regexp.MustCompile(`(?s)GetOptions\(.*?\) *\n* *or`).FindString(string(text))
+	flags := regexp.MustCompile(`"([a-z-]+)(?:\|[a-z])?(=[si]@?)?"`).FindAllStringSubmatch(list, -1)
+	require.Greater(t, len(flags), 20)
+	for _, f := range flags {
+		valued, known := syncoidFlags()[f[1]]
+		require.True(t, known, f[1])
+		require.Equal(t, f[2] != "", valued, f[1])
+	}
 }
 
 // FuzzImport holds that no text makes an importer panic, that errors are of

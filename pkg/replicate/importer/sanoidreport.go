@@ -119,7 +119,7 @@ func (s *state) unmatched(p *policy, from *section) {
 			s.timing(k)
 		case k.key == "no_inconsistent_snapshot":
 			// It is the on_failure of the script before.
-		case k.key == "pruning_script":
+		case k.key == "pruning_script", k.key == "pre_pruning_script":
 			s.note(p.draft, k.where, k.key, Dropped, "no command runs for a removed snapshot; the run's record counts them")
 		case k.key == "force_post_snapshot_script":
 			s.note(p.draft, k.where, k.key, Dropped, "hooks after a run always run, also where one before it failed")
@@ -128,7 +128,7 @@ func (s *state) unmatched(p *policy, from *section) {
 				s.note(p.draft, k.where, k.key, Dropped, "retention does not look at how full the pool is")
 			}
 		default:
-			s.note(p.draft, k.where, k.key, Dropped, "it is not known to this importer, which knows sanoid 2.3")
+			s.note(p.draft, k.where, k.key, Dropped, "it is not known to this importer, which knows sanoid 2.2")
 		}
 	}
 	if len(watching) > 0 {

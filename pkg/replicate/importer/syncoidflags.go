@@ -72,7 +72,7 @@ func (s *state) syncoidFlags(c *command, d *draft, source, to endpoint.Endpoint)
 		s.note(d, c.where, "--no-privilege-elevation", Changed, "sudo is never used; to run the job as a user other than root write user = NAME, and zxfer replicate check prints the zfs allow line")
 	}
 	if !c.has("no-rollback") {
-		s.note(d, c.where, c.describe(), Changed, "syncoid rolls a target back that was modified; zxfer never does, and explains the ways out")
+		s.note(d, c.where, c.describe(), ByHand, "syncoid rolls back a copy that was modified, as mounted ones are; zxfer never does: zfs set readonly=on %s there, and where zxfer replicate check refuses a copy, run the zfs rollback that it names, once", to.Name)
 	}
 	dropped("force-delete", "nothing on a target is destroyed to make a stream fit; the run explains the ways out")
 	dropped("no-clone-rollback", "nothing on a target is rolled back")
