@@ -7,104 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kballard/go-shellquote"
-
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
-
-// connection reads how a job reaches the other host.
-func (z *zrepl) connection(j *zjob) (*peer, error) {
-	v, err := j.get("connect")
-	if err != nil {
-		return nil, err
-	}
-	p := &peer{where: v.where()}
-	if !v.there() {
-		p.where = j.where()
-	}
-	kind, err := v.textOf("type")
-	if err != nil {
-		return nil, err
-	}
-	switch kind {
-	case "local":
-		return p, nil
-	case "tcp", "tls":
-		p.plain = kind
-		address, err := v.textOf("address")
-		if err != nil {
-			return nil, err
-		}
-		p.host = hostOf(address)
-	case "ssh+stdinserver":
-		if err := p.ssh(v); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fault.Usagef("ssh+stdinserver, tls, tcp and local are known", "%s: connect of type %q", p.where, kind)
-	}
-	if e, err := endpoint.Parse(endpoint.Endpoint{Host: p.host, Name: "a"}.String()); err != nil || e.Local() || e.Host != p.host {
-		return nil, fault.Usagef("", "%s: connect: %q is no host", p.where, p.host)
-	}
-	return p, nil
-}
-
-func (p *peer) ssh(v value) error {
-	host, err := v.textOf("host")
-	if err != nil {
-		return err
-	}
-	user, err := v.textOf("user")
-	if err != nil {
-		return err
-	}
-	if p.host = host; user != "" {
-		p.host = user + "@" + host
-	}
-	key, err := v.textOf("identity_file")
-	if err != nil {
-		return err
-	}
-	port, err := v.textOf("port")
-	if err != nil {
-		return err
-	}
-	at, err := v.get("options")
-	if err != nil {
-		return err
-	}
-	options, err := at.texts()
-	if err != nil {
-		return err
-	}
-	argv := []string{"ssh"}
-	if key != "" {
-		argv = append(argv, "-i", key)
-	}
-	if port != "" && port != "22" {
-		argv = append(argv, "-p", port)
-	}
-	for _, o := range options {
-		argv = append(argv, "-o", o)
-	}
-	if len(argv) > 1 {
-		p.rsh = shellquote.Join(argv...)
-	}
-	return nil
-}
-
-// overSSH reports what a host needs that zrepl reached otherwise.
-func (z *zrepl) overSSH(d *draft, p *peer) {
-	switch {
-	case p.plain != "":
-		z.note(d, p.where, "connect: "+p.plain, ByHand, "the host is reached over ssh, by a key; data goes over a connection of its own, without certificates or ports to set up: see that ssh %s works for the user of the job", p.host)
-	case p.rsh != "":
-		z.note(d, p.where, "connect: ssh+stdinserver", ByHand, "the key's authorized_keys line starts zrepl: on the other host replace it by what zxfer replicate authorize prints")
-	}
-}
 
 // retention maps the keep rules of both sides. The job's names come from what
 // it takes; without that, from the rules. at and rules are of the source, t and
