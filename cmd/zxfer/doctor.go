@@ -35,7 +35,9 @@ with SRC and TARGET at that very transfer: its plan, permissions, space, keys
 and time.
 
 TARGET alone is [user@]HOST, or [user@]HOST:POOL. SRC and TARGET are as for
-zxfer send.
+zxfer send. Either may also be a path, [[user@]HOST:]/PATH, on a file system of
+a network, for instance: the largest file there is read, and a scratch file
+without a name is written. A path alone is both. A device is read, not written.
 
 Checks come first: what was found, in which file, and the command that mends
 it. Then, unless --quick, the rates that each part reaches by itself are
@@ -51,6 +53,8 @@ It exits 3 when a check fails, 0 when none does.`,
       both hosts and the link between them
   zxfer doctor tank/ds@daily backup1:vault
       how long this transfer will take, and why
+  zxfer doctor /mnt/nas/backup
+      how fast that share can be read and written
   zxfer doctor --capture facts.txt
       all that the checks read, as one text file; zxfer doctor --facts facts.txt
       judges it anywhere`,
@@ -74,7 +78,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		f.DurationVar(&req.Time, "time", time.Second, "how long each measurement takes, from 100ms to 1m")
 		f.StringSliceVar(&req.Only, "only", nil, "only the checks and measurements with these `ID`s")
 		f.StringSliceVar(&req.Skip, "skip", nil, "leave out the checks and measurements with these `ID`s")
-		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts to `FILE`, as text; it holds no key, password or address")
+		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts, and of a planned transfer both listings and the plan, to `FILE`, as text; it holds no key, password or address")
 		f.StringVar(&o.facts, "facts", "", "judge the facts in `FILE` instead of a host")
 	})
 	flagGroup(cmd, "The transfer", func(f *pflag.FlagSet) {
@@ -82,6 +86,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
 		f.Var(newChoice(&s.Wire, wires()...), "wire", "as for send")
+		f.Var(newRate(&s.Options.BandLimit), "bwlimit", "as for send")
 		f.Var(newCount(&s.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default as send chooses)")
 		f.Var(newChoice(&s.Dial, dials()...), "dial", "which side opens the connections")
 		f.StringVar(&s.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data")
@@ -98,7 +103,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 
 // doctorIDs are all that --only and --skip take.
 func doctorIDs() []string {
-	ids := []string{"link", "link-back", "plan", probe.SourceRead, probe.TargetWrite}
+	ids := []string{"link", "link-back", "mtu", "plan", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}
 	ids = append(ids, probe.Local()...)
 	for _, c := range preflight.Checks() {
 		ids = append(ids, c.ID)
@@ -143,8 +148,13 @@ func (o *doctorOptions) request(args []string) error {
 	return nil
 }
 
-// setHost takes HOST, HOST: or HOST:POOL.
+// setHost takes HOST, HOST: or HOST:POOL, or a path with or without a host.
 func setHost(req *job.Doctor, s string) error {
+	if strings.HasPrefix(s, "/") {
+		e, err := endpoint.Parse(s)
+		req.Path, req.Send.Target = true, e
+		return err
+	}
 	host, _, hasName := strings.Cut(s, ":")
 	if !hasName || s == host+":" {
 		s = host + ":-" // parsed for the rules of host names
@@ -156,7 +166,7 @@ func setHost(req *job.Doctor, s string) error {
 	if e.Local() {
 		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host", s)
 	}
-	req.Target, req.Send.Target = true, e
+	req.Target, req.Send.Target, req.Path = true, e, e.Path()
 	return nil
 }
 

@@ -82,6 +82,58 @@ func TestDoctorMeasures(t *testing.T) {
 	}
 }
 
+// A path is read and written, alone or as one of two ends, and nothing is left
+// there.
+func TestDoctorPaths(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 5<<20), 0o600))
+	for name, args := range map[string][]string{"alone": {dir}, "both ends": {filepath.Join(dir, "file"), dir}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := runMain(t, append([]string{"doctor", "--time", "100ms", "--only", "path-read,path-write", "--json"}, args...)...)
+			require.Zero(t, o.code, o.String())
+			var r job.DoctorReport
+			require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
+			require.Len(t, r.Ceilings, 2)
+			for i, id := range []string{"path-read", "path-write"} {
+				require.Equal(t, id, r.Ceilings[i].ID)
+				require.Positive(t, r.Ceilings[i].BytesPerSecond, o.stdout)
+			}
+			require.NotNil(t, r.Expected)
+			require.LessOrEqual(t, r.Expected.BytesPerSecond, r.Ceilings[1].BytesPerSecond)
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, left, 1)
+		})
+	}
+	o := runMain(t, "doctor", "--time", "100ms", "--only", "path-read", filepath.Join(dir, "nosuch"))
+	require.Zero(t, o.code)
+	require.Contains(t, o.stdout, "no such file")
+}
+
+// What a copy will take is told before it starts, and with -n instead of it.
+func TestDevMeasure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, dst := filepath.Join(dir, "a.img"), filepath.Join(dir, "b.img")
+	require.NoError(t, os.WriteFile(src, bytes.Repeat([]byte("zxfer"), 1<<20), 0o600))
+	o := runMain(t, "dev", "-n", "--measure", src, dst)
+	require.Zero(t, o.code, o.String())
+	require.Contains(t, o.stdout, "read of the path")
+	require.Contains(t, o.stdout, "\nexpected: ")
+	require.NoFileExists(t, dst)
+	o = runMain(t, "dev", "--measure", "--json", src, dst)
+	require.Zero(t, o.code, o.String())
+	var r job.DevReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
+	require.Len(t, r.Ceilings, 2)
+	require.Positive(t, r.Expected.BytesPerSecond)
+	require.EqualValues(t, 5<<20, r.Expected.Bytes)
+	require.Equal(t, "done", r.Outcome)
+	require.NotNil(t, r.Findings)
+}
+
 func TestDoctorUsage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -90,7 +142,7 @@ func TestDoctorUsage(t *testing.T) {
 	}{
 		"unknown id":           {[]string{"--only", "nosuch"}, `"nosuch" is no check or measurement`},
 		"time":                 {[]string{"--time", "1h"}, "--time 1h0m0s"},
-		"no host":              {[]string{"/tank"}, "names no other host"},
+		"no host":              {[]string{":tank"}, "no host"},
 		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts judges a file"},
 		"allow without a pair": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
 		"bad host":             {[]string{"-beta:tank"}, "unknown shorthand"},

@@ -42,7 +42,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	d := &devOptions{reach: reach{req.RSH, req.NoBootstrap}, json: o.json, quiet: o.quiet, verbose: o.verbose,
 		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
 	return runDev(ctx, a, d, job.Dev{
-		Source: req.Source, Target: req.Target, DryRun: req.DryRun,
+		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
 		Way: job.Way{Wire: req.Wire, Streams: req.Streams, Window: req.Window, Dial: req.Dial,
 			DataAddress: req.DataAddress, PortLow: req.PortLow, PortHigh: req.PortHigh},
 		Options: transfer.DeviceOptions{Options: req.Options},

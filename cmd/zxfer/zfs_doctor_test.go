@@ -137,6 +137,25 @@ func TestZFSDoctorLink(t *testing.T) {
 			return within(100e6/8, rate(r, "link"), 0.2)
 		})
 	})
+	t.Run("far away", func(t *testing.T) {
+		shape(t, "delay", "20ms", "rate", "200mbit")
+		measured(t, func() error {
+			r := doctor(t, "--only", "link", "--time", "3s", "beta")
+			if f := finding(t, r, "link"); f.Severity != preflight.OK || !strings.Contains(f.Summary, "what the path carries") {
+				return fmt.Errorf("%+v", f)
+			}
+			return within(200e6/8, rate(r, "link"), 0.2)
+		})
+	})
+	t.Run("packets of another size", func(t *testing.T) {
+		shape(t)
+		require.Equal(t, preflight.OK, finding(t, doctor(t, "--only", "link,mtu", "--time", "100ms", "beta"), "mtu").Severity)
+		run(t, labScript(), "beta", "ip", "link", "set", "dev", "zxb0", "mtu", "1400")
+		t.Cleanup(func() { run(t, labScript(), "beta", "ip", "link", "set", "dev", "zxb0", "mtu", "1500") })
+		f := finding(t, doctor(t, "--only", "link,mtu", "--time", "100ms", "beta"), "mtu")
+		require.Equal(t, preflight.Note, f.Severity)
+		require.Contains(t, f.Remedy, "on beta: ip link set dev zxb0 mtu 1500")
+	})
 	t.Run("small window", func(t *testing.T) {
 		shape(t, "delay", "10ms")
 		sysctl("beta", "net.ipv4.tcp_rmem=4096 65536 131072")
@@ -228,6 +247,21 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		zfsCmd(t, "destroy", src+"@x")
 		zfsCmd(t, "snapshot", src+"@y")
 		require.Equal(t, preflight.Warn, finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
+	})
+	t.Run("holds left behind", func(t *testing.T) {
+		src, dst := dataset(t)
+		zfsCmd(t, "create", src)
+		for _, snap := range []string{"@a", "@b"} {
+			zfsCmd(t, "snapshot", src+snap)
+			mustZxfer(t, "send", "--hold", "zxfer:job:beta", src+snap, "beta:"+dst)
+		}
+		zfsCmd(t, "snapshot", src+"@c")
+		facts := filepath.Join(t.TempDir(), "facts")
+		r := doctor(t, "--quick", "--capture", facts, src, "beta:"+dst)
+		f := finding(t, r, "holds")
+		require.Equal(t, preflight.Note, f.Severity)
+		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
+		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "as elsewhere, from the facts")
 	})
 	t.Run("dialects of nc", func(t *testing.T) {
 		nc := filepath.Join(labDir, "bin", "nc")

@@ -123,8 +123,8 @@ func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(tran
 	return transfer.Result{Frames: 9}, f.note(ctx, "transfer", t)
 }
 
-func (f *fakeSite) Capture(ctx context.Context) ([]byte, error) {
-	return []byte("-- a --\n"), f.note(ctx, "capture")
+func (f *fakeSite) Capture(ctx context.Context, brief bool) ([]byte, error) {
+	return []byte("-- a --\n"), f.note(ctx, "capture", brief)
 }
 
 func (f *fakeSite) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {

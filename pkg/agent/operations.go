@@ -116,7 +116,7 @@ func operations() map[string]operation {
 			}
 			return s.DigestDevice(ctx, q, progress)
 		},
-		opCapture: op(func(ctx context.Context, s site.Site, _ none) ([]byte, error) { return s.Capture(ctx) }),
+		opCapture: op(func(ctx context.Context, s site.Site, brief bool) ([]byte, error) { return s.Capture(ctx, brief) }),
 		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
 			return s.Measure(ctx, r)
 		}),

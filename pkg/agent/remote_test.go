@@ -66,8 +66,8 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			[]any{"offer", offer}, wire.Ticket{Address: "192.0.2.1:7", Secret: []byte{0, 255}}},
 		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
 			[]any{"transfer", task}, transfer.Result{Frames: 9}},
-		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx) },
-			[]any{"capture"}, []byte("-- a --\n")},
+		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) },
+			[]any{"capture", true}, []byte("-- a --\n")},
 		"measure": {func(ctx context.Context, s site.Site) (any, error) { return s.Measure(ctx, probe.Request{ID: "x"}) },
 			[]any{"measure", probe.Request{ID: "x"}}, probe.Ceiling{ID: "x", BytesPerSecond: 7}},
 	} {

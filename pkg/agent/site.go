@@ -134,8 +134,8 @@ func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer
 }
 
 // Capture asks the agent.
-func (r *Remote) Capture(ctx context.Context) (archive []byte, err error) {
-	err = r.call(ctx, opCapture, none{}, &archive, nil)
+func (r *Remote) Capture(ctx context.Context, brief bool) (archive []byte, err error) {
+	err = r.call(ctx, opCapture, brief, &archive, nil)
 	return archive, err
 }
 

@@ -12,7 +12,10 @@ import (
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -24,6 +27,7 @@ type Dev struct {
 	// Compare hashes both and copies nothing.
 	Compare bool
 	DryRun  bool
+	Measure bool // measure what limits the copy before it starts
 
 	Way Way // how the bytes cross
 
@@ -36,6 +40,8 @@ type Dev struct {
 	// LVMSnapshot is the room of a snapshot to be taken of the source and
 	// copied in its place, "" for none.
 	LVMSnapshot string
+
+	SkipChecks []string // findings to pass over, by id
 
 	Retries  int           // after a cut, without progress between
 	RetryFor time.Duration // longest back-off between two tries
@@ -67,27 +73,30 @@ type DevReporter interface {
 // DevReport is the account of `zxfer dev`: before (plan) and after (results).
 // It is the object that --json prints.
 type DevReport struct {
-	Schema    string             `json:"schema"` // "zxfer.dev/v1"
-	Source    string             `json:"source"`
-	Target    string             `json:"target"`
-	DryRun    bool               `json:"dry_run"`
-	Compare   bool               `json:"compare,omitempty"`
-	Wire      WireReport         `json:"wire"`
-	From      *blockdev.Facts    `json:"source_device,omitempty"`
-	To        *blockdev.Facts    `json:"target_device,omitempty"`
-	Problems  []blockdev.Problem `json:"problems"`
-	Size      uint64             `json:"size"`
-	Block     int                `json:"block"`
-	Delta     bool               `json:"delta,omitempty"`
-	Resumable uint64             `json:"resumable,omitempty"` // bytes that an interrupted copy stored
-	Unusable  string             `json:"unusable,omitempty"`  // why such a copy cannot be resumed
-	Results   []*DevResult       `json:"results"`             // of every try
-	Seconds   float64            `json:"seconds,omitempty"`
-	Equal     *bool              `json:"equal,omitempty"`  // of a comparison
-	Differ    []transfer.Range   `json:"differ,omitempty"` // of a comparison: where about
-	Outcome   string             `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
-	Error     string             `json:"error,omitempty"`
-	Hint      string             `json:"hint,omitempty"`
+	Schema    string              `json:"schema"` // "zxfer.dev/v1"
+	Source    string              `json:"source"`
+	Target    string              `json:"target"`
+	DryRun    bool                `json:"dry_run"`
+	Compare   bool                `json:"compare,omitempty"`
+	Wire      WireReport          `json:"wire"`
+	From      *blockdev.Facts     `json:"source_device,omitempty"`
+	To        *blockdev.Facts     `json:"target_device,omitempty"`
+	Problems  []blockdev.Problem  `json:"problems"`
+	Findings  []preflight.Finding `json:"findings"`           // of the hosts and the way between them
+	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of a measurement
+	Expected  *Expected           `json:"expected,omitempty"`
+	Size      uint64              `json:"size"`
+	Block     int                 `json:"block"`
+	Delta     bool                `json:"delta,omitempty"`
+	Resumable uint64              `json:"resumable,omitempty"` // bytes that an interrupted copy stored
+	Unusable  string              `json:"unusable,omitempty"`  // why such a copy cannot be resumed
+	Results   []*DevResult        `json:"results"`             // of every try
+	Seconds   float64             `json:"seconds,omitempty"`
+	Equal     *bool               `json:"equal,omitempty"`  // of a comparison
+	Differ    []transfer.Range    `json:"differ,omitempty"` // of a comparison: where about
+	Outcome   string              `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
+	Error     string              `json:"error,omitempty"`
+	Hint      string              `json:"hint,omitempty"`
 }
 
 // DevResult is the end of one try.
@@ -111,7 +120,7 @@ type DevResult struct {
 func RunDev(ctx context.Context, req Dev, open Opener, rep DevReporter) (*DevReport, error) {
 	d := &copier{req: req, rep: rep, report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
-		DryRun: req.DryRun, Compare: req.Compare, Problems: []blockdev.Problem{}, Results: []*DevResult{},
+		DryRun: req.DryRun, Compare: req.Compare, Problems: []blockdev.Problem{}, Findings: []preflight.Finding{}, Results: []*DevResult{},
 	}}
 	d.source = &end{role: "source", host: req.Source.Host, open: open}
 	d.target = &end{role: "target", host: req.Target.Host, open: open}
@@ -143,6 +152,7 @@ type copier struct {
 	rep            DevReporter
 	report         *DevReport
 	source, target *end
+	facts          struct{ source, target site.Facts }
 	link           linkChoice
 	task           site.DeviceTask
 	state          site.DeviceState
@@ -176,6 +186,11 @@ func (d *copier) run(ctx context.Context) error {
 	if err := d.judge(ctx); err != nil {
 		return unchanged(err)
 	}
+	if d.req.Measure && d.refuse() == nil { // what is refused need not be measured
+		if err := d.measure(ctx); err != nil {
+			return unchanged(err)
+		}
+	}
 	d.rep.DevicePlanned(d.report)
 	if err := d.refuse(); err != nil || d.req.DryRun {
 		return err
@@ -193,8 +208,9 @@ func (d *copier) survey(ctx context.Context) error {
 			return fault.Usagef("write [HOST:]/PATH; datasets are for zxfer send", "%s is no path of a device or image file", e)
 		}
 	}
-	var sf, tf site.Facts
 	var from, to blockdev.Facts
+	var systems [2]*sysinfo.System
+	sf, tf := &d.facts.source, &d.facts.target
 	look := func(ctx context.Context, e *end, name string, f *site.Facts, device *blockdev.Facts) error {
 		return e.do(ctx, func(st site.Site) (err error) {
 			if *f, err = st.HostFacts(ctx); err == nil && name == site.Standard {
@@ -209,8 +225,10 @@ func (d *copier) survey(ctx context.Context) error {
 		})
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, &sf, &from) })
-	g.Go(func() error { return look(gctx, d.target, d.req.Target.Name, &tf, &to) })
+	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, sf, &from) })
+	g.Go(func() error { return look(gctx, d.target, d.req.Target.Name, tf, &to) })
+	g.Go(func() error { systems[0] = d.source.system(gctx); return nil })
+	g.Go(func() error { systems[1] = d.target.system(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -243,11 +261,15 @@ func (d *copier) survey(ctx context.Context) error {
 	w := d.req.Way
 	var err error
 	d.link, err = chooseLink(Send{Wire: w.Wire, Streams: w.Streams, Window: w.Window, Dial: w.Dial, DataAddress: w.DataAddress,
-		PortLow: w.PortLow, PortHigh: w.PortHigh}, d.source, d.target, sf, tf, d.source.rtt()+d.target.rtt())
+		PortLow: w.PortLow, PortHigh: w.PortHigh}, d.source, d.target, *sf, *tf, d.source.rtt()+d.target.rtt())
 	if err != nil {
 		return err
 	}
 	d.report.Wire = d.link.reportMode(d.link.name(false))
+	d.report.Findings = preflight.Device(preflight.Input{
+		Source: preflight.Host{Name: d.source.label(), System: systems[0]}, Target: preflight.Host{Name: d.target.label(), System: systems[1]},
+		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.streams,
+	})
 	return nil
 }
 
@@ -336,7 +358,7 @@ func (d *copier) refuse() error {
 			errs = append(errs, fault.Refusef(p.Remedy, "%s", p.Summary))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, refusals(d.report.Findings, d.req.SkipChecks)...)...)
 }
 
 // compare hashes both devices at once.

@@ -3,18 +3,14 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/tools/txtar"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
-	"zxfer/pkg/sysinfo"
 )
 
 // DoctorSchema is what a doctor's report begins with.
@@ -29,6 +25,8 @@ type Doctor struct {
 	Planned bool
 	// Target tells that there is another host.
 	Target bool
+	// Path tells that Send.Target names a path, to be read and written.
+	Path bool
 
 	Quick bool          // measure nothing
 	Time  time.Duration // of each measurement
@@ -39,17 +37,6 @@ type Doctor struct {
 // wants tells whether a check or measurement was asked for.
 func (d *Doctor) wants(id string) bool {
 	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
-}
-
-// Expected is the rate to expect.
-type Expected struct {
-	BytesPerSecond uint64 `json:"bytes_per_second"`
-	// LimitedBy is the measurement that sets it, on Host.
-	LimitedBy string `json:"limited_by"`
-	Host      string `json:"host,omitempty"`
-	// Bytes and Seconds are of a planned transfer.
-	Bytes   uint64  `json:"bytes,omitempty"`
-	Seconds float64 `json:"eta_seconds,omitempty"`
 }
 
 // DoctorReport is what `zxfer doctor --json` prints. Fields are only ever
@@ -66,12 +53,6 @@ type DoctorReport struct {
 
 	// Archives are the captured facts by role, source first.
 	Archives []Archive `json:"-"`
-}
-
-// Archive is what was captured of one host.
-type Archive struct {
-	Role, Host string
-	Text       []byte
 }
 
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
@@ -101,14 +82,20 @@ type doctor struct {
 	sender         *sender
 	source, target *end
 	input          preflight.Input
+	paths          bool // at least one end is a path: nothing is planned
 }
 
 func (d *doctor) run(ctx context.Context) error {
 	if err := d.look(ctx); err != nil {
 		return err
 	}
+	d.paths = d.req.Path
 	if d.req.Planned {
-		if err := d.plan(ctx); err != nil {
+		var err error
+		if d.paths, err = d.onPaths(ctx); err == nil && !d.paths {
+			err = d.plan(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -116,10 +103,69 @@ func (d *doctor) run(ctx context.Context) error {
 	if d.req.Quick {
 		return nil
 	}
-	if err := d.measure(ctx); err != nil {
+	return d.measure(ctx)
+}
+
+// measure measures what every host can do by itself, the link in both
+// directions, and what a planned transfer passes.
+func (d *doctor) measure(ctx context.Context) error {
+	s := d.sender
+	m := s.measurer(d.req.Time)
+	defer func() {
+		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
+		for _, f := range m.findings {
+			if f.ID != "mtu" || d.req.wants(f.ID) {
+				d.report.Findings = append(d.report.Findings, f)
+			}
+		}
+	}()
+	if err := m.idle(ctx); err != nil {
 		return err
 	}
-	d.report.Expected = expect(d.report.Ceilings, d.planned(), d.cpus())
+	ends := []*end{d.source}
+	if d.target != d.source {
+		ends = append(ends, d.target)
+	}
+	for _, e := range ends {
+		for _, id := range probe.Local() {
+			if !d.req.wants(id) {
+				continue
+			}
+			if err := m.one(ctx, e, probe.Request{ID: id}); err != nil {
+				return err
+			}
+		}
+	}
+	if d.target != d.source {
+		var err error
+		if m.link, err = chooseLink(d.req.Send, d.source, d.target, s.facts.source, s.facts.target, d.source.rtt()+d.target.rtt()); err != nil {
+			return err
+		}
+		for _, way := range []struct {
+			id       string
+			from, to *end
+		}{{linkOut, d.source, d.target}, {linkBack, d.target, d.source}} {
+			if !d.req.wants(way.id) {
+				continue
+			}
+			if err := m.crossing(ctx, way.id, way.from, way.to); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case d.paths:
+		if err := d.measurePaths(ctx, m); err != nil {
+			return err
+		}
+	case d.req.Planned:
+		if err := s.measureEnds(ctx, m, d.req.wants); err != nil {
+			return err
+		}
+	}
+	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), d.req.Send.Options.BandLimit, s.machines(m)); d.report.Expected == nil {
+		d.report.Expected = localExpected(m.ceilings)
+	}
 	return nil
 }
 
@@ -141,7 +187,7 @@ func (d *doctor) look(ctx context.Context) error {
 					err = nil // a host without ZFS is what the checks tell
 				}
 				if err == nil {
-					text, err = st.Capture(gctx)
+					text, err = st.Capture(gctx, false)
 				}
 				return err
 			})
@@ -159,36 +205,8 @@ func (d *doctor) look(ctx context.Context) error {
 	}
 	d.input.Source, d.input.Target = hosts[0], hosts[len(hosts)-1]
 	d.sender.facts.source, d.sender.facts.target = facts[0], facts[len(facts)-1]
+	d.sender.systems.source, d.sender.systems.target = d.input.Source.System, d.input.Target.System
 	return nil
-}
-
-// hostOf reads the facts of an archive.
-func hostOf(a Archive) (preflight.Host, error) {
-	root, err := txtar.FS(txtar.Parse(a.Text))
-	if err != nil {
-		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
-	}
-	s := sysinfo.ReadSystem(root)
-	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
-}
-
-// Judge evaluates the checks of captured hosts: what RunDoctor finds on them
-// without a plan and without measurements.
-func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
-	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
-	var in preflight.Input
-	for i, a := range archives {
-		h, err := hostOf(a)
-		if err != nil {
-			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
-		}
-		if i == 0 {
-			in.Source = h
-		}
-		in.Target = h
-	}
-	r.Findings = preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
-	return r, nil
 }
 
 // plan surveys and plans as send -n does.
@@ -202,40 +220,33 @@ func (d *doctor) plan(ctx context.Context) error {
 		}
 	}
 	d.report.Plan = s.report.Commands
-	in := s.preflightInput(s.report.Plan)
-	in.Source.System, in.Target.System = d.input.Source.System, d.input.Target.System
-	d.input = in
-	return nil
+	d.input = s.preflightInput(s.report.Plan)
+	if d.req.wants("holds") {
+		d.input.Holds = s.holds(ctx)
+	}
+	if ctx.Err() != nil {
+		return unchanged(ctx.Err())
+	}
+	a, err := transferArchive(d.input)
+	d.report.Archives = append(d.report.Archives, a)
+	return err
 }
 
 // judge evaluates the checks.
 func (d *doctor) judge() {
-	r := d.report
-	r.Findings = preflight.Doctor(d.input, func(id string) bool { return !d.req.wants(id) })
-	if d.req.Planned {
-		for _, c := range d.sender.report.Plan.Conflicts {
-			if d.req.wants("plan") {
-				r.Findings = append(r.Findings, preflight.Finding{ID: "plan", Host: d.target.label(), Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
-			}
-		}
-		r.Allow = preflight.Allow(d.input)
+	d.report.Findings = findings(d.input, d.req)
+	if d.req.Planned && !d.paths {
+		d.report.Allow = preflight.Allow(d.input)
 	}
 }
 
-// planned is the size of the planned streams in bytes, 0 = unknown.
-func (d *doctor) planned() (bytes uint64) {
-	if d.sender.report.Plan == nil {
-		return 0
-	}
-	for _, ds := range d.sender.report.Plan.Datasets {
-		for _, st := range ds.Steps {
-			bytes += st.Bytes
+// findings are those of the checks, and the plan's conflicts.
+func findings(in preflight.Input, req Doctor) []preflight.Finding {
+	out := preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
+	for _, c := range in.Plan.Conflicts {
+		if req.wants("plan") {
+			out = append(out, preflight.Finding{ID: "plan", Host: in.Target.Name, Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
 		}
 	}
-	return bytes
-}
-
-// cpus are the processors of each host.
-func (d *doctor) cpus() map[string]int {
-	return map[string]int{d.source.label(): d.sender.facts.source.CPUs, d.target.label(): d.sender.facts.target.CPUs}
+	return out
 }

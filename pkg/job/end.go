@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -85,6 +86,21 @@ func (e *end) do(ctx context.Context, f func(site.Site) error) error {
 func (e *end) facts(ctx context.Context) (f site.Facts, err error) {
 	err = e.do(ctx, func(st site.Site) error { f, err = st.Facts(ctx); return err })
 	return f, err
+}
+
+// system is what the host's files tell; nil where it does not say: to a
+// restricted key, or of another version.
+func (e *end) system(ctx context.Context) *sysinfo.System {
+	var text []byte
+	err := e.do(ctx, func(st site.Site) (err error) { text, err = st.Capture(ctx, true); return err })
+	if err != nil {
+		return nil
+	}
+	h, err := hostOf(Archive{Host: e.label(), Text: text})
+	if err != nil {
+		return nil
+	}
+	return h.System
 }
 
 func (e *end) list(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {

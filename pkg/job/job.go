@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 )
 
@@ -24,6 +25,7 @@ type Send struct {
 	Bookmark     bool   // --bookmark: bookmark what was sent, on the source
 	Verify       bool   // --verify: compare content digests of both sides
 	DryRun       bool
+	Measure      bool // --measure: measure what limits the transfer before it starts
 
 	Wire        string // "auto", "signed", "tls", "plain", "ssh", "nc"
 	Streams     int    // 0 = chosen
@@ -109,7 +111,9 @@ type Report struct {
 	Bytes     uint64              `json:"bytes"`
 	Seconds   float64             `json:"seconds,omitempty"`
 	LimitedBy string              `json:"limited_by,omitempty"`
-	Outcome   string              `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
+	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of --measure
+	Expected  *Expected           `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
+	Outcome   string              `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
 	Error     string              `json:"error,omitempty"`
 	Hint      string              `json:"hint,omitempty"`
 }

@@ -280,3 +280,31 @@ func TestPersist(t *testing.T) {
 		})
 	}
 }
+
+// captures is a Site that only tells its facts.
+type captures struct {
+	site.Site
+	text string
+	err  error
+}
+
+func (c captures) Capture(_ context.Context, brief bool) ([]byte, error) {
+	if !brief {
+		return nil, errors.New("a job has no time for more")
+	}
+	return []byte(c.text), c.err
+}
+
+// A host that does not tell its facts is unknown, not wrong.
+func TestSystemOfAnEnd(t *testing.T) {
+	t.Parallel()
+	ask := func(c captures) *end {
+		return &end{host: "beta", open: &failingOpener{sites: []site.Site{c}}}
+	}
+	s := ask(captures{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}).system(t.Context())
+	require.NotNil(t, s)
+	require.Equal(t, "2.3.9-1", s.ZFS)
+	require.Nil(t, ask(captures{err: fault.Refusef("", "the agent's policy forbids it")}).system(t.Context()))
+	require.Nil(t, ask(captures{text: "-- .. --\n"}).system(t.Context()), "no archive of files")
+	require.Nil(t, (&end{host: "beta", open: &failingOpener{}}).system(t.Context()))
+}

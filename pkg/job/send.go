@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
 )
 
 // Opener reaches hosts.
@@ -73,8 +74,12 @@ type sender struct {
 	source, target *end
 	state          plan.State
 	facts          struct{ source, target site.Facts }
-	link           linkChoice
-	streams        streamCounter
+	// systems are what the hosts' files tell; nil where that is not known.
+	systems struct{ source, target *sysinfo.System }
+	link    linkChoice
+	streams streamCounter
+	// measured is what measurements found to be wrong.
+	measured []preflight.Finding
 }
 
 func newSender(req Send, open Opener, rep Reporter) *sender {
@@ -113,6 +118,12 @@ func (s *sender) run(ctx context.Context) error {
 	if err := s.plan(ctx, !pretend); err != nil {
 		return err
 	}
+	// What is refused need not be measured.
+	if err := s.admit(); err == nil && s.req.Measure && s.report.Plan.Steps() > 0 {
+		if err := s.measure(ctx, !pretend); err != nil {
+			return err
+		}
+	}
 	s.rep.Planned(s.report)
 	if err := s.admit(); err != nil {
 		return err
@@ -139,15 +150,21 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", s.req.Target)
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { s.facts.source, err = s.source.facts(gctx); return })
+	look := func(e *end, f *site.Facts, system **sysinfo.System) {
+		g.Go(func() (err error) { *f, err = e.facts(gctx); return })
+		if *system == nil { // what doctor captured tells more
+			g.Go(func() error { *system = e.system(gctx); return nil })
+		}
+	}
+	look(s.source, &s.facts.source, &s.systems.source)
 	if s.target != s.source {
-		g.Go(func() (err error) { s.facts.target, err = s.target.facts(gctx); return })
+		look(s.target, &s.facts.target, &s.systems.target)
 	}
 	if err := g.Wait(); err != nil {
 		return unchanged(err)
 	}
 	if s.target == s.source {
-		s.facts.target = s.facts.source
+		s.facts.target, s.systems.target = s.facts.source, s.systems.source
 	}
 	s.report.Hosts = []HostReport{
 		hostReport(s.source.label(), "source", s.facts.source),
@@ -181,7 +198,7 @@ func (s *sender) plan(ctx context.Context, estimate bool) error {
 	}
 	s.report.Commands = commands(&p)
 	s.report.Wire = s.link.report(&p)
-	s.report.Findings = preflight.Send(s.preflightInput(&p))
+	s.report.Findings = append(preflight.Send(s.preflightInput(&p)), s.measured...)
 	return nil
 }
 
@@ -191,7 +208,13 @@ func (s *sender) admit() error {
 	for _, c := range s.report.Plan.Conflicts {
 		errs = append(errs, fault.Refusef(c.Hint, "%s", c.Message))
 	}
-	for _, f := range preflight.Blocking(s.report.Findings, s.req.SkipChecks) {
+	return errors.Join(append(errs, refusals(s.report.Findings, s.req.SkipChecks)...)...)
+}
+
+// refusals are the errors of findings that stop a job.
+func refusals(findings []preflight.Finding, skip []string) []error {
+	var errs []error
+	for _, f := range preflight.Blocking(findings, skip) {
 		hint := f.Remedy
 		if hint != "" {
 			hint += "\n"
@@ -199,7 +222,7 @@ func (s *sender) admit() error {
 		hint += "--skip-check " + f.ID + " passes over this check"
 		errs = append(errs, fault.Refusef(hint, "%s: %s", f.Host, f.Summary))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // makePlan plans and, where raw increments depend on it, looks up IV sets.

@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -161,13 +162,37 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 }
 
 func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
-	host := func(e *end, f site.Facts) preflight.Host {
-		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root}
+	host := func(e *end, f site.Facts, system *sysinfo.System) preflight.Host {
+		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: system}
 	}
 	return preflight.Input{
-		Source: host(s.source, s.facts.source), Target: host(s.target, s.facts.target),
+		Source: host(s.source, s.facts.source, s.systems.source), Target: host(s.target, s.facts.target, s.systems.target),
 		SourceListing: s.state.Source, TargetListing: s.state.Target, Plan: *p,
+		RTT: s.source.rtt() + s.target.rtt(), Streams: s.link.streams,
 	}
+}
+
+// askedHolds bounds how many snapshots are asked for their holds.
+const askedHolds = 2000
+
+// holds returns the tags of the holds on the source's snapshots, of many the
+// oldest; nil where they cannot be read.
+func (s *sender) holds(ctx context.Context) (tags map[string][]string) {
+	var names []string
+	for _, d := range s.state.Source.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.In(d.Name))
+		}
+	}
+	err := s.source.do(ctx, func(st site.Site) (err error) {
+		tags, err = st.Holds(ctx, names[:min(len(names), askedHolds)])
+		return err
+	})
+	if err != nil {
+		s.rep.Log(fmt.Sprintf("%s: holds: %v", s.source.label(), err))
+		return nil
+	}
+	return tags
 }
 
 // commands are the zfs command lines that would do the same by hand.

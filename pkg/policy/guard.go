@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -19,8 +20,8 @@ type Guard struct {
 }
 
 // NewGuard returns the Guard of a policy. Some rules need to look: at s, and
-// never through it change anything. audit is told every refusal in one
-// printable line, and every admitted request that changes something; it is
+// never through it change anything. audit is told in one printable line every
+// refusal, but of what every job asks of every host (errHostFacts), and every admitted request that changes something; it is
 // called from several goroutines.
 func NewGuard(p *Policy, s site.Site, audit func(string)) *Guard {
 	return &Guard{policy: p, site: s, audit: audit}
@@ -55,6 +56,9 @@ func (g *Guard) Admit(ctx context.Context, op string, body json.RawMessage) (jso
 		return nil, g.refuse(op, body, fmt.Errorf("no rule allows the operation %q", op[:min(len(op), 64)]))
 	}
 	args, err := r.judge(ctx, g, body)
+	if errors.Is(err, errHostFacts) {
+		return nil, g.refusal(err)
+	}
 	if err != nil {
 		return nil, g.refuse(op, body, err)
 	}
@@ -70,6 +74,10 @@ func (g *Guard) Admit(ctx context.Context, op string, body json.RawMessage) (jso
 
 func (g *Guard) refuse(op string, body []byte, err error) error {
 	g.audit("refused " + strconv.QuoteToASCII(op[:min(len(op), 64)]) + ": " + clean(err.Error()) + ": " + shown(body, op))
+	return g.refusal(err)
+}
+
+func (g *Guard) refusal(err error) error {
 	return fault.Refusef("what the account of this key may do is in its authorized_keys: "+g.policy.String(),
 		"the agent's policy forbids it: %w", err)
 }

@@ -80,3 +80,18 @@ func FuzzAdmit(f *testing.F) {
 		require.Contains(t, got.Receive.Exclude, "mountpoint")
 	})
 }
+
+// Every job asks every host for its facts: that they are refused is no news to
+// who reads the audit, unless it is asked for in another way.
+func TestHostFactsAreRefusedQuietly(t *testing.T) {
+	t.Parallel()
+	var audited []string
+	g := NewGuard(&Policy{}, nil, func(l string) { audited = append(audited, l) })
+	_, err := g.Admit(t.Context(), "capture", json.RawMessage(`true`))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "facts of the whole host")
+	require.Empty(t, audited)
+	_, err = g.Admit(t.Context(), "capture", json.RawMessage(`"x"`))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Len(t, audited, 1)
+}

@@ -23,6 +23,9 @@ const ownTags = "zxfer:"
 func rules() map[string]rule {
 	return map[string]rule{
 		"facts": judging(false, func(*Guard, context.Context, *struct{}) error { return nil }),
+		"capture": judging(false, func(_ *Guard, _ context.Context, _ *bool) error {
+			return errHostFacts
+		}),
 		"list": judging(false, func(g *Guard, _ context.Context, q *listQuery) error {
 			return g.look(q.Dataset)
 		}),
@@ -69,6 +72,10 @@ func rules() map[string]rule {
 		opTransfer: judging(true, (*Guard).transfer),
 	}
 }
+
+// errHostFacts refuses what tells of the whole host: mounts, pools,
+// interfaces. A job that is told so goes without.
+var errHostFacts = errors.New("facts of the whole host are not for this key")
 
 func (g *Guard) all() []string {
 	return append(append([]string(nil), g.policy.Receive...), g.policy.Send...)

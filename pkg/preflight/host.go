@@ -19,19 +19,20 @@ const (
 func hostChecks() []Check {
 	return []Check{
 		{ID: "platform", Title: "The host runs Linux", Needs: sysinfo.Platform, Docs: "https://openzfs.github.io/openzfs-docs/Getting%20Started/index.html", host: platform},
-		{ID: "zfs-module", Title: "The ZFS kernel module is loaded, and is of the same version as the tools", Needs: "/sys/module/zfs/version, zfs version", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-version.8.html", host: zfsModule},
-		{ID: "zfs-device", Title: "The user may talk to ZFS", Needs: "/dev/zfs", Docs: "https://github.com/openzfs/zfs/blob/zfs-2.3.0/udev/rules.d/90-zfs.rules.in", host: zfsDevice},
-		{ID: "fpu", Title: "The kernel lets ZFS use vector registers", Needs: "/proc/kallsyms, /proc/spl/kstat/zfs/simd", Docs: "https://github.com/openzfs/zfs/issues/8793", host: fpu},
-		{ID: "fletcher", Title: "ZFS checksums with the fastest implementation", Needs: "zfs_fletcher_4_impl, /proc/spl/kstat/zfs/fletcher_4_bench", Docs: fletcherSource, host: fletcher},
-		{ID: "aes", Title: "ZFS encrypts with the processor's AES instructions", Needs: "icp_aes_impl, /proc/cpuinfo", Docs: aesSource, host: aes},
-		{ID: "gcm", Title: "ZFS authenticates with the processor's carry-less multiplication", Needs: "icp_gcm_impl, /proc/cpuinfo", Docs: gcmSource, host: gcm},
-		{ID: "pools", Title: "The host's pools are healthy and not nearly full", Needs: "zpool get", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools},
-		{ID: "mounts", Title: "No ZFS filesystem is hidden below another mount", Needs: "/proc/self/mounts", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", host: mounts},
+		{ID: "zfs-module", Title: "The ZFS kernel module is loaded, and is of the same version as the tools", Needs: "/sys/module/zfs/version, zfs version", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-version.8.html", host: zfsModule, zfs: true},
+		{ID: "zfs-device", Title: "The user may talk to ZFS", Needs: "/dev/zfs", Docs: "https://github.com/openzfs/zfs/blob/zfs-2.3.0/udev/rules.d/90-zfs.rules.in", host: zfsDevice, zfs: true},
+		{ID: "fpu", Title: "The kernel lets ZFS use vector registers", Needs: "/proc/kallsyms, /proc/spl/kstat/zfs/simd", Docs: "https://github.com/openzfs/zfs/issues/8793", host: fpu, zfs: true},
+		{ID: "fletcher", Title: "ZFS checksums with the fastest implementation", Needs: "zfs_fletcher_4_impl, /proc/spl/kstat/zfs/fletcher_4_bench", Docs: fletcherSource, host: fletcher, zfs: true},
+		{ID: "aes", Title: "ZFS encrypts with the processor's AES instructions", Needs: "icp_aes_impl, /proc/cpuinfo", Docs: aesSource, host: aes, zfs: true},
+		{ID: "gcm", Title: "ZFS authenticates with the processor's carry-less multiplication", Needs: "icp_gcm_impl, /proc/cpuinfo", Docs: gcmSource, host: gcm, zfs: true},
+		{ID: "pools", Title: "The host's pools are healthy and not nearly full", Needs: "zpool get", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools, zfs: true},
+		{ID: "mounts", Title: "No ZFS filesystem is hidden below another mount", Needs: "/proc/self/mounts", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", host: mounts, zfs: true},
 		{ID: "tcp-scaling", Title: "TCP windows may grow beyond 64 KiB", Needs: "net.ipv4.tcp_window_scaling", Docs: tcpSource, host: tcpScaling},
 		{ID: "tcp-buffers", Title: "Socket buffers may grow to what a fast link needs", Needs: "net.ipv4.tcp_rmem, tcp_wmem", Docs: tcpSource, host: tcpBuffers},
 		{ID: "nic", Title: "Network interfaces run without errors, in full duplex", Needs: "/sys/class/net", Docs: "https://www.kernel.org/doc/html/latest/networking/statistics.html", host: nics},
 		{ID: "governor", Title: "The processor's clock is not held low", Needs: "scaling_governor", Docs: "https://www.kernel.org/doc/html/latest/admin-guide/pm/cpufreq.html", host: governor},
 		{ID: "netcat", Title: "The nc that comes first in PATH is one that ends when it should", Needs: "nc -h", Docs: "https://manpages.debian.org/trixie/netcat-openbsd/nc.1.en.html", host: netcat},
+		{ID: "pyzfs", Title: "libzfs_core can be used, which does in one call what zfs(8) does name by name", Needs: sysinfo.PyZFS, Docs: "https://github.com/openzfs/zfs/tree/zfs-2.3.0/contrib/pyzfs", host: pyzfs, zfs: true},
 		{ID: "tools", Title: "Programs that help are installed", Needs: "PATH", Docs: "https://www.maier-komor.de/mbuffer.html", host: tools},
 	}
 }
@@ -82,6 +83,17 @@ func zfsDevice(s *sysinfo.System) []Finding {
 	}
 	return one(Finding{Severity: Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
 		Remedy: "run zxfer as root; or, in a container, pass /dev/zfs through"})
+}
+
+func pyzfs(s *sysinfo.System) []Finding {
+	switch {
+	case s.ZFS == "" || s.Tools.PyZFS == "":
+		return nil
+	case s.Tools.PyZFS == sysinfo.Missing:
+		return one(Finding{Severity: Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
+			Evidence: "no libzfs_core among python3's modules", Remedy: "apt install python3-pyzfs"})
+	}
+	return one(Finding{Severity: OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
 }
 
 func pools(s *sysinfo.System) []Finding {

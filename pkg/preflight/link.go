@@ -20,6 +20,11 @@ type Link struct {
 	Busy, RwndLimited, SndbufLimited time.Duration
 	Retransmits                      uint64
 	Congestion                       string
+
+	PathMTU       int // largest packet that passes unfragmented, bytes; 0 = unknown
+	Interface     string
+	MTU, PeerMTU  int // of the interfaces at both ends
+	PeerInterface string
 }
 
 const (
@@ -83,4 +88,32 @@ func (l Link) Finding(more *Link) Finding {
 		f.Summary = where + ", which is what the path carries"
 	}
 	return f
+}
+
+// MTUFinding compares the packets that pass with what the interfaces at both
+// ends could send. It says nothing where that is not known.
+//
+// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (tcpi_pmtu)
+func (l Link) MTUFinding() []Finding {
+	if l.PathMTU == 0 || l.MTU == 0 {
+		return nil
+	}
+	f := Finding{ID: "mtu", Host: l.From, Severity: OK, Summary: fmt.Sprintf("packets of up to %d bytes pass to %s", l.PathMTU, l.To),
+		Evidence: fmt.Sprintf("TCP_INFO: tcpi_pmtu %d; MTU of %s on %s: %d", l.PathMTU, l.Interface, l.From, l.MTU)}
+	if l.PeerMTU > 0 {
+		f.Evidence += fmt.Sprintf(", of %s on %s: %d", l.PeerInterface, l.To, l.PeerMTU)
+	}
+	switch {
+	case l.PathMTU < l.MTU:
+		f.Severity, f.Summary = Note, fmt.Sprintf("packets of more than %d bytes do not pass to %s, although %s has an MTU of %d", l.PathMTU, l.To, l.Interface, l.MTU)
+		f.Remedy = "raise the MTU of what is on the way; or on " + l.From + ": " + command("ip", "link", "set", "dev", l.Interface, "mtu", fmt.Sprint(l.PathMTU))
+	case l.PeerMTU > 0 && l.PeerMTU != l.MTU:
+		f.Severity, f.Summary = Note, fmt.Sprintf("the interfaces have different MTUs, %d and %d: segments are of the smaller size", l.MTU, l.PeerMTU)
+		host, name := l.From, l.Interface
+		if l.PeerMTU < l.MTU {
+			host, name = l.To, l.PeerInterface
+		}
+		f.Remedy = "if the network takes it, on " + host + ": " + command("ip", "link", "set", "dev", name, "mtu", fmt.Sprint(max(l.MTU, l.PeerMTU)))
+	}
+	return one(f)
 }

@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"zxfer/pkg/sysinfo"
 )
@@ -116,4 +117,47 @@ func tools(s *sysinfo.System) []Finding {
 		return one(Finding{Severity: OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
 	}
 	return one(Finding{Severity: Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
+}
+
+const (
+	// far is a round trip that no local network has; one that short is mostly
+	// what the processes at both ends take that measure it.
+	far = 5 * time.Millisecond
+	// usualLink is the rate in bytes per second that a network carries whose
+	// interfaces do not say: 1 Gbit/s.
+	usualLink = 1e9 / 8
+)
+
+// window foretells where the kernels' limits for windows keep data below what
+// the network carries: streams × window / round trip. A receiver's buffer also
+// holds the kernel's own overhead, at worst half of it.
+func window(in *Input) []Finding {
+	s, t := in.Source.System, in.Target.System
+	if s == nil || t == nil || in.RTT < far || in.Streams < 1 || s.TCP.WriteMax == 0 || t.TCP.ReadMax == 0 {
+		return nil
+	}
+	w := min(s.TCP.WriteMax, t.TCP.ReadMax)
+	rate := float64(in.Streams) * float64(w) / in.RTT.Seconds()
+	link := float64(usualLink)
+	if n := min(speed(s), speed(t)); n > 0 {
+		link = float64(n)
+	}
+	if rate >= link {
+		return nil
+	}
+	need := Link{BytesPerSecond: uint64(link / float64(in.Streams)), RTT: in.RTT}.window()
+	return one(Finding{Host: in.Source.Name, Severity: Note,
+		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with --streams %d",
+			size(uint64(w)), size(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
+		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
+		Remedy:   "more --streams, or on both hosts: " + windowSysctl(need)})
+}
+
+// speed is that of the fastest interface in bytes per second, 0 = unknown.
+func speed(s *sysinfo.System) int64 {
+	var n int64
+	for _, l := range s.Links {
+		n = max(n, l.Speed*1_000_000/8)
+	}
+	return n
 }

@@ -12,9 +12,9 @@ func Page() string {
 
 <!-- Made by: UPDATE_GOLDEN=1 go test ./cmd/zxfer -run TestChecksAreDocumented -->
 
-` + "`zxfer doctor`" + ` evaluates all of them, ` + "`zxfer send`" + ` too before it changes
-anything: a finding at level fail stops it, unless ` + "`--skip-check ID`" + ` passes over
-it. Levels are ok, note, warn and fail.
+` + "`zxfer doctor`" + ` evaluates all of them; ` + "`zxfer send`" + ` and ` + "`zxfer dev`" + ` those that
+concern them, before they change anything: a finding at level fail stops them,
+unless ` + "`--skip-check ID`" + ` passes over it. Levels are ok, note, warn and fail.
 
 | id | what holds where it finds nothing | reads | source of its rule |
 |---|---|---|---|
@@ -23,6 +23,7 @@ it. Levels are ok, note, warn and fail.
 		fmt.Fprintf(&b, "| `%s` | %s | %s | [link](%s) |\n", c.ID, c.Title, c.Needs, c.Docs)
 	}
 	b.WriteString("| `link` | The network carries what the hosts could move | TCP_INFO of a measured link | [link](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h) |\n")
+	b.WriteString("| `mtu` | Packets of the interfaces' size pass unfragmented | TCP_INFO of a measured link, the interfaces' MTU | [link](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h) |\n")
 	b.WriteString("| `plan` | A way from the source's state to the target's exists | both listings | [link](https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html) |\n")
 	return b.String()
 }

@@ -9,6 +9,7 @@ package preflight
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/sysinfo"
@@ -45,21 +46,30 @@ type Finding struct {
 
 // Host is one end, as far as checks need it.
 type Host struct {
-	Name   string // as messages name it
-	ZFS    string // kernel module version, "2.3.9-1"; "" = unknown
-	Kernel string
-	User   string // effective; "" = unknown
-	Root   bool
+	Name   string `json:"name"` // as messages name it
+	ZFS    string `json:"zfs"`  // kernel module version, "2.3.9-1"; "" = unknown
+	Kernel string `json:"kernel"`
+	User   string `json:"user"` // effective; "" = unknown
+	Root   bool   `json:"root"`
 	// System is what the host's files tell; nil where they were not read.
-	System *sysinfo.System
+	System *sysinfo.System `json:"system,omitempty"`
 }
 
 // Input is everything that the checks of a send look at. Estimates are those
 // of the plan's steps.
 type Input struct {
-	Source, Target               Host
-	SourceListing, TargetListing zfs.Listing
-	Plan                         plan.Plan
+	Source        Host        `json:"source"`
+	Target        Host        `json:"target"`
+	SourceListing zfs.Listing `json:"source_listing"`
+	TargetListing zfs.Listing `json:"target_listing"`
+	Plan          plan.Plan   `json:"plan"`
+	// RTT is the round trip between the hosts, 0 = unknown or one host, and
+	// Streams the connections that data will take.
+	RTT     time.Duration `json:"rtt_ns"`
+	Streams int           `json:"streams"`
+	// Holds are tags by the full names of the source's snapshots; nil where
+	// they were not asked for.
+	Holds map[string][]string `json:"holds,omitempty"`
 }
 
 // Check is one row of the table. It has one of find and host.
@@ -71,6 +81,7 @@ type Check struct {
 
 	find func(*Input) []Finding          // of a planned transfer
 	host func(*sysinfo.System) []Finding // of one host; Host and ID are filled in
+	zfs  bool                            // of a host: of no interest to who copies devices
 }
 
 // Checks are all checks, in the order in which they are shown.
@@ -90,7 +101,10 @@ func transferChecks() []Check {
 		{ID: "resume", Title: "No receive that was cut off waits on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
 		{ID: "keystatus", Title: "Keys are loaded where they are needed", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},
 		{ID: "covered", Title: "Nothing is mounted over the target", Needs: "/proc/self/mounts, zfs get mountpoint", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: covered},
+		{ID: "holds", Title: "No job has left holds on snapshots that nobody needs", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
+		{ID: "features", Title: "The target's pool takes what the source's uses", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
 		{ID: "zfs-defects", Title: "Both ZFS versions are free of defects that the plan would meet", Needs: "the plan and both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
+		{ID: "window", Title: "TCP windows are large enough for the round trip", Needs: "net.ipv4.tcp_rmem, tcp_wmem, the round trip of the control connection", Docs: tcpSource, find: window},
 	}
 }
 
@@ -100,12 +114,7 @@ func Send(in Input) []Finding {
 	out := []Finding{}
 	for _, c := range Checks() {
 		if c.host != nil {
-			for _, f := range c.onHosts(&in) {
-				// What is well, or merely of interest, is doctor's to tell.
-				if f.Severity.Compare(Warn) >= 0 {
-					out = append(out, f)
-				}
-			}
+			out = append(out, c.serious(&in)...)
 			continue
 		}
 		for _, f := range c.find(&in) {
@@ -114,6 +123,29 @@ func Send(in Input) []Finding {
 		}
 	}
 	return out
+}
+
+// Device evaluates the checks that concern the copy of a device: those of both
+// hosts but for ZFS's, and of the way between them. Of the Input it takes the
+// hosts, RTT and Streams.
+func Device(in Input) []Finding {
+	out := []Finding{}
+	for _, c := range Checks() {
+		if c.host != nil && !c.zfs {
+			out = append(out, c.serious(&in)...)
+		}
+	}
+	for _, f := range window(&in) {
+		f.ID = "window"
+		out = append(out, f)
+	}
+	return out
+}
+
+// serious evaluates a check of hosts for a transfer. What is well, or merely
+// of interest, is doctor's to tell.
+func (c Check) serious(in *Input) []Finding {
+	return slices.DeleteFunc(c.onHosts(in), func(f Finding) bool { return f.Severity.Compare(Warn) < 0 })
 }
 
 // Doctor evaluates all checks and returns what is well too. skip tells the

@@ -49,9 +49,8 @@ func fpu(s *sysinfo.System) []Finding {
 	}
 	evidence := fmt.Sprintf("/proc/kallsyms: %s; ZFS %s, kernel %s", symbols, s.ZFS, s.Kernel)
 	arm := strings.HasSuffix(s.Platform, "/arm64")
-	vectors := s.Fletcher.Has("sse2", "ssse3", "avx2", "avx512f", "avx512bw", "aarch64_neon")
 	switch {
-	case vectors:
+	case s.Fletcher.Vectors():
 		return one(Finding{Severity: OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
 	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
 		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),

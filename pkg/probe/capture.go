@@ -37,10 +37,17 @@ const (
 // txtar.Parse and sysinfo.ReadSystem read again. What cannot be read is left
 // out. Options of mounts, symbols' addresses, and mounts that are neither
 // ZFS's nor a network's are not kept.
-func Capture(ctx context.Context) ([]byte, error) {
+//
+// A brief one takes a few milliseconds: it runs no program, and reads the
+// kernel's symbols, of which there are some 100,000, only where they decide.
+func Capture(ctx context.Context, brief bool) ([]byte, error) {
 	files := map[string]string{sysinfo.Platform: runtime.GOOS + "/" + runtime.GOARCH + "\n", sysinfo.DevZFS: devZFS()}
 	root := os.DirFS("/")
+	files[sysinfo.PyZFS] = pyZFS(root) + "\n"
 	for _, pattern := range sysinfo.Sources() {
+		if pattern == sysinfo.Symbols && brief && !sysinfo.SymbolsDecide(root) {
+			continue
+		}
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
 			return nil, err
@@ -50,6 +57,9 @@ func Capture(ctx context.Context) ([]byte, error) {
 				files[name] = s
 			}
 		}
+	}
+	if brief {
+		return pack(files), nil
 	}
 	var which strings.Builder
 	for _, p := range sysinfo.Programs() {
@@ -99,7 +109,7 @@ func read(root fs.FS, name string) string {
 		return ""
 	}
 	switch name {
-	case "proc/kallsyms":
+	case sysinfo.Symbols:
 		return keep(string(raw), func(f []string) string {
 			if len(f) >= 3 && sysinfo.Interesting(f[2]) {
 				return "0 " + f[1] + " " + f[2]
@@ -156,6 +166,16 @@ func devZFS() string {
 	}
 	_ = f.Close() // nothing was written
 	return "ok\n"
+}
+
+// pyZFS is where Python finds libzfs_core.
+func pyZFS(root fs.FS) string {
+	for _, p := range sysinfo.PyZFSPlaces() {
+		if found, err := fs.Glob(root, p); err == nil && len(found) > 0 {
+			return "/" + found[0]
+		}
+	}
+	return sysinfo.Missing
 }
 
 // find looks for a program as package zfsexec does.

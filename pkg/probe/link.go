@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -20,12 +22,37 @@ const buffer = 16 << 20
 // Link measures one direction of an open link with the stages of a real
 // transfer, from memory to memory; the sender decides how long.
 func Link(ctx context.Context, r Request, link *wire.Link) (Ceiling, error) {
-	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
+	return measure(ctx, r, func(ctx context.Context, d time.Duration) (t tally, err error) {
 		if r.ID == LinkSend {
-			return sendLink(ctx, link, d)
+			t, err = sendLink(ctx, link, d)
+		} else {
+			t, err = receiveLink(ctx, link)
 		}
-		return receiveLink(ctx, link)
+		if t.network != nil {
+			t.network.Interface, t.network.InterfaceMTU = interfaceOf(link.Local())
+		}
+		return t, err
 	})
+}
+
+// interfaceOf finds the network interface that has an address.
+func interfaceOf(local netip.Addr) (name string, mtu int) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", 0
+	}
+	for _, i := range all {
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == local.WithZone("") {
+				return i.Name, i.MTU
+			}
+		}
+	}
+	return "", 0
 }
 
 func options() transfer.Options {

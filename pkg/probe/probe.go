@@ -35,6 +35,10 @@ const (
 	PathWrite   = "path-write"
 )
 
+// Idle measures no rate: how many processors are busy with something else, to
+// be asked before the others.
+const Idle = "idle"
+
 // Local are the ids of the measurements of one host, in the order in which
 // they are run.
 func Local() []string {
@@ -78,6 +82,11 @@ type Ceiling struct {
 	// ones waited for a disk, all programs of the host together.
 	CPU    float64 `json:"cpus_busy"`
 	IOWait float64 `json:"cpus_iowait"`
+	// Latency is what storing a little takes, of TargetWrite and PathWrite.
+	Latency float64 `json:"latency_seconds,omitempty"`
+	// Peer is the other end of a link, and PeerCPU its processors.
+	Peer    string  `json:"peer,omitempty"`
+	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
 	// Note says what matters to read the rate: the dialect of nc.
 	Note    string        `json:"note,omitempty"`
 	Network *wire.Network `json:"network,omitempty"`
@@ -100,7 +109,7 @@ func skip(format string, args ...any) error {
 // no error: see Ceiling.Skipped.
 func Run(ctx context.Context, r Request) (Ceiling, error) {
 	run, ok := map[string]func(context.Context, time.Duration) (tally, error){
-		Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
+		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
 		LoopbackPlain:  func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Plain, d) },
 		LoopbackSigned: func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Signed, d) },
 		LoopbackTLS:    func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.TLS, d) },
@@ -122,6 +131,7 @@ type tally struct {
 	note    string
 	network *wire.Network
 	stages  []transfer.Stage
+	latency time.Duration
 }
 
 // measure runs a measurement and adds what the processors did meanwhile.
@@ -140,7 +150,7 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
 	c.CPU, c.IOWait = readUsage().since(before)
-	c.Seconds, c.Note, c.Network, c.Stages = t.seconds, t.note, t.network, t.stages
+	c.Seconds, c.Note, c.Network, c.Stages, c.Latency = t.seconds, t.note, t.network, t.stages, t.latency.Seconds()
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)
 	}

@@ -21,7 +21,9 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 		t.write(devicePlanText(r))
 		return
 	}
-	t.write(deviceHeadline(r) + problemsText(r.Problems, blockdev.Warn))
+	var expected strings.Builder
+	expectedText(&expected, r.Expected)
+	t.write(deviceHeadline(r) + problemsText(r.Problems, blockdev.Warn) + warningsText(r.Findings) + expected.String())
 }
 
 // DeviceStarted shows that a copy begins.
@@ -114,7 +116,7 @@ func devicePlanText(r *job.DevReport) string {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, oneLine(r.Wire.Why))
 	}
 	_ = w.Flush() // a Builder takes everything
-	return trimRight(b.String()) + problemsText(r.Problems, "")
+	return trimRight(b.String()) + problemsText(r.Problems, "") + findingsText(r.Findings) + measuredText(r.Ceilings, r.Expected)
 }
 
 // deviceText shows one device, as rows of a table.

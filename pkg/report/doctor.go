@@ -31,7 +31,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 func DoctorText(w io.Writer, r *job.DoctorReport) error {
 	var b strings.Builder
 	diagnosisText(&b, r.Findings)
-	ceilingsText(&b, r)
+	ceilingsText(&b, r.Ceilings)
 	expectedText(&b, r.Expected)
 	return writeString(w, b.String())
 }
@@ -74,17 +74,17 @@ func diagnosisText(b *strings.Builder, findings []preflight.Finding) {
 
 // ceilingsText shows the rates, the highest first, and marks the lowest of
 // those that a transfer passes.
-func ceilingsText(b *strings.Builder, r *job.DoctorReport) {
-	if len(r.Ceilings) == 0 {
+func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling) {
+	if len(ceilings) == 0 {
 		return
 	}
-	sorted := slices.Clone(r.Ceilings)
+	sorted := slices.Clone(ceilings)
 	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
 	most, host, title := sorted[0].BytesPerSecond, 0, 0
 	for _, c := range sorted {
 		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
 	}
-	lowest := lowest(r)
+	lowest := lowest(ceilings)
 	b.WriteString("ceilings\n")
 	for _, c := range sorted {
 		fmt.Fprintf(b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
@@ -112,12 +112,12 @@ func ceilingsText(b *strings.Builder, r *job.DoctorReport) {
 
 // lowest is the slowest ceiling that counts for the expected rate: of a
 // transfer's stages where there are some, else of all.
-func lowest(r *job.DoctorReport) (low probe.Ceiling) {
+func lowest(ceilings []probe.Ceiling) (low probe.Ceiling) {
 	counts := func(c probe.Ceiling) bool {
-		return c.ID == "link" || c.ID == probe.SourceRead || c.ID == probe.TargetWrite
+		return slices.Contains([]string{"link", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}, c.ID)
 	}
-	some := slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return counts(c) && c.BytesPerSecond > 0 })
-	for _, c := range r.Ceilings {
+	some := slices.ContainsFunc(ceilings, func(c probe.Ceiling) bool { return counts(c) && c.BytesPerSecond > 0 })
+	for _, c := range ceilings {
 		if c.BytesPerSecond > 0 && (counts(c) || !some) && (low.ID == "" || c.BytesPerSecond < low.BytesPerSecond) {
 			low = c
 		}
@@ -137,4 +137,18 @@ func expectedText(b *strings.Builder, e *job.Expected) {
 		fmt.Fprintf(b, "; %s in about %s", size(e.Bytes), seconds(e.Seconds))
 	}
 	b.WriteString("\n")
+}
+
+// measuredText is what --measure found.
+func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
+	if len(ceilings) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	ceilingsText(&b, ceilings)
+	if e == nil {
+		b.WriteString("expected: unknown, nothing could be measured\n")
+	}
+	expectedText(&b, e)
+	return b.String()
 }

@@ -24,7 +24,7 @@ func planText(r *job.Report) string {
 	for _, d := range r.Plan.Datasets {
 		sections = append(sections, datasetText(d))
 	}
-	sections = append(sections, notesText(r.Plan.Notes), findingsText(r.Findings), commandsText(r.Commands))
+	sections = append(sections, notesText(r.Plan.Notes), findingsText(r.Findings), measuredText(r.Ceilings, r.Expected), commandsText(r.Commands))
 	if len(r.Plan.Conflicts) == 0 {
 		sections = append(sections, totalText(r.Plan))
 	}
@@ -251,7 +251,15 @@ func headline(r *job.Report) string {
 	for _, n := range r.Plan.Notes {
 		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
 	}
-	for _, f := range r.Findings {
+	b.WriteString(warningsText(r.Findings))
+	expectedText(&b, r.Expected)
+	return b.String()
+}
+
+// warningsText is what a user should know of before a job that goes on.
+func warningsText(findings []preflight.Finding) string {
+	var b strings.Builder
+	for _, f := range findings {
 		if f.Severity != "warn" {
 			continue
 		}

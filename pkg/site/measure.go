@@ -13,10 +13,10 @@ import (
 const scratchLimit = 1 << 30
 
 // Capture reads the files that facts are made of.
-func (l *Local) Capture(ctx context.Context) ([]byte, error) {
+func (l *Local) Capture(ctx context.Context, brief bool) ([]byte, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	return probe.Capture(ctx)
+	return probe.Capture(ctx, brief)
 }
 
 // Measure makes one measurement.
@@ -52,7 +52,7 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 		if r.ID == probe.PathRead {
 			return probe.ReadFrom(ctx, r, r.Dataset)
 		}
-		return probe.WriteTo(ctx, r, r.Dataset, scratchLimit)
+		return probe.WriteTo(ctx, r, r.Dataset, scratchLimit, nil)
 	}
 	return probe.Run(ctx, r)
 }
@@ -60,10 +60,10 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 // measureWrite writes into a scratch dataset, which is gone afterwards
 // whatever happens.
 func (l *Local) measureWrite(ctx context.Context, r probe.Request) (c probe.Ceiling, err error) {
-	dir, remove, err := l.cli.Scratch(ctx, r.Dataset)
+	s, err := l.cli.Scratch(ctx, r.Dataset)
 	if err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	return probe.WriteTo(ctx, r, dir, scratchLimit)
+	defer func() { err = errors.Join(err, s.Remove(ctx)) }()
+	return probe.WriteTo(ctx, r, s.Dir, scratchLimit, s.Settle)
 }

@@ -86,8 +86,9 @@ type Site interface {
 	// wire. progress may be nil; it is called about twice a second.
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
 	// Capture reads the files that facts are made of into a text archive
-	// (see package sysinfo). It holds no key, password or address.
-	Capture(ctx context.Context) ([]byte, error)
+	// (see package sysinfo). It holds no key, password or address. A brief one
+	// takes milliseconds, and lacks what programs would have to be run for.
+	Capture(ctx context.Context, brief bool) ([]byte, error)
 	// Measure makes one measurement, which leaves nothing behind. A scratch
 	// dataset is made below an existing one for probe.TargetWrite only.
 	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
@@ -137,6 +138,7 @@ type Facts struct {
 	Arch        string `json:"arch"`   // GOARCH
 	Kernel      string `json:"kernel"` // uname -r
 	CPUs        int    `json:"cpus"`
+	Boot        string `json:"boot"`          // id of the running kernel's start: hosts of one boot share a machine
 	Version     string `json:"version"`       // of zxfer
 	User        string `json:"user"`          // effective user name
 	Root        bool   `json:"root"`          // effective uid 0

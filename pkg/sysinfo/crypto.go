@@ -108,6 +108,20 @@ func Interesting(symbol string) bool {
 	return strings.Contains(symbol, "kernel_fpu_begin") || strings.Contains(symbol, "kernel_neon_begin")
 }
 
+// Vectors tells whether an implementation that uses vector registers is
+// available.
+func (i Implementation) Vectors() bool {
+	return i.Has("sse2", "ssse3", "avx2", "avx512f", "avx512bw", "aarch64_neon")
+}
+
+// SymbolsDecide tells whether only the kernel's symbols say that ZFS cannot
+// use vector registers: it is loaded, has no kstat of that, and no
+// implementation that uses them.
+func SymbolsDecide(root fs.FS) bool {
+	return ZFSVersion(root) != "" && text(root, "proc/spl/kstat/zfs/simd") == "" &&
+		!implementation(root, "zfs_fletcher_4_impl", "zcommon").Vectors()
+}
+
 func parseSymbols(s string) []Symbol {
 	var out []Symbol
 	for l := range strings.Lines(s) {

@@ -62,6 +62,7 @@ func readLinks(root fs.FS) []Link {
 // Tools are the programs that are of use beside zxfer.
 type Tools struct {
 	Paths map[string]string // by name, those that are there
+	PyZFS string            // where pyzfs is, Missing, or "" = unknown
 	NC    string            // dialect of the nc that is first in PATH; "" where there is none
 }
 
@@ -76,7 +77,7 @@ const (
 )
 
 func readTools(root fs.FS) Tools {
-	t := Tools{Paths: map[string]string{}}
+	t := Tools{Paths: map[string]string{}, PyZFS: line(root, PyZFS)}
 	for l := range strings.Lines(text(root, Command("which"))) {
 		if name, where, ok := strings.Cut(strings.TrimSpace(l), "\t"); ok {
 			t.Paths[name] = where

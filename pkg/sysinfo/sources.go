@@ -4,7 +4,20 @@ package sysinfo
 const (
 	Platform = "zxfer/platform" // GOOS/GOARCH
 	DevZFS   = "zxfer/dev-zfs"  // "ok", or the error of opening /dev/zfs
+	PyZFS    = "zxfer/pyzfs"    // where libzfs_core's Python module is, or Missing
 )
+
+// Missing is what is not there.
+const Missing = "missing"
+
+// PyZFSPlaces are the patterns of where Python looks for libzfs_core.
+func PyZFSPlaces() []string {
+	return []string{"usr/lib/python3*/dist-packages/libzfs_core", "usr/lib/python3*/site-packages/libzfs_core",
+		"usr/local/lib/python3*/dist-packages/libzfs_core", "usr/local/lib/python3*/site-packages/libzfs_core"}
+}
+
+// Symbols are the kernel's, by far the largest of all files that are read.
+const Symbols = "proc/kallsyms"
 
 // Command is the file that holds what one of Commands printed.
 func Command(name string) string { return "zxfer/command/" + name }
@@ -16,7 +29,7 @@ func Sources() []string {
 	return []string{
 		"etc/os-release",
 		"proc/sys/kernel/osrelease",
-		"proc/cpuinfo", "proc/meminfo", "proc/kallsyms", "proc/self/mounts",
+		"proc/cpuinfo", "proc/meminfo", Symbols, "proc/self/mounts",
 		"proc/sys/net/ipv4/tcp_rmem", "proc/sys/net/ipv4/tcp_wmem",
 		"proc/sys/net/ipv4/tcp_congestion_control", "proc/sys/net/ipv4/tcp_window_scaling",
 		"proc/sys/net/core/rmem_max", "proc/sys/net/core/wmem_max",

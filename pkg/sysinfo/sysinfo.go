@@ -28,6 +28,10 @@ func ZFSVersion(root fs.FS) string { return line(root, "sys/module/zfs/version")
 // Kernel is the running kernel's release, as uname -r prints it.
 func Kernel(root fs.FS) string { return line(root, "proc/sys/kernel/osrelease") }
 
+// Boot identifies the running kernel since it was started; containers and
+// network namespaces of one machine have the same.
+func Boot(root fs.FS) string { return line(root, "proc/sys/kernel/random/boot_id") }
+
 // TCPReadMax is the largest receive buffer in bytes that autotuning gives a
 // socket (net.ipv4.tcp_rmem, third field); 0 is unknown.
 // https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html

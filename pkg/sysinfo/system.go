@@ -45,7 +45,7 @@ func ReadSystem(root fs.FS) System {
 		GCM:           implementation(root, "icp_gcm_impl", "icp"),
 		FletcherBench: parseBench(text(root, "proc/spl/kstat/zfs/fletcher_4_bench")),
 		SIMD:          parseSIMD(text(root, "proc/spl/kstat/zfs/simd")),
-		Symbols:       parseSymbols(text(root, "proc/kallsyms")),
+		Symbols:       parseSymbols(text(root, Symbols)),
 		CPU:           readCPU(root),
 		TCP:           readTCP(root),
 		Links:         readLinks(root),

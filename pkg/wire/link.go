@@ -2,6 +2,8 @@ package wire
 
 import (
 	"io"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -23,6 +25,18 @@ func newLink(mode Mode, conns []*Conn) *Link { return &Link{mode: mode, conns: c
 
 // Mode is how the link's bytes cross.
 func (l *Link) Mode() Mode { return l.mode }
+
+// Local is this end's address; the zero Addr where it is not known.
+func (l *Link) Local() netip.Addr {
+	if len(l.conns) == 0 {
+		return netip.Addr{}
+	}
+	a, ok := l.conns[0].tcp.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return a.AddrPort().Addr().Unmap()
+}
 
 // Conns are the connections, by stream number.
 func (l *Link) Conns() []*Conn { return l.conns }

@@ -69,6 +69,9 @@ type Network struct {
 	SendBuffer    int           `json:"send_buffer"`       // granted, bytes
 	ReceiveBuffer int           `json:"receive_buffer"`
 	Congestion    string        `json:"congestion,omitempty"` // control algorithm
+	PathMTU       int           `json:"path_mtu,omitempty"`   // largest packet that the path is known to take unfragmented, bytes; the smallest of all
+	Interface     string        `json:"interface,omitempty"`  // that has the connections' local address; where it was looked for
+	InterfaceMTU  int           `json:"interface_mtu,omitempty"`
 }
 
 // add takes one connection's figures in.
@@ -80,6 +83,9 @@ func (n *Network) add(fd int) error {
 	n.Streams++
 	n.RTT = max(n.RTT, time.Duration(info.Rtt)*time.Microsecond)
 	n.Retransmits += uint64(info.Total_retrans)
+	if p := int(info.Pmtu); p > 0 && (n.PathMTU == 0 || p < n.PathMTU) {
+		n.PathMTU = p
+	}
 	n.DeliveryRate += info.Delivery_rate
 	n.BusyTime += time.Duration(info.Busy_time) * time.Microsecond
 	n.RwndLimited += time.Duration(info.Rwnd_limited) * time.Microsecond

@@ -1,0 +1,94 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/sysinfo"
+)
+
+// Archive is what was captured: of one host, or of a planned transfer.
+type Archive struct {
+	Role string // source, target, or transfer
+	Host string // "-" of a transfer
+	Text []byte // as txtar.Parse reads it
+}
+
+// A transfer's archive has one file: what the checks of a planned transfer
+// look at, the hosts' own facts left out. It names datasets and snapshots, and
+// holds no key.
+const (
+	roleTransfer = "transfer"
+	transferFile = "zxfer/transfer.json"
+)
+
+// hostOf reads the facts of an archive.
+func hostOf(a Archive) (preflight.Host, error) {
+	root, err := txtar.FS(txtar.Parse(a.Text))
+	if err != nil {
+		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
+	}
+	s := sysinfo.ReadSystem(root)
+	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
+}
+
+// transferArchive is what Judge needs of a planned transfer.
+func transferArchive(in preflight.Input) (Archive, error) {
+	in.Source.System, in.Target.System = nil, nil
+	text, err := json.MarshalIndent(in, "", "  ")
+	if err != nil {
+		return Archive{}, fmt.Errorf("capture of the transfer: %w", err)
+	}
+	a := &txtar.Archive{Files: []txtar.File{{Name: transferFile, Data: append(text, '\n')}}}
+	return Archive{Role: roleTransfer, Host: "-", Text: txtar.Format(a)}, nil
+}
+
+// transferOf reads such an archive.
+func transferOf(a Archive) (in preflight.Input, err error) {
+	for _, f := range txtar.Parse(a.Text).Files {
+		if f.Name == transferFile {
+			err = json.Unmarshal(f.Data, &in)
+		}
+	}
+	if err != nil {
+		return in, fmt.Errorf("facts of the transfer: %w", err)
+	}
+	return in, nil
+}
+
+// Judge evaluates the checks of captured hosts, and of a captured transfer
+// between them: what RunDoctor finds there without measurements.
+func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
+	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
+	var in preflight.Input
+	var hosts []preflight.Host
+	for _, a := range archives {
+		var err error
+		if a.Role == roleTransfer {
+			in, err = transferOf(a)
+		} else {
+			var h preflight.Host
+			h, err = hostOf(a)
+			hosts = append(hosts, h)
+		}
+		if err != nil {
+			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "the facts are of no host")
+	}
+	if source, target := hosts[0], hosts[len(hosts)-1]; in.Source.Name == "" { // no transfer
+		in.Source, in.Target = source, target
+	} else {
+		in.Source.System, in.Target.System = source.System, target.System
+		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
+	}
+	r.Findings = findings(in, req)
+	return r, nil
+}

@@ -1,0 +1,42 @@
+package job
+
+import (
+	"context"
+	"path"
+
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+)
+
+// measure measures what a copy passes: the link, reading the source, and
+// writing next to an image file. A block device is not written to: there is
+// nowhere beside it.
+func (d *copier) measure(ctx context.Context) error {
+	m := &measurer{source: d.source, target: d.target, link: d.link, time: measureTime, log: d.rep.Log}
+	if err := m.idle(ctx); err != nil {
+		return err
+	}
+	if d.target != d.source {
+		if err := m.crossing(ctx, linkOut, d.source, d.target); err != nil {
+			return err
+		}
+	}
+	if !standard(d.req.Source) {
+		if err := m.one(ctx, d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}); err != nil {
+			return err
+		}
+	}
+	if !standard(d.req.Target) && d.task.Target.IsFile() {
+		if err := m.one(ctx, d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}); err != nil {
+			return err
+		}
+	}
+	d.report.Ceilings = m.ceilings
+	for _, f := range m.findings {
+		if f.Severity != preflight.OK {
+			d.report.Findings = append(d.report.Findings, f)
+		}
+	}
+	d.report.Expected = expect(m.ceilings, d.report.Size, d.req.Options.BandLimit, m.machines(d.facts.source, d.facts.target))
+	return nil
+}

@@ -1,0 +1,92 @@
+package job
+
+import (
+	"context"
+	"errors"
+
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// onPaths tells whether one of the two ends is a path that zxfer send has no
+// use for: a device, or a directory or file on another file system, such as a
+// network's. There is nothing to plan then, but all to measure.
+func (d *doctor) onPaths(ctx context.Context) (bool, error) {
+	src, dst := d.req.Send.Source, d.req.Send.Target
+	if dst.Path() {
+		return true, nil
+	}
+	if !src.Path() {
+		return false, nil
+	}
+	err := d.source.do(ctx, func(st site.Site) error {
+		_, err := st.DatasetOf(ctx, src.Name)
+		return err
+	})
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) || errors.Is(err, &zfs.Error{Kind: zfs.NoZFS}) {
+		return true, nil
+	}
+	return false, unchanged(err)
+}
+
+// measurePaths measures reading at the one end and writing at the other.
+func (d *doctor) measurePaths(ctx context.Context, m *measurer) error {
+	read, write := d.req.Send.Source, d.req.Send.Target
+	if !d.req.Planned { // one path, as source and as target
+		read = write
+	}
+	if r, err := d.readRequest(ctx, read.Name); err != nil {
+		return unchanged(err)
+	} else if r.ID != "" && d.req.wants(r.ID) {
+		e := d.source
+		if !d.req.Planned {
+			e = d.target
+		}
+		if err := m.one(ctx, e, r); err != nil {
+			return err
+		}
+	}
+	if r, err := d.writeRequest(ctx, write.Name); err != nil {
+		return unchanged(err)
+	} else if r.ID != "" && d.req.wants(r.ID) {
+		return m.one(ctx, d.target, r)
+	}
+	return nil
+}
+
+// readRequest measures a path, or the newest snapshot of a dataset.
+func (d *doctor) readRequest(ctx context.Context, name string) (probe.Request, error) {
+	if name[0] == '/' {
+		return probe.Request{ID: probe.PathRead, Dataset: name}, nil
+	}
+	dataset := d.req.Send.Plan.Source
+	l, err := d.source.list(ctx, site.ListQuery{Dataset: dataset, Versions: true})
+	if err != nil || len(l.Datasets) == 0 {
+		return probe.Request{}, err
+	}
+	spec := zfs.SendSpec{Dataset: dataset, To: d.req.Send.Plan.Snapshot, Flags: zfs.StreamFlags{Raw: l.Datasets[0].Encrypted()}}
+	if v, ok := l.Datasets[0].Latest(); ok && spec.To == "" {
+		spec.To = v.Name
+	}
+	if spec.To == "" {
+		return probe.Request{}, nil
+	}
+	return probe.Request{ID: probe.SourceRead, Send: &spec}, nil
+}
+
+// writeRequest measures a path, or a scratch dataset at or above a dataset.
+func (d *doctor) writeRequest(ctx context.Context, name string) (probe.Request, error) {
+	if name[0] == '/' {
+		return probe.Request{ID: probe.PathWrite, Dataset: name}, nil
+	}
+	l, err := d.target.list(ctx, site.ListQuery{Dataset: zfs.PoolOf(name)})
+	if err != nil {
+		return probe.Request{}, err
+	}
+	l.Ancestors = append(l.Ancestors, l.Datasets...)
+	if at := writable(&l); at != "" {
+		return probe.Request{ID: probe.TargetWrite, Dataset: at}, nil
+	}
+	return probe.Request{}, nil
+}

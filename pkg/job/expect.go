@@ -1,0 +1,173 @@
+package job
+
+import (
+	"maps"
+	"slices"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// Expected is the rate to expect.
+type Expected struct {
+	BytesPerSecond uint64 `json:"bytes_per_second"`
+	// LimitedBy is what a transfer's meters would name, on Host.
+	LimitedBy string `json:"limited_by"`
+	Host      string `json:"host,omitempty"`
+	// Bytes and Seconds are of a planned transfer.
+	Bytes   uint64  `json:"bytes,omitempty"`
+	Seconds float64 `json:"eta_seconds,omitempty"`
+}
+
+// stages are the measurements that a transfer passes, and what its meters
+// would name.
+func stages(c probe.Ceiling) (limit string, ok bool) {
+	switch c.ID {
+	case linkOut:
+		return c.Limit, true
+	case probe.SourceRead, probe.PathRead:
+		return transfer.LimitSource, true
+	case probe.TargetWrite, probe.PathWrite:
+		return transfer.LimitTarget, true
+	}
+	return "", false
+}
+
+// machine is what stages of a transfer share: the processors of a host, or of
+// several that are containers of one kernel.
+type machine struct {
+	cpus  float64
+	limit string  // what meters name where its processors limit
+	other float64 // processors that are busy with something else
+	cost  float64 // processor seconds per byte of the transfer's own
+}
+
+// leastFree is the share of a processor that a transfer gets of a machine that
+// is busy with other things.
+const leastFree = 0.25
+
+// receiveWaits is how often a receive waits until a pool has stored what is
+// new: for the dataset, at its end, and for the properties that are set on it.
+// Of a stream of seconds that is part of the time that it takes.
+const receiveWaits = 3
+
+// machines are those of each host, by its label.
+type machines map[string]*machine
+
+func (m *measurer) machines(source, target site.Facts) machines {
+	s := &machine{cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.label()]}
+	t := &machine{cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.label()]}
+	if m.source == m.target || source.Boot != "" && source.Boot == target.Boot {
+		t = s
+	}
+	return machines{m.source.label(): s, m.target.label(): t}
+}
+
+// expect foretells a transfer's rate: that of its slowest stage, or the limit
+// that was asked for. Stages of one machine also share its processors: at a
+// rate r a stage that was measured at R with C processors busy takes C × r/R
+// of them.
+func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
+	var e *Expected
+	var latency float64
+	for _, c := range ceilings {
+		limit, ok := stages(c)
+		if !ok || c.BytesPerSecond == 0 {
+			continue
+		}
+		busy := map[*machine]float64{on[c.Host]: c.CPU}
+		if c.Peer != "" {
+			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
+		}
+		for m, n := range busy {
+			m.cost += max(0, n-m.other) / float64(c.BytesPerSecond)
+		}
+		if c.ID == probe.TargetWrite {
+			latency = c.Latency
+		}
+		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
+			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	for _, host := range slices.Sorted(maps.Keys(on)) {
+		m := on[host]
+		if rate := max(leastFree, m.cpus-m.other) / m.cost; m.cpus > 0 && rate < float64(e.BytesPerSecond) {
+			e.BytesPerSecond, e.LimitedBy, e.Host = uint64(rate), m.limit, host
+		}
+	}
+	if bandLimit > 0 && uint64(bandLimit) < e.BytesPerSecond {
+		e.BytesPerSecond, e.LimitedBy, e.Host = uint64(bandLimit), transfer.LimitBandwidth, ""
+	}
+	if e.Bytes = bytes; bytes > 0 && e.BytesPerSecond > 0 {
+		e.Seconds = float64(bytes)/float64(e.BytesPerSecond) + receiveWaits*latency
+		e.BytesPerSecond = uint64(float64(bytes) / e.Seconds)
+	}
+	return e
+}
+
+// localExpected is what this host could move by itself at best: the loopback
+// with the default wire.
+func localExpected(ceilings []probe.Ceiling) *Expected {
+	for _, c := range ceilings {
+		if c.ID == probe.LoopbackTLS && c.BytesPerSecond > 0 {
+			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host}
+		}
+	}
+	return nil
+}
+
+// writable is the existing dataset at or above the target below which a
+// scratch dataset can be made, "" for none.
+func writable(l *zfs.Listing) string {
+	for i := len(l.Ancestors) - 1; i >= 0; i-- {
+		if l.Ancestors[i].Type == zfs.Filesystem && l.Ancestors[i].Get("encryption") == "off" {
+			return l.Ancestors[i].Name
+		}
+	}
+	return ""
+}
+
+// largest is the largest planned stream.
+func largest(p *plan.Plan) (spec zfs.SendSpec) {
+	var most uint64
+	for _, d := range p.Datasets {
+		for _, st := range d.Steps {
+			if st.Bytes >= most {
+				most, spec = st.Bytes, st.Send
+			}
+		}
+	}
+	return spec
+}
+
+// planned is the size of the planned streams in bytes, 0 = unknown.
+func planned(p *plan.Plan) (bytes uint64) {
+	if p == nil {
+		return 0
+	}
+	for _, d := range p.Datasets {
+		for _, st := range d.Steps {
+			bytes += st.Bytes
+		}
+	}
+	return bytes
+}
+
+// anyEncrypted tells whether a plan has streams of encrypted data.
+func anyEncrypted(p *plan.Plan) bool {
+	if p == nil {
+		return false
+	}
+	for _, d := range p.Datasets {
+		if d.Encrypted {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	read := probe.Ceiling{ID: probe.SourceRead, Host: "local", BytesPerSecond: 400e6, CPU: 1}
+	link := probe.Ceiling{ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 2, Limit: transfer.LimitNetwork}
+	write := probe.Ceiling{ID: probe.TargetWrite, Host: "beta", BytesPerSecond: 200e6, CPU: 1}
+	eight := func(boot string) site.Facts { return site.Facts{CPUs: 8, Boot: boot} }
+	tests := []struct {
+		name      string
+		ceilings  []probe.Ceiling
+		a, b      site.Facts
+		bandLimit int64
+		others    map[string]float64
+		rate      uint64
+		limit     string
+		host      string
+	}{
+		{"the slowest stage", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 0, nil, 200e6, transfer.LimitTarget, "beta"},
+		{"others are of no account", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: linkBack, BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local"},
+		{"what was not measured, too", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local"},
+		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, ""},
+		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta"},
+		// 2/300e6 + 1/200e6 s a byte on the receiver's one processor.
+		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), site.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta"},
+		// 1/400e6 + 1/300e6 s a byte on the sender's.
+		{"a sender with one", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local"},
+		// What both ends of a link used was counted by both: once is enough.
+		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "beta"},
+		// Each of the two took half a processor, and half a one is free.
+		{"a busy machine", []probe.Ceiling{{ID: probe.SourceRead, Host: "local", BytesPerSecond: 100e6, CPU: 8}, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 100e6, CPU: 8, Limit: transfer.LimitNetwork}},
+			eight("1"), eight("2"), 0, map[string]float64{"local": 7.5}, 50e6, transfer.LimitSenderCPU, "local"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := &measurer{source: &end{}, target: &end{host: "beta"}, others: tt.others}
+			e := expect(tt.ceilings, 1e9, tt.bandLimit, m.machines(tt.a, tt.b))
+			require.NotNil(t, e)
+			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
+			require.Equal(t, []string{tt.limit, tt.host}, []string{e.LimitedBy, e.Host})
+			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
+		})
+	}
+	m := &measurer{source: &end{}, target: &end{host: "beta"}}
+	short := write
+	short.Latency = 0.5
+	e := expect([]probe.Ceiling{short}, 300e6, 0, m.machines(eight("1"), eight("2")))
+	require.InDelta(t, 3, e.Seconds, 1e-9, "of a short stream what a receive waits for counts")
+	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
+	require.Nil(t, expect(nil, 1, 0, m.machines(eight("1"), eight("2"))))
+}

@@ -1,0 +1,249 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// The links as reports name them; each is a pair of probe.LinkSend and
+// probe.LinkReceive.
+const (
+	linkOut  = "link"
+	linkBack = "link-back"
+)
+
+const (
+	// moreStreams is how many streams a link that a window limits is tried with.
+	moreStreams = 4
+	// measureTime is how long --measure takes for each part.
+	measureTime = time.Second
+	// linkGrace is what a measurement of a link may take beyond its time.
+	linkGrace = 30 * time.Second
+)
+
+// measurer measures what a transfer between two ends passes, one thing after
+// the other: two at once would measure each other. What the host cannot
+// measure, or its policy refuses, is a ceiling that says so: the others are
+// worth having.
+type measurer struct {
+	source, target *end
+	link           linkChoice
+	encrypted      bool // the streams are: the wire depends on it
+	time           time.Duration
+	log            func(string)
+
+	ceilings []probe.Ceiling
+	findings []preflight.Finding
+	others   map[string]float64 // processors that are busy with something else, by host
+}
+
+// idleTime is how long a host is watched before it is measured: ten or more
+// of the ticks that processors' times are counted in.
+const idleTime = 150 * time.Millisecond
+
+// idle finds out what the hosts are busy with besides.
+func (m *measurer) idle(ctx context.Context) error {
+	m.others = map[string]float64{}
+	var busy [2]float64
+	g, gctx := errgroup.WithContext(ctx)
+	for i, e := range []*end{m.source, m.target} {
+		if i == 1 && e == m.source {
+			break
+		}
+		g.Go(func() error {
+			// Of a host that does not say nothing else is known to run.
+			_ = e.do(gctx, func(st site.Site) error {
+				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
+				busy[i] = c.CPU
+				return err
+			})
+			return gctx.Err()
+		})
+	}
+	err := g.Wait()
+	m.others[m.source.label()] = busy[0]
+	if m.target != m.source {
+		m.others[m.target.label()] = busy[1]
+	}
+	return unchanged(err)
+}
+
+// one makes a measurement of one host.
+func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
+	r.Time = m.time
+	m.log(fmt.Sprintf("%s: measuring %s", e.label(), probe.Title(r.ID)))
+	var c probe.Ceiling
+	err := e.do(ctx, func(st site.Site) (err error) { c, err = st.Measure(ctx, r); return err })
+	if ctx.Err() != nil {
+		return unchanged(context.Cause(ctx))
+	}
+	if err != nil {
+		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
+	}
+	c.Host = e.label()
+	m.ceilings = append(m.ceilings, c)
+	return nil
+}
+
+// crossing measures the link in one direction, and judges it.
+func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error {
+	link, err := m.try(ctx, m.link, id, from, to)
+	if err != nil || link == nil {
+		return err
+	}
+	var more *preflight.Link
+	if (link.Windowed() || link.Lossy()) && m.link.streams < moreStreams {
+		c := m.link
+		c.streams = moreStreams
+		if more, err = m.try(ctx, c, id+"-streams", from, to); err != nil {
+			return err
+		}
+	}
+	f := link.Finding(more)
+	if id == linkBack && f.Severity == preflight.Warn {
+		f.Severity = preflight.Note // the transfer goes the other way
+	}
+	m.findings = append(m.findings, f)
+	if id == linkOut {
+		m.findings = append(m.findings, link.MTUFinding()...)
+	}
+	return nil
+}
+
+// try measures one direction; nil where it could not be measured.
+func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, to *end) (*preflight.Link, error) {
+	c := probe.Ceiling{ID: id, Host: from.label(),
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.name(m.encrypted), choice.streams)}
+	if choice.wire == wireSSH {
+		c.Skipped = "not measured: the remote shell's own connection"
+		m.ceilings = append(m.ceilings, c)
+		return nil, nil
+	}
+	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.label(), to.label(), choice.streams))
+	sent, received, err := m.cross(ctx, choice, from, to)
+	if ctx.Err() != nil {
+		return nil, unchanged(context.Cause(ctx))
+	}
+	c.BytesPerSecond, c.Seconds, c.CPU, c.Network = received.BytesPerSecond, received.Seconds, sent.CPU, sent.Network
+	c.Peer, c.PeerCPU = to.label(), received.CPU
+	c.Limit = transfer.LimitedBy(sent.Stages, received.Stages, sent.Network)
+	if err != nil {
+		c.BytesPerSecond, c.Skipped = 0, err.Error()
+	}
+	m.ceilings = append(m.ceilings, c)
+	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
+		m.findings = append(m.findings, preflight.Finding{ID: "link", Host: from.label(), Severity: preflight.Fail,
+			Summary: "no data connection can be made", Evidence: err.Error(), Remedy: "open a port and name it: --port-range; or let the other end connect: --dial"})
+	}
+	if err != nil || sent.Network == nil {
+		return nil, nil
+	}
+	n, peer := sent.Network, received.Network
+	if peer == nil {
+		peer = &wire.Network{}
+	}
+	return &preflight.Link{
+		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
+		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.streams, Seconds: c.Seconds, Limit: c.Limit,
+		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
+	}, nil
+}
+
+// cross offers a link and moves noise over it.
+func (m *measurer) cross(ctx context.Context, choice linkChoice, from, to *end) (sent, received probe.Ceiling, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
+	defer cancel()
+	var ticket wire.Ticket
+	err = choice.listener.do(ctx, func(st site.Site) (err error) {
+		ticket, err = st.Offer(ctx, choice.offer(m.encrypted))
+		return err
+	})
+	if err != nil {
+		return sent, received, err
+	}
+	request := func(e *end, id string) probe.Request {
+		r := probe.Request{ID: id, Time: m.time}
+		if e == choice.dialer {
+			r.Ticket = &ticket
+		} else {
+			r.Offered = ticket.Session
+		}
+		return r
+	}
+	half := func(ctx context.Context, e *end, id string, into *probe.Ceiling) error {
+		return e.do(ctx, func(st site.Site) (err error) {
+			*into, err = st.Measure(ctx, request(e, id))
+			return err
+		})
+	}
+	var sendErr, receiveErr error
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { sendErr = half(gctx, from, probe.LinkSend, &sent); return sendErr })
+	g.Go(func() error { receiveErr = half(gctx, to, probe.LinkReceive, &received); return receiveErr })
+	err = g.Wait()
+	for _, e := range []error{sendErr, receiveErr} {
+		if e != nil && fault.ClassOf(e) == fault.Refused {
+			err = e // the cause of the other's
+		}
+	}
+	return sent, received, err
+}
+
+// measure measures what a planned stream passes: the link, the source's zfs
+// send, and the target's writing. The source is left out where its snapshot is
+// yet to be taken.
+func (s *sender) measure(ctx context.Context, taken bool) error {
+	m := s.measurer(measureTime)
+	if err := m.idle(ctx); err != nil {
+		return err
+	}
+	if s.target != s.source {
+		if err := m.crossing(ctx, linkOut, s.source, s.target); err != nil {
+			return err
+		}
+	}
+	err := s.measureEnds(ctx, m, func(id string) bool { return taken || id != probe.SourceRead })
+	s.report.Ceilings = m.ceilings
+	for _, f := range m.findings {
+		if f.Severity != preflight.OK {
+			s.measured = append(s.measured, f)
+		}
+	}
+	s.report.Findings = append(s.report.Findings, s.measured...)
+	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.req.Options.BandLimit, s.machines(m))
+	return err
+}
+
+func (s *sender) measurer(d time.Duration) *measurer {
+	return &measurer{source: s.source, target: s.target, link: s.link, encrypted: anyEncrypted(s.report.Plan), time: d, log: s.rep.Log}
+}
+
+// measureEnds measures the source's largest stream and the target's writing.
+func (s *sender) measureEnds(ctx context.Context, m *measurer, wants func(id string) bool) error {
+	if s.report.Plan.Steps() == 0 {
+		return nil
+	}
+	if spec := largest(s.report.Plan); wants(probe.SourceRead) {
+		if err := m.one(ctx, s.source, probe.Request{ID: probe.SourceRead, Send: &spec}); err != nil {
+			return err
+		}
+	}
+	if at := writable(&s.state.Target); at != "" && wants(probe.TargetWrite) {
+		return m.one(ctx, s.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	}
+	return nil
+}
+
+func (s *sender) machines(m *measurer) machines {
+	return m.machines(s.facts.source, s.facts.target)
+}

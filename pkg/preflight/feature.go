@@ -1,0 +1,71 @@
+package preflight
+
+import (
+	"fmt"
+
+	"zxfer/pkg/zfs"
+)
+
+// feature is one of a pool that streams depend on.
+type feature struct {
+	name string
+	// refused tells that zfs receive refuses a stream that uses it; else what
+	// arrives takes another form.
+	refused   bool
+	encrypted bool // only encrypted datasets use it
+	what      string
+}
+
+// streamFeatures are those by which a target's pool that lacks them receives
+// something else than was sent, or nothing. What a dataset is known to use is
+// a conflict of package plan; that something in the source's pool uses a
+// feature is all that can be told here.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/dmu_recv.c (recv_begin_check_feature_flags_impl)
+func streamFeatures() []feature {
+	return []feature{
+		{"large_blocks", false, false, "blocks of more than 128 KiB are split on their way"},
+		{"embedded_data", false, false, "very small blocks take a block each on arrival"},
+		{"lz4_compress", false, false, "data is sent unpacked"},
+		{"zstd_compress", false, false, "data is sent unpacked, and compressed in another way on arrival"},
+		{"large_dnode", true, false, "a dataset with large dnodes cannot be received"},
+		{"large_microzap", true, false, "a dataset with large directories in one block cannot be received"},
+		{"longname", true, false, "a dataset with file names of more than 255 bytes cannot be received"},
+		{"redacted_datasets", true, false, "a redacted dataset cannot be received"},
+		{"encryption", true, true, "an encrypted dataset cannot be received raw"},
+		{"bookmark_v2", true, true, "a bookmark of an encrypted dataset cannot be made there"},
+	}
+}
+
+// features compares what the source's pool uses with what the target's takes.
+func features(in *Input) []Finding {
+	source, target := &in.SourceListing.Pool, &in.TargetListing.Pool
+	if in.Plan.Steps() == 0 || len(source.Features) == 0 || len(target.Features) == 0 {
+		return nil
+	}
+	encrypted := false
+	for _, d := range in.Plan.Datasets {
+		encrypted = encrypted || d.Encrypted
+	}
+	var out []Finding
+	for _, x := range streamFeatures() {
+		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !encrypted {
+			continue
+		}
+		f := Finding{Host: in.Target.Name, Severity: Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
+			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, orUnknown(target.Features[x.name]), target.Name),
+			Remedy:   enable(target, x.name)}
+		if x.refused {
+			f.Severity = Warn
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func enable(p *zfs.Pool, name string) string {
+	if _, known := p.Features[name]; known {
+		return command("zpool", "set", "feature@"+name+"=enabled", p.Name) + " (an older ZFS may then no longer import the pool)"
+	}
+	return "upgrade ZFS there: it does not know the feature"
+}

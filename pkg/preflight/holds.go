@@ -1,0 +1,77 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// ownTags begin the tags of the holds that zxfer's jobs place.
+const ownTags = "zxfer:"
+
+// shownHolds bounds how many commands a remedy lists.
+const shownHolds = 5
+
+// holds finds holds of zxfer's jobs that the next transfer to this target does
+// not need: a job keeps the newest snapshot that both sides have, and moves
+// its hold there when that has arrived.
+func holds(in *Input) []Finding {
+	if len(in.Holds) == 0 {
+		return nil
+	}
+	there := map[uint64]bool{}
+	for _, d := range in.TargetListing.Datasets {
+		for _, v := range d.Versions {
+			there[v.GUID] = true
+		}
+	}
+	var old, commands []string
+	moved := true
+	for _, d := range in.SourceListing.Datasets {
+		base := -1 // of Versions: the newest that both sides have
+		for i, v := range d.Versions {
+			if v.Kind == zfs.Snapshot && there[v.GUID] {
+				base = i
+			}
+		}
+		newer := map[string]bool{} // tags that a newer snapshot has too
+		for i := len(d.Versions) - 1; i >= 0; i-- {
+			name := d.Versions[i].In(d.Name)
+			for _, tag := range in.Holds[name] {
+				if !strings.HasPrefix(tag, ownTags) {
+					continue
+				}
+				if i < base {
+					old = append(old, name)
+					commands = append(commands, command("zfs", "release", tag, name))
+					moved = moved && newer[tag]
+				}
+				newer[tag] = true
+			}
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	f := Finding{Host: in.Source.Name, Severity: Note,
+		Summary:  "holds of zxfer's jobs keep what this target does not need: " + listed(old),
+		Evidence: "zfs holds; the newest snapshot that both sides have is a later one",
+	}
+	if !moved {
+		f.Summary += "; another target may"
+	}
+	if n := len(commands) - shownHolds; n > 0 {
+		commands = append(commands[:shownHolds], fmt.Sprintf("and so on for %d more", n))
+	}
+	f.Remedy = strings.Join(commands, "\n")
+	return one(f)
+}
+
+// listed names a few of many.
+func listed(names []string) string {
+	if n := len(names) - 3; n > 0 {
+		return strings.Join(names[:3], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,266 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/blockdev"
+)
+
+const (
+	// pathGrace is what a measurement of a path may take beyond its time: a
+	// network file system whose server is gone never answers.
+	pathGrace = 30 * time.Second
+	// chunk is what is read and written at once.
+	chunk = 4 * block
+	// growth is how many times larger a round of writes is than the one before.
+	growth = 8
+	// deviceReads are as many at once as a copy has under way.
+	deviceReads = 4
+)
+
+// WriteTo measures how fast noise is written below a directory and reaches
+// the disk: at most limit bytes, in a scratch file that has no name, so that
+// it goes with the process however that ends. settle waits until what was
+// written is stored; nil stands for fsync(2).
+//
+// However slow the disk is, little more than it stores in the time is written.
+func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle func(context.Context) error) (Ceiling, error) {
+	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
+		return answered(ctx, d+pathGrace, dir, func(ctx context.Context) (tally, error) {
+			info, err := os.Stat(dir)
+			switch {
+			case err != nil:
+				return tally{}, err
+			case info.Mode().Type() == os.ModeDevice:
+				return tally{}, skip("%s is a device: writing would change it", dir)
+			case !info.IsDir():
+				dir = filepath.Dir(dir)
+			}
+			f, err := scratch(dir)
+			if err != nil {
+				return tally{}, err
+			}
+			defer f.Close()
+			if settle == nil {
+				settle = func(context.Context) error { return f.Sync() }
+			}
+			t, err := writeRounds(ctx, d, f, limit, settle)
+			t.note = fileSystem(dir)
+			return t, err
+		})
+	})
+}
+
+// writeRounds writes in rounds, each stored before the next begins, and each
+// larger, until one takes long enough to tell about how much is stored in d.
+// That much is the last round's. What it took beyond the round before is the
+// rate: what every round waits for once is in both, and what a file system
+// waits for again and again while it writes counts.
+func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64, settle func(context.Context) error) (t tally, err error) {
+	p := noise(chunk)
+	var before struct {
+		n    int64
+		took time.Duration
+	}
+	round := func(size int64) (took time.Duration, err error) {
+		start := time.Now()
+		var n int64
+		for size = min(size, limit); n < size && ctx.Err() == nil; {
+			k, err := w.Write(p[:min(int64(len(p)), size-n)])
+			if n += int64(k); err != nil {
+				return 0, err
+			}
+		}
+		limit -= n
+		if err := settle(ctx); err != nil {
+			return 0, err
+		}
+		took = time.Since(start)
+		switch {
+		case uint64(n) < t.bytes/2: // the limit cut it short: the one before tells more
+		case n > before.n && took > before.took:
+			t.bytes, t.seconds = uint64(n-before.n), (took - before.took).Seconds()
+		default:
+			t.bytes, t.seconds = uint64(n), took.Seconds()
+		}
+		before.n, before.took = n, took
+		return took, nil
+	}
+	wait, err := round(block)
+	if t.latency = wait; err != nil {
+		return t, err
+	}
+	for size := int64(growth * block); limit > 0 && ctx.Err() == nil; size *= growth {
+		took, err := round(size)
+		if err != nil || took-wait > d {
+			return t, err
+		}
+		if took-wait > d/(2*growth) {
+			break
+		}
+	}
+	if limit > 0 && ctx.Err() == nil {
+		most := float64(growth * before.n) // of what a hiccup made look fast
+		_, err = round(max(2*before.n, int64(min(most, float64(t.bytes)/t.seconds*d.Seconds()))))
+	}
+	return t, err
+}
+
+// scratch opens a file without a name; network file systems have none of
+// those, there the name is removed at once.
+func scratch(dir string) (*os.File, error) {
+	if f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600); err == nil {
+		return f, nil
+	}
+	f, err := os.CreateTemp(dir, ".zxfer-doctor-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		_ = f.Close() // the error of Remove counts
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadFrom measures how fast a device, a file, or the largest file of a
+// directory can be read.
+func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
+	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
+		return answered(ctx, d+pathGrace, path, func(ctx context.Context) (tally, error) {
+			name, err := largest(path)
+			if err != nil {
+				return tally{}, err
+			}
+			info, err := os.Stat(name)
+			if err != nil {
+				return tally{}, err
+			}
+			flags, at := os.O_RDONLY, 1
+			if info.Mode().Type() == os.ModeDevice {
+				flags, at = flags|unix.O_DIRECT, deviceReads
+			}
+			f, err := os.OpenFile(name, flags, 0)
+			if err != nil {
+				return tally{}, err
+			}
+			defer f.Close()
+			// Only what is not in memory already says anything of the disk.
+			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+			t, err := readAt(ctx, d, f, at)
+			if t.note = "of " + name; fileSystem(name) != "" {
+				t.note += ", " + fileSystem(name)
+			}
+			return t, err
+		})
+	})
+}
+
+// readAt reads from the start on, some chunks at once, until the time is up or
+// the end is reached.
+func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t tally, err error) {
+	var next, read atomic.Int64
+	var failed error
+	var once sync.Once
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range atOnce {
+		wg.Go(func() {
+			p := blockdev.AlignedBuffer(chunk / atOnce)
+			for time.Since(start) < d && ctx.Err() == nil {
+				n, err := f.ReadAt(p, next.Add(int64(len(p)))-int64(len(p)))
+				read.Add(int64(n))
+				if err != nil && err != io.EOF {
+					once.Do(func() { failed = err })
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return tally{bytes: uint64(read.Load()), seconds: time.Since(start).Seconds()}, failed
+}
+
+func largest(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", err
+	}
+	var name string
+	var size int64
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil && i.Mode().IsRegular() && i.Size() > size {
+			name, size = filepath.Join(path, e.Name()), i.Size()
+		}
+	}
+	if name == "" {
+		return "", skip("%s holds no file to read", path)
+	}
+	return name, nil
+}
+
+// fileSystem names what holds a path, "" where it is none of a network.
+//
+// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/magic.h
+func fileSystem(path string) string {
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) != nil {
+		return ""
+	}
+	switch uint32(s.Type) {
+	case unix.NFS_SUPER_MAGIC:
+		return "nfs"
+	case 0xff534d42, 0xfe534d42: // CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC
+		return "smb"
+	}
+	return ""
+}
+
+// answered gives up on what does not come back: nothing ends a system call that
+// waits for a server. What it holds open is closed should it ever return.
+func answered(ctx context.Context, limit time.Duration, path string, f func(context.Context) (tally, error)) (tally, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
+	defer cancel()
+	type answer struct {
+		t   tally
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		t, err := f(ctx)
+		done <- answer{t, err}
+	}()
+	select {
+	case a := <-done:
+		return a.t, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-done: // it only had to finish a write
+		return a.t, a.err
+	case <-time.After(time.Second):
+	}
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return tally{}, fmt.Errorf("%s: %w", path, errSilent)
+	}
+	return tally{}, context.Cause(ctx)
+}
+
+// errSilent is a path that does not answer.
+var errSilent = errors.New("no answer within the time")

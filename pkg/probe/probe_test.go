@@ -1,0 +1,355 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+const short = 100 * time.Millisecond
+
+func TestLocalMeasurements(t *testing.T) {
+	t.Parallel()
+	for _, id := range Local() {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			c, err := Run(t.Context(), Request{ID: id, Time: short})
+			require.NoError(t, err)
+			require.Equal(t, id, c.ID)
+			require.NotEmpty(t, c.Title)
+			require.Less(t, time.Since(start), short+10*time.Second)
+			if c.Skipped != "" {
+				require.Contains(t, []string{NCYes, NCZero}, id, c.Skipped)
+				return
+			}
+			require.Positive(t, c.BytesPerSecond)
+			require.InDelta(t, short.Seconds(), c.Seconds, 5)
+			require.Nil(t, c.Network, "of no interest within one host")
+		})
+	}
+	_, err := Run(t.Context(), Request{ID: "nosuch", Time: short})
+	require.ErrorContains(t, err, `unknown measurement "nosuch"`)
+}
+
+// A measurement that is cancelled ends at once, and leaves no process,
+// listener or file.
+func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's listeners and children
+	dir := t.TempDir()
+	run := map[string]func(ctx context.Context) error{}
+	for _, id := range Local() {
+		run[id] = func(ctx context.Context) error {
+			_, err := Run(ctx, Request{ID: id, Time: time.Minute})
+			return err
+		}
+	}
+	run[PathWrite] = func(ctx context.Context) error {
+		_, err := WriteTo(ctx, Request{ID: PathWrite, Time: time.Minute}, dir, 1<<40, nil)
+		return err
+	}
+	run[PathRead] = func(ctx context.Context) error {
+		_, err := ReadFrom(ctx, Request{ID: PathRead, Time: time.Minute}, "/dev/zero")
+		return err
+	}
+	run[SourceRead] = func(ctx context.Context) error {
+		_, err := Source(ctx, Request{ID: SourceRead, Time: time.Minute}, newSource(0))
+		return err
+	}
+	listeners := listening4(t)
+	for id, f := range run {
+		t.Run(id, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			why := errors.New("enough")
+			time.AfterFunc(2*short, func() { cancel(why) })
+			start := time.Now()
+			err := f(ctx)
+			require.Less(t, time.Since(start), 10*time.Second)
+			if ctx.Err() == nil { // nc is not here
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, why)
+		})
+	}
+	require.Equal(t, listeners, listening4(t))
+	require.Empty(t, children(t))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// listening4 are the sockets of this network namespace that listen.
+func listening4(t *testing.T) (out []string) {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/net/tcp")
+	require.NoError(t, err)
+	for l := range strings.Lines(string(raw)) {
+		if f := strings.Fields(l); len(f) > 7 && f[3] == "0A" && f[7] == uid() {
+			out = append(out, f[1])
+		}
+	}
+	return out
+}
+
+func uid() string {
+	raw, _ := os.ReadFile("/proc/self/status") // always there
+	for l := range strings.Lines(string(raw)) {
+		if f := strings.Fields(l); f[0] == "Uid:" {
+			return f[2]
+		}
+	}
+	return ""
+}
+
+// children are this process's.
+func children(t *testing.T) (out []string) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	require.NoError(t, err)
+	for _, f := range tasks {
+		raw, err := os.ReadFile(f)
+		if err == nil { // a thread that ended has none
+			out = append(out, strings.Fields(string(raw))...)
+		}
+	}
+	return out
+}
+
+// source yields noise; of n bytes, or for ever where n is 0.
+type source struct {
+	*timedSource
+	left int
+}
+
+func newSource(n int) *source {
+	return &source{&timedSource{data: noise(block), end: time.Now().Add(time.Hour)}, n}
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.timedSource.Read(p)
+	if s.left > 0 {
+		if s.left -= n; s.left <= 0 {
+			return n, io.EOF
+		}
+	}
+	return n, err
+}
+
+func TestSource(t *testing.T) {
+	t.Parallel()
+	c, err := Source(t.Context(), Request{ID: SourceRead, Time: short}, newSource(0))
+	require.NoError(t, err)
+	require.InDelta(t, short.Seconds(), c.Seconds, 1)
+	require.Empty(t, c.Note)
+	short := newSource(3 * block)
+	c, err = Source(t.Context(), Request{ID: SourceRead, Time: time.Minute}, short)
+	require.NoError(t, err)
+	require.Equal(t, "the whole stream", c.Note)
+	require.True(t, short.closed.Load())
+
+	broken := newSource(0)
+	require.NoError(t, broken.Close())
+	_, err = Source(t.Context(), Request{ID: SourceRead, Time: time.Minute}, broken)
+	require.ErrorContains(t, err, "measure source-read: closed")
+}
+
+// No more is written than allowed, each round is stored before the next, and
+// nothing is left.
+func TestWriteTo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rounds := 0
+	c, err := WriteTo(t.Context(), Request{ID: PathWrite, Time: time.Minute}, dir, 73<<20, func(context.Context) error { rounds++; return nil })
+	require.NoError(t, err)
+	require.Equal(t, 3, rounds, "of 1, 8 and 64 MiB")
+	require.Positive(t, c.BytesPerSecond)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	start := time.Now()
+	// A disk that stores 10 MiB/s, and takes 50 ms each time.
+	written := &counting{}
+	var settled int64
+	slow := func(context.Context) error {
+		time.Sleep(50*time.Millisecond + time.Duration(written.n-settled)*time.Second/(10<<20))
+		settled = written.n
+		return nil
+	}
+	got, err := writeRounds(t.Context(), time.Second, written, 1<<40, slow)
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.LessOrEqual(t, written.n, int64(64<<20))
+	require.InEpsilon(t, 10<<20, float64(got.bytes)/got.seconds, 0.2)
+
+	full := errors.New("no space")
+	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: short}, dir, 1<<20, func(context.Context) error { return full })
+	require.ErrorIs(t, err, full)
+	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: short}, filepath.Join(dir, "nosuch"), 1<<20, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	file := filepath.Join(dir, "image")
+	require.NoError(t, os.WriteFile(file, []byte("kept"), 0o600))
+	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: short}, file, 1<<20, nil)
+	require.NoError(t, err)
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(kept), "it is written beside, not into it")
+}
+
+// counting counts what is written.
+type counting struct{ n int64 }
+
+func (c *counting) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+func TestReadFrom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, err := ReadFrom(t.Context(), Request{ID: PathRead, Time: short}, dir)
+	require.NoError(t, err)
+	require.Contains(t, c.Skipped, "holds no file to read")
+	for name, n := range map[string]int{"small": 10, "large": 3 * block, "medium": 1000} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), noise(n), 0o600))
+	}
+	c, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: time.Minute}, dir)
+	require.NoError(t, err)
+	require.Equal(t, "of "+filepath.Join(dir, "large"), c.Note)
+	require.InDelta(t, 3*block, float64(c.BytesPerSecond)*c.Seconds, block/100)
+	_, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: short}, filepath.Join(dir, "nosuch"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What never answers, as a file system whose server is gone, is given up.
+func TestAnswered(t *testing.T) {
+	t.Parallel()
+	stuck := make(chan struct{})
+	defer close(stuck)
+	start := time.Now()
+	_, err := answered(t.Context(), short, "/mnt/gone", func(context.Context) (tally, error) { <-stuck; return tally{}, nil })
+	require.ErrorIs(t, err, errSilent)
+	require.ErrorContains(t, err, "/mnt/gone")
+	require.Less(t, time.Since(start), 10*time.Second)
+}
+
+func TestLink(t *testing.T) {
+	t.Parallel()
+	l, err := wire.Listen(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: 5 * time.Second}, nil)
+	require.NoError(t, err)
+	defer l.Close()
+	sent := make(chan Ceiling, 1)
+	go func() {
+		defer close(sent)
+		link, err := wire.Dial(t.Context(), l.Ticket())
+		if err != nil {
+			return
+		}
+		defer link.Close()
+		c, err := Link(t.Context(), Request{ID: LinkSend, Time: short}, link)
+		if err == nil {
+			sent <- c
+		}
+	}()
+	link, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	defer link.Close()
+	received, err := Link(t.Context(), Request{ID: LinkReceive, Time: short}, link)
+	require.NoError(t, err)
+	require.Positive(t, received.BytesPerSecond)
+	c, ok := <-sent
+	require.True(t, ok, "the sender failed")
+	require.Equal(t, 2, c.Network.Streams)
+	require.Equal(t, "lo", c.Network.Interface)
+	require.Equal(t, c.Network.InterfaceMTU, received.Network.InterfaceMTU)
+	require.Positive(t, c.Network.PathMTU)
+	require.NotEmpty(t, transfer.LimitedBy(c.Stages, received.Stages, c.Network))
+}
+
+// An archive reads as the facts of this host, and holds only what Sources
+// names: nothing that could hold a secret.
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	for _, brief := range []bool{false, true} {
+		start := time.Now()
+		text, err := Capture(t.Context(), brief)
+		require.NoError(t, err)
+		t.Logf("brief %t: %d bytes in %s", brief, len(text), time.Since(start))
+		a := txtar.Parse(text)
+		require.Contains(t, string(a.Comment), "zxfer facts v1")
+		for _, f := range a.Files {
+			allowed := strings.HasPrefix(f.Name, "zxfer/")
+			for _, p := range sysinfo.Sources() {
+				ok, err := filepath.Match(p, f.Name)
+				require.NoError(t, err)
+				allowed = allowed || ok
+			}
+			require.True(t, allowed, "%s is of no source", f.Name)
+			require.False(t, brief && strings.HasPrefix(f.Name, "zxfer/command/"), "%s takes a program", f.Name)
+		}
+		root, err := txtar.FS(a)
+		require.NoError(t, err)
+		s := sysinfo.ReadSystem(root)
+		require.Equal(t, runtime.GOOS+"/"+runtime.GOARCH, s.Platform)
+		live := sysinfo.ReadSystem(os.DirFS("/"))
+		require.Equal(t, live.Kernel, s.Kernel)
+		require.Equal(t, live.TCP, s.TCP)
+		require.Equal(t, live.CPU.Flags, s.CPU.Flags)
+		require.Equal(t, live.Fletcher, s.Fletcher)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Capture(ctx, false)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What a file holds beside facts is left out.
+func TestReadKeepsOnlyFacts(t *testing.T) {
+	t.Parallel()
+	root := os.DirFS(t.TempDir())
+	require.Empty(t, read(root, "proc/self/mounts"))
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	write("proc/self/mounts", "//nas/share /mnt/nas cifs rw,username=ann,password=hunter2 0 0\ntank/a /a zfs rw 0 0\n/dev/sda1 / ext4 rw 0 0\n")
+	write("proc/kallsyms", "ffffffff81000000 T kernel_fpu_begin\t[x]\nffffffff81000010 T secret_symbol\n")
+	write("proc/cpuinfo", "processor\t: 0\nmodel name\t: CPU\nserial\t: 0123\nflags\t: aes\n\nprocessor\t: 1\nserial\t: 0123\n")
+	root = os.DirFS(dir)
+	require.Equal(t, "//nas/share /mnt/nas cifs\ntank/a /a zfs\n", read(root, "proc/self/mounts"))
+	require.Equal(t, "0 T kernel_fpu_begin\n", read(root, sysinfo.Symbols))
+	require.Equal(t, "processor : 0\nmodel name : CPU\nflags : aes\n\nprocessor : 1\n", read(root, "proc/cpuinfo"))
+	write("etc/os-release", strings.Repeat("x", maxFile+1))
+	require.Len(t, read(root, "etc/os-release"), maxFile)
+}
+
+// A line that looks like a file's beginning does not become one.
+func TestPackQuotes(t *testing.T) {
+	t.Parallel()
+	a := txtar.Parse(pack(map[string]string{"a": "-- b --\nx\n-- c --\n", "empty": " \n"}))
+	require.Len(t, a.Files, 1)
+	require.Equal(t, " -- b --\nx\n -- c --\n", string(a.Files[0].Data))
+}
+
+func FuzzPack(f *testing.F) {
+	f.Add("a\n", "-- b --\nc\n")
+	f.Add("-- a --", "\n-- ")
+	f.Fuzz(func(t *testing.T, x, y string) {
+		if strings.TrimSpace(x) == "" || strings.TrimSpace(y) == "" {
+			return
+		}
+		require.Len(t, txtar.Parse(pack(map[string]string{"x": x, "y": y})).Files, 2)
+	})
+}

@@ -1,0 +1,61 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/job"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+)
+
+func measuredCeilings() []probe.Ceiling {
+	return []probe.Ceiling{
+		{ID: "link", Host: "local", Title: "link local to backup1, tls x 1", BytesPerSecond: 110 << 20, CPU: 0.4},
+		{ID: probe.SourceRead, Host: "local", Title: probe.Title(probe.SourceRead), BytesPerSecond: 900 << 20, CPU: 1, IOWait: 0.5},
+		{ID: probe.TargetWrite, Host: "backup1", Title: probe.Title(probe.TargetWrite), Skipped: "the agent's policy forbids it"},
+	}
+}
+
+func expectation() *job.Expected {
+	return &job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Bytes: 5 << 30, Seconds: 46.5}
+}
+
+// What was measured is in the plan, and one line of it comes before a transfer.
+func TestMeasured(t *testing.T) {
+	t.Parallel()
+	r := planned()
+	r.Ceilings, r.Expected = measuredCeilings(), expectation()
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs})
+	require.NoError(t, text.Done(r, nil))
+	golden(t, "measured.txt", out.String())
+	r.DryRun = false
+	text.Planned(r)
+	require.Contains(t, errs.String(), "expected: 110 MiB/s, limited by network (local); 5.0 GiB in about 46 s\n")
+
+	r.Expected = nil
+	require.Contains(t, planText(r), "expected: unknown, nothing could be measured\n")
+	require.NotContains(t, planText(planned()), "expected")
+}
+
+// Of a device the same is shown, and what is wrong with a host.
+func TestMeasuredDevice(t *testing.T) {
+	t.Parallel()
+	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: job.WireReport{Mode: "tls"},
+		From: &blockdev.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &blockdev.Facts{Path: "/img", Kind: blockdev.KindMissing},
+		Findings: []preflight.Finding{{ID: "nic", Host: "local", Severity: preflight.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
+		Ceilings: measuredCeilings(), Expected: expectation()}
+	var out, errs bytes.Buffer
+	text := NewText(Options{Stdout: &out, Stderr: &errs})
+	text.DevicePlanned(r)
+	require.Contains(t, errs.String(), "warning: local: eth0 runs in half duplex (nic)\nhint: ethtool eth0\nexpected: 110 MiB/s")
+	r.DryRun = true
+	require.NoError(t, text.DeviceDone(r, nil))
+	require.Contains(t, out.String(), "warn: local: eth0 runs in half duplex (nic)")
+	require.Contains(t, out.String(), "ceilings\n")
+}
