@@ -61,7 +61,7 @@ brought there and retention does not keep.`,
 		SuggestionsMinimumDistance: 2,
 	}
 	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicatePrune(a),
-		newReplicateHolds(a), newReplicateInit(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
+		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
 	return cmd
 }
 

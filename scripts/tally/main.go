@@ -9,10 +9,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -24,6 +27,7 @@ type event struct {
 	ImportPath string // of build output
 	Test       string
 	Output     string
+	Elapsed    float64 // seconds
 }
 
 type id struct{ pkg, test string }
@@ -32,11 +36,15 @@ type id struct{ pkg, test string }
 type tally struct {
 	outcome map[id]string // pass, fail, skip
 	output  map[id][]string
-	bad     []string // packages that failed without a failing test, with their output
+	seconds map[id]float64 // of tests, not of their parts
+	bad     []string       // packages that failed without a failing test, with their output
 }
 
+// slowest is how many of the tests that took longest are named.
+const slowest = 12
+
 func newTally() *tally {
-	return &tally{outcome: map[id]string{}, output: map[id][]string{}}
+	return &tally{outcome: map[id]string{}, output: map[id][]string{}, seconds: map[id]float64{}}
 }
 
 // rank orders outcomes: a failure anywhere counts, then a pass.
@@ -83,10 +91,22 @@ func (t *tally) event(e event, failed map[string]bool, output map[id][]string) {
 		if e.Action == "fail" {
 			failed[e.Package] = true
 		}
+		if !strings.Contains(e.Test, "/") {
+			t.seconds[k] = max(t.seconds[k], e.Elapsed)
+		}
 		if rank[e.Action] > rank[t.outcome[k]] {
 			t.outcome[k], t.output[k] = e.Action, output[k]
 		}
 		delete(output, k)
+	}
+}
+
+// slow names the tests that took longest: where to save time.
+func (t *tally) slow(w io.Writer) {
+	keys := slices.Collect(maps.Keys(t.seconds))
+	slices.SortFunc(keys, func(a, b id) int { return cmp.Compare(t.seconds[b], t.seconds[a]) })
+	for _, k := range keys[:min(slowest, len(keys))] {
+		fmt.Fprintf(w, "%6.1f s %s %s\n", t.seconds[k], k.pkg, k.test)
 	}
 }
 
@@ -141,6 +161,7 @@ func main() {
 			os.Exit(1)
 		}
 	}
+	t.slow(os.Stderr)
 	if !t.report(os.Stdout) {
 		os.Exit(1)
 	}

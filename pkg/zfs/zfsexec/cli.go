@@ -2,11 +2,9 @@ package zfsexec
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"zxfer/pkg/zfs"
@@ -99,8 +97,8 @@ func (c *CLI) Version(ctx context.Context) (zfs.Versions, error) {
 		return zfs.Versions{}, err
 	}
 	// The module's own word beats what the tools believe.
-	if b, err := os.ReadFile("/sys/module/zfs/version"); err == nil {
-		v.Module = strings.TrimSpace(string(b))
+	if m := moduleVersion(); m != "" {
+		v.Module = m
 	}
 	return v, nil
 }

@@ -2,6 +2,7 @@ package zfsexec
 
 import (
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,4 +22,42 @@ func newPipe(o ours) (r, w *os.File, err error) {
 	_ = unix.SetNonblock(fd[0], o.read)
 	_ = unix.SetNonblock(fd[1], o.write)
 	return os.NewFile(uintptr(fd[0]), "pipe"), os.NewFile(uintptr(fd[1]), "pipe"), nil
+}
+
+// largePipe is the size in bytes of pipes to and from zfs: the most that an
+// unprivileged process may ask for (fs.pipe-max-size). Linux' own 64 KiB are
+// a sixteenth of a large record: each would take as many turns of its two
+// ends.
+const largePipe = 1 << 20
+
+// growPipe makes a pipe large. A smaller one is slower but not wrong: a user
+// over fs.pipe-user-pages-soft gets EPERM.
+func growPipe(end *os.File) {
+	raw, err := end.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+}
+
+// takesLargePipe tells whether zfs receive of a version of the module may be
+// given a pipe that is not of the usual size. Before 2.2 it resizes the pipe
+// itself, and on a larger one could wait for ever. An unknown version is
+// taken for an old one.
+func takesLargePipe(module string) bool {
+	for _, old := range []string{"0.", "2.0.", "2.1."} {
+		if strings.HasPrefix(module, old) {
+			return false
+		}
+	}
+	return module != ""
+}
+
+// moduleVersion is the version of the loaded module, "" where none is.
+func moduleVersion() string {
+	b, err := os.ReadFile("/sys/module/zfs/version")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }

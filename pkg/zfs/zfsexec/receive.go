@@ -46,13 +46,14 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink,
 	if err != nil {
 		return nil, err
 	}
-	// Not resized: a receive of OpenZFS before 2.2 resizes it itself, and on
-	// a larger one could wait for ever.
 	child, w, err := newPipe(ours{write: true})
 	if err != nil {
 		return nil, err
 	}
 	defer child.Close()
+	if takesLargePipe(moduleVersion()) {
+		growPipe(w)
+	}
 	properties := append(slices.Sorted(maps.Keys(r.Set)), r.Exclude...)
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{

@@ -7,15 +7,9 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
-
-// sendPipe is the size of the pipe from zfs send in bytes: the most that an
-// unprivileged process may ask for (fs.pipe-max-size).
-const sendPipe = 1 << 20
 
 // SendSource is a running zfs send. Its Read returns the child's failure
 // where another would return the end.
@@ -44,9 +38,7 @@ func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (*SendSource, error)
 		return nil, err
 	}
 	defer w.Close()
-	// Smaller is slower but not wrong: a user over pipe-user-pages-soft gets
-	// EPERM.
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, sendPipe)
+	growPipe(w)
 	subject := s.Dataset + "@" + s.To
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/importer"
+)
+
+// maxImport is how long a file of settings may be, in bytes.
+const maxImport = 16 << 20
+
+// importOptions are the flags of replicate import.
+type importOptions struct {
+	from, target, output string
+	syncoid              []string
+	overwrite, json      bool
+}
+
+func newReplicateImport(a *app) *cobra.Command {
+	o := &importOptions{}
+	cmd := &cobra.Command{
+		Use:   "import [FLAGS] FILE ...",
+		Short: "Make a job file of the settings of sanoid, syncoid or zrepl",
+		Long: `import reads sanoid.conf, zrepl.yml and syncoid command lines (alone, in a crontab
+or a script), writes a job file to standard output, or to -o FILE, and a report
+to standard error: what is left to be done by hand, what works differently, and
+what has no counterpart. "-" is standard input.
+
+Several files are read together: syncoid commands give the policies of a
+sanoid.conf their target, a zrepl source or sink its pull or push job. A source or
+target that the settings do not name is a comment in the job file, and replicate
+check refuses the job until it is written. The settings of the other tool, its
+timers and its snapshots stay as they are.`,
+		Example: `  zxfer replicate import /etc/sanoid/sanoid.conf --target root@backup:vault/web1
+  zxfer replicate import sanoid.conf --syncoid 'syncoid -r tank root@backup:vault/tank'
+  zxfer replicate import /etc/zrepl/zrepl.yml -o /etc/zxfer/replicate.toml
+  crontab -l | zxfer replicate import --from syncoid -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args)+len(o.syncoid) == 0 {
+				return fault.Usagef("zxfer replicate import --help", `name files, "-" for standard input, or give --syncoid`)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			inputs, err := o.read(a.stdin, args)
+			if err != nil {
+				return err
+			}
+			r, err := importer.Import(inputs, importer.Options{Target: o.target})
+			if err != nil {
+				return err
+			}
+			return o.write(a, r)
+		},
+	}
+	flagGroup(cmd, "What to read", func(f *pflag.FlagSet) {
+		f.StringVar(&o.from, "from", "", "`TOOL` that the files are of: sanoid, syncoid, zrepl (default: recognised)")
+		f.StringArrayVar(&o.syncoid, "syncoid", nil, "a syncoid `COMMAND`, besides the files; may be repeated")
+	})
+	flagGroup(cmd, "What to write", func(f *pflag.FlagSet) {
+		f.StringVar(&o.target, "target", "", "`[user@]host:DATASET` below which jobs without a target send")
+		f.StringVarP(&o.output, "output", "o", "", "write the job file to `FILE`")
+		f.BoolVar(&o.overwrite, "overwrite", false, "overwrite the file of -o")
+	})
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.json, "json", false, "one JSON object with job file and report on stdout")
+	})
+	return cmd
+}
+
+func (o *importOptions) read(stdin io.Reader, files []string) ([]importer.Input, error) {
+	var inputs []importer.Input
+	for _, name := range files {
+		in := importer.Input{Name: name, Kind: importer.Kind(o.from)}
+		var err error
+		if name == "-" {
+			in.Name = "stdin"
+			in.Text, err = io.ReadAll(io.LimitReader(stdin, maxImport+1))
+		} else {
+			in.Text, err = os.ReadFile(name)
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fault.Usagef("", "there is no file %s", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(in.Text) > maxImport {
+			return nil, fault.Usagef("", "%s is longer than settings are: %d bytes are read at most", in.Name, maxImport)
+		}
+		inputs = append(inputs, in)
+	}
+	for i, command := range o.syncoid {
+		name := "--syncoid"
+		if len(o.syncoid) > 1 {
+			name = fmt.Sprintf("--syncoid[%d]", i+1)
+		}
+		inputs = append(inputs, importer.Input{Name: name, Kind: importer.Syncoid, Text: []byte(command)})
+	}
+	return inputs, nil
+}
+
+func (o *importOptions) write(a *app, r *importer.Result) error {
+	if o.output != "" {
+		if err := o.save(r.Text); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.import/v1", "jobs": r.Jobs, "file": r.Text, "report": r.Entries})
+	}
+	if o.output == "" {
+		if _, err := io.WriteString(a.stdout, r.Text); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.Entries {
+		job := ""
+		if e.Job != "" {
+			job = " (job " + e.Job + ")"
+		}
+		fmt.Fprintf(a.stderr, "%s: %s: %s%s: %s\n", e.Where, e.Class, oneLine(e.What), job, oneLine(e.Why))
+	}
+	where := "the job file"
+	if o.output != "" {
+		where = o.output
+	}
+	_, err := fmt.Fprintf(a.stderr, "%d jobs in %s; %d things by hand, %d changed, %d dropped\nnext: zxfer replicate check\n", len(r.Jobs), where,
+		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped))
+	return err
+}
+
+// save writes the job file. It is complete before it is in its place.
+func (o *importOptions) save(text string) error {
+	if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(o.output); !o.overwrite && !errors.Is(err, os.ErrNotExist) {
+		return fault.Refusef("name another, or give --overwrite", "%s exists", o.output)
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.output), ".import-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone already where all went well
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if o.overwrite {
+		return os.Rename(f.Name(), o.output)
+	}
+	// Unlike a rename, a link never takes the place of what came meanwhile.
+	return os.Link(f.Name(), o.output)
+}

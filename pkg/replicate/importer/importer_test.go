@@ -1,0 +1,283 @@
+package importer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+)
+
+// golden compares got with a file of testdata; UPDATE_GOLDEN=1 writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err, "UPDATE_GOLDEN=1 go test ./pkg/replicate/importer writes it")
+	require.Equal(t, string(want), got)
+}
+
+// fixtures reads files of testdata under their names alone.
+func fixtures(t testing.TB, names ...string) []Input {
+	var out []Input
+	for _, n := range names {
+		text, err := os.ReadFile(filepath.Join("testdata", n))
+		require.NoError(t, err)
+		out = append(out, Input{Name: n, Text: text})
+	}
+	return out
+}
+
+// requireAccepted holds that replicate accepts an imported file: as it is, but
+// for sources and targets that the report leaves to the user, and with these
+// written.
+func requireAccepted(t *testing.T, r *Result) {
+	t.Helper()
+	if len(r.Jobs) == 0 {
+		return
+	}
+	_, err := replicate.Parse("imported", []byte(r.Text))
+	if err != nil {
+		for l := range strings.SplitSeq(err.Error(), "\n") {
+			missing := strings.Contains(l, "source is missing") || strings.Contains(l, "it has no [[job.target]]")
+			require.True(t, missing, "%s\n%s", err, r.Text)
+		}
+		require.NotZero(t, r.Count(ByHand), r.Text)
+	}
+	f, err := replicate.Parse("filled", []byte(filled(r.Text)))
+	require.NoError(t, err, r.Text)
+	require.Len(t, f.Jobs, len(r.Jobs))
+	for i, name := range r.Jobs {
+		require.Equal(t, name, f.Jobs[i].Name)
+	}
+}
+
+// filled takes the "#" away from sources and targets, as a user does who fills
+// them in.
+func filled(text string) string {
+	var b strings.Builder
+	hook := false
+	for l := range strings.Lines(text) {
+		if strings.TrimSpace(l) == "" {
+			hook = false
+		}
+		hook = hook || strings.HasPrefix(l, "#[[job.before]]") || strings.HasPrefix(l, "#[[job.after]]")
+		if bare, ok := strings.CutPrefix(l, "#"); ok && !hook && !strings.HasPrefix(bare, " ") {
+			l = bare
+		}
+		b.WriteString(l)
+	}
+	return b.String()
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		files  []string
+		target string
+		jobs   int
+	}{
+		{"sanoid-readme", []string{"sanoid-readme.conf"}, "", 3},
+		{"sanoid-readme-target", []string{"sanoid-readme.conf"}, "root@vault:pool/web1", 3},
+		{"sanoid-templates", []string{"sanoid-templates.conf"}, "", 6},
+		{"sanoid-scripts", []string{"sanoid-scripts.conf"}, "vault", 1},
+		{"sanoid-backuphost", []string{"sanoid-backuphost.conf", "syncoid-backuphost.txt"}, "", 3},
+		{"syncoid-readme", []string{"syncoid-readme.txt"}, "", 2},
+		{"syncoid-crontab", []string{"syncoid.crontab"}, "", 3},
+		{"syncoid-flags", []string{"syncoid-flags.txt"}, "", 3},
+		{"zrepl-external-disk", []string{"zrepl-external-disk.yml"}, "", 1},
+		{"zrepl-push", []string{"zrepl-push.yml"}, "", 1},
+		{"zrepl-push-sink", []string{"zrepl-push.yml", "zrepl-sink.yml"}, "", 1},
+		{"zrepl-sink", []string{"zrepl-sink.yml"}, "", 0},
+		{"zrepl-fanout-source", []string{"zrepl-fanout-source.yml"}, "", 1},
+		{"zrepl-fanout-target", []string{"zrepl-fanout-target.yml"}, "", 1},
+		{"zrepl-fanout", []string{"zrepl-fanout-target.yml", "zrepl-fanout-source.yml"}, "", 1},
+		{"zrepl-pull-ssh", []string{"zrepl-pull-ssh.yml"}, "", 1},
+		{"zrepl-local", []string{"zrepl-local.yml"}, "", 1},
+		{"zrepl-bandwidth", []string{"zrepl-bandwidth.yml"}, "", 1},
+		{"zrepl-snap-cron", []string{"zrepl-snap-cron.yml"}, "", 1},
+		{"zrepl-options", []string{"zrepl-options.yml"}, "", 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Import(fixtures(t, tt.files...), Options{Target: tt.target})
+			require.NoError(t, err)
+			require.Len(t, r.Jobs, tt.jobs)
+			requireAccepted(t, r)
+			var b strings.Builder
+			b.WriteString(r.Text + "\n---- report ----\n")
+			for _, e := range r.Entries {
+				fmt.Fprintf(&b, "%s [%s] %s: %s: %s\n", e.Where, e.Class, e.Job, e.What, e.Why)
+			}
+			golden(t, tt.name+".golden", b.String())
+		})
+	}
+}
+
+func TestDetect(t *testing.T) {
+	t.Parallel()
+	for _, in := range fixtures(t, "sanoid-readme.conf", "sanoid-templates.conf", "syncoid.crontab", "syncoid-readme.txt", "zrepl-options.yml", "zrepl-push.yml") {
+		want := Kind(in.Name[:strings.IndexAny(in.Name, "-.")])
+		require.Equal(t, want, Detect(in.Name, in.Text), in.Name)
+		require.Equal(t, want, Detect("stdin", in.Text), "%s by its content", in.Name)
+	}
+	require.Empty(t, Detect("stdin", []byte("[[job]]\nname = 'a'\n[job.snapshots]\n")))
+	require.Empty(t, Detect("stdin", nil))
+}
+
+func TestImportRefuses(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, file, text string
+		want             []string // in text or hint
+	}{
+		{"unknown", "x", "hello\n", []string{"x: neither", "--from sanoid"}},
+		{"nothing", "sanoid.conf", "# empty\n", []string{"nothing to import"}},
+		{"no section", "sanoid.conf", "\nhourly = 3\n", []string{"sanoid.conf:2", "hourly", "[POOL/DATASET]"}},
+		{"open section", "sanoid.conf", "[tank/a\n", []string{"sanoid.conf:1"}},
+		{"no setting", "sanoid.conf", "[tank/a]\nhourly\n", []string{"sanoid.conf:2", "KEY = VALUE"}},
+		{"no number", "sanoid.conf", "[tank/a]\nhourly = some\n", []string{"sanoid.conf:2", "some"}},
+		{"no template", "sanoid.conf", "[tank/a]\nuse_template = prod\n", []string{"sanoid.conf:2", "[template_prod]"}},
+		{"no dataset", "sanoid.conf", "[tank//a b@c]\n", []string{"sanoid.conf:1"}},
+		{"script quotes", "sanoid.conf", "[tank/a]\npre_snapshot_script = 'x\n", []string{"sanoid.conf:2"}},
+		{"yaml", "zrepl.yml", "jobs:\n- name: 'a\n", []string{"zrepl.yml:"}},
+		{"no jobs", "zrepl.yml", "global: {}\n", []string{"no jobs"}},
+		{"job type", "zrepl.yml", "jobs:\n- name: a\n  type: pusch\n", []string{"zrepl.yml:2", "pusch", "push, pull"}},
+		{"grid", "zrepl.yml", "jobs:\n- name: a\n  type: snap\n  filesystems: {\"tank<\": true}\n  snapshotting: {type: manual}\n  pruning:\n    keep:\n    - type: grid\n      grid: 1x1y\n", []string{"zrepl.yml:9", "1y"}},
+		{"connect", "zrepl.yml", "jobs:\n- name: a\n  type: push\n  connect: {type: quic}\n  filesystems: {\"tank<\": true}\n", []string{"zrepl.yml:4", "quic"}},
+		{"interval", "zrepl.yml", "jobs:\n- name: a\n  type: snap\n  snapshotting: {type: periodic, interval: soon}\n", []string{"zrepl.yml:4", "soon"}},
+		{"list", "zrepl.yml", "jobs:\n  a: b\n", []string{"zrepl.yml:2", "list"}},
+		{"flag", "c", "syncoid --fast a b\n", []string{"c:1", "--fast"}},
+		{"names", "c", "\nsyncoid -r a\n", []string{"c:2", "source and a target"}},
+		{"quotes", "c", "syncoid 'a b\n", []string{"c:1"}},
+		{"variable", "c", "syncoid $SRC host:pool/a\n", []string{"c:1", "$SRC"}},
+		{"limit", "c", "syncoid --source-bwlimit=much a b\n", []string{"c:1", "much"}},
+		{"cron", "c", "99 * * * * syncoid a b\n", []string{"c:1", "99"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Import([]Input{{Name: tt.file, Text: []byte(tt.text)}}, Options{})
+			require.Error(t, err)
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			for _, w := range tt.want {
+				require.Contains(t, err.Error()+"\n"+fault.HintOf(err), w)
+			}
+		})
+	}
+	_, err := Import(fixtures(t, "sanoid-readme.conf"), Options{Target: "a@b@c:d"})
+	require.ErrorContains(t, err, "--target")
+	_, err = Import([]Input{{Name: "x", Kind: "rsync"}}, Options{})
+	require.ErrorContains(t, err, "rsync")
+}
+
+// TestPackagedSanoid imports the example that the package of sanoid ships.
+func TestPackagedSanoid(t *testing.T) {
+	t.Parallel()
+	const file = "/usr/share/doc/sanoid/examples/sanoid.conf"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the package sanoid is not installed here: %v", err)
+	}
+	r, err := Import([]Input{{Name: file, Text: text}}, Options{Target: "root@vault:pool"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"parent2"}, r.Jobs)
+	f, err := replicate.Parse(file, []byte(r.Text))
+	require.NoError(t, err)
+	require.Equal(t, "zpoolname/parent2", f.Jobs[0].Source)
+	require.True(t, f.Jobs[0].Recursive)
+	require.Equal(t, &replicate.Grid{Hourly: 36, Daily: 30, Monthly: 3}, f.Jobs[0].Retention)
+}
+
+// TestPackagedDefaults compares what the importer knows of sanoid's settings
+// with the file that sanoid itself reads them from.
+func TestPackagedDefaults(t *testing.T) {
+	t.Parallel()
+	const file = "/usr/share/sanoid/sanoid.defaults.conf"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the package sanoid is not installed here: %v", err)
+	}
+	sections, err := parseINI(file, string(text))
+	require.NoError(t, err)
+	for _, sec := range sections {
+		if sec.name != "template_default" {
+			continue
+		}
+		for _, k := range sec.keys {
+			want, known := sanoidDefaults()[k.key]
+			if !known {
+				continue
+			}
+			got, err := strconv.Atoi(k.value)
+			if err != nil && truth(k.value) {
+				got = 1
+			}
+			require.Equal(t, got, want, "%s: %s", k.where, k.key)
+		}
+		// No key is unknown: the report would say so.
+		s := &state{}
+		s.unmatched(&policy{section: sec}, sec)
+		for _, e := range s.entries {
+			require.NotContains(t, e.Why, "not known", e.What)
+		}
+		return
+	}
+	t.Fatal("it has no [template_default]")
+}
+
+// TestPackagedSyncoid reads from syncoid itself which flags it has.
+func TestPackagedSyncoid(t *testing.T) {
+	t.Parallel()
+	const file = "/usr/sbin/syncoid"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the package sanoid is not installed here: %v", err)
+	}
+	list := regexp.MustCompile(`(?s)GetOptions\(.*?\) *\n* *or`).FindString(string(text))
+	flags := regexp.MustCompile(`"([a-z-]+)(?:\|[a-z])?(=[si]@?)?"`).FindAllStringSubmatch(list, -1)
+	require.Greater(t, len(flags), 20)
+	for _, f := range flags {
+		valued, known := syncoidFlags()[f[1]]
+		require.True(t, known, f[1])
+		require.Equal(t, f[2] != "", valued, f[1])
+	}
+}
+
+// FuzzImport holds that no text makes an importer panic, that errors are of
+// class usage, and that replicate accepts what comes out.
+func FuzzImport(f *testing.F) {
+	files, err := filepath.Glob("testdata/*-*.*")
+	require.NoError(f, err)
+	for _, name := range files {
+		if filepath.Ext(name) == ".golden" {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(f, err)
+		f.Add(byte(strings.Index("asz", string(filepath.Base(name)[1]))), text)
+	}
+	f.Add(byte(2), []byte("jobs: &a [{name: x, type: push, filesystems: {'<': true}, <<: *a}]"))
+	f.Add(byte(1), []byte("* * * * * root syncoid a/b c"))
+	f.Fuzz(func(t *testing.T, kind byte, text []byte) {
+		k := []Kind{Sanoid, Syncoid, Zrepl}[int(kind)%3]
+		r, err := Import([]Input{{Name: "x", Kind: k, Text: text}}, Options{})
+		if err != nil {
+			require.Equal(t, fault.Usage, fault.ClassOf(err), err)
+			return
+		}
+		requireAccepted(t, r)
+	})
+}
