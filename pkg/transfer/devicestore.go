@@ -36,10 +36,6 @@ var ErrCorrupt = errors.New("what was read back is not what was written")
 // store is the target's half of a copy: it writes blocks in any order, syncs
 // groups of them, notes them in the journal and reads them back.
 type store struct {
-	// doubt has the hash of a zero run checked, too: where frames carry no tag
-	// a changed flag would turn data into zeros.
-	doubt bool
-
 	grid
 	dst     BlockTarget
 	journal BlockJournal // nil for none
@@ -52,6 +48,7 @@ type store struct {
 
 	mu       sync.Mutex
 	sums     []BlockSum
+	marks    []BlockMark // of what was written; nil if it is not read back
 	state    []blockState
 	unsynced []span // written since the last sync
 	waiting  int64  // bytes of those
@@ -73,19 +70,34 @@ type store struct {
 type span struct{ first, count int64 }
 
 func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, pool *blockPool) *store {
-	s := &store{grid: newGrid(size, opt.Block), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
+	s := &store{grid: newGrid(size, opt.Cut()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
 	s.write, s.verify = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers)
-	if journal != nil {
-		journal.Stored(func(i int64, sum BlockSum) {
-			if i >= 0 && i < s.count {
-				s.state[i], s.sums[i] = blockPresent, sum
-			}
-		})
+	if !opt.NoVerify {
+		s.marks = make([]BlockMark, s.count)
 	}
 	return s
+}
+
+// load takes in what the journal vouches for; with delta the target itself
+// will tell.
+func (s *store) load(delta bool) error {
+	if s.journal == nil || delta {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.journal.Stored(func(i int64, sum BlockSum) {
+		if i >= 0 && i < s.count {
+			s.state[i], s.sums[i] = blockPresent, sum
+		}
+	})
+	if err != nil {
+		return &sinkError{err}
+	}
+	return nil
 }
 
 // start starts to sync and to read back. fail is told of the first failure.
@@ -151,6 +163,7 @@ func (s *store) found(first int64, sums []BlockSum) {
 type lastBlock struct {
 	data []byte
 	sum  BlockSum
+	mark BlockMark
 }
 
 // writeLast tells the blocks by which a device is recognised: partition tables
@@ -160,19 +173,19 @@ type lastBlock struct {
 func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 
 // data writes one block. w is the goroutine's number.
-func (s *store) data(w int, i int64, p []byte, sum BlockSum) error {
+func (s *store) data(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
 	if s.writeLast(i) {
 		keep := wire.NewAlignedBlock(len(p))
 		copy(keep.Room(), p)
 		s.mu.Lock()
-		s.last[i] = lastBlock{keep.Room(), sum}
+		s.last[i] = lastBlock{keep.Room(), sum, mark}
 		s.mu.Unlock()
 		return nil
 	}
-	return s.put(w, i, p, sum)
+	return s.put(w, i, p, sum, mark)
 }
 
-func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
+func (s *store) put(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
 	s.write.watch[w].Start()
 	_, err := s.dst.WriteAt(p, i*s.block)
 	s.write.watch[w].Stop()
@@ -180,6 +193,9 @@ func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
 		return &sinkError{err}
 	}
 	s.write.bytes.Add(int64(len(p)))
+	if s.marks != nil {
+		s.marks[i] = mark // it is in nobody else's hands before done
+	}
 	s.done(i, []BlockSum{sum}, blockData)
 	return nil
 }
@@ -293,7 +309,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 			return digest, err
 		}
 		for i, b := range s.last {
-			if err := s.put(0, i, b.data, b.sum); err != nil {
+			if err := s.put(0, i, b.data, b.sum, b.mark); err != nil {
 				return digest, err
 			}
 		}
@@ -317,7 +333,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return digest, err
 	}
-	return s.root(s.sums), nil
+	return s.cut.Root(s.sums), nil
 }
 
 // commit ends a copy whose digest was compared.
