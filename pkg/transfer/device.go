@@ -107,6 +107,9 @@ const (
 	// as long as those of a pool, and memory that stays in the processor's
 	// cache is faster.
 	defaultDeviceBuffer = 64 << 20
+	// workersHold bounds what the goroutines that read, or write, hold in bytes,
+	// beside the buffer.
+	workersHold = 32 << 20
 )
 
 // filled returns the options with defaults applied.
@@ -120,8 +123,11 @@ func (o DeviceOptions) filled() DeviceOptions {
 }
 
 // workers is how many goroutines read, or write, a device at once: enough to
-// keep a drive's queue filled while some of them compute.
-func (o DeviceOptions) workers() int { return min(16, max(4, 2*runtime.NumCPU())) }
+// keep a drive's queue filled while some of them compute. Large blocks fill it
+// by themselves, and each goroutine holds one.
+func (o DeviceOptions) workers() int {
+	return min(16, max(4, 2*runtime.NumCPU()), max(2, workersHold/o.Block))
+}
 
 // Cut says how both ends cut and hash the device. With Delta a block of the
 // target is taken for the source's because its hash is, whoever wrote it: there
@@ -130,8 +136,14 @@ func (o DeviceOptions) Cut() blockdev.Cut {
 	return blockdev.Cut{Block: o.Block, Quick: o.NoVerify && !o.Delta}
 }
 
-// queue is how many blocks wait between two stages.
-func (o DeviceOptions) queue() int { return max(2, int(o.Buffer/int64(o.Block))) }
+// queue is how many blocks wait between two stages beside those that the
+// connections and compressors hold.
+func (o DeviceOptions) queue(held int) int { return max(2, int(o.Buffer/int64(o.Block))-held) }
+
+// room is what the largest frame of a block takes. What cannot be compressed
+// becomes 3 bytes longer with every block of zstd's own, of 64 KiB or more, and
+// that is known when it is done: RFC 8878, section 3.1.1.2.
+func (o DeviceOptions) room() int { return o.Block + o.Block>>14 + 64 + wire.TrailSize }
 
 // Stages of a device beside those of a stream.
 const (

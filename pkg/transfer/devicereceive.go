@@ -25,7 +25,7 @@ func ReceiveDevice(ctx context.Context, link *wire.Link, dst BlockTarget, journa
 	opt = opt.filled()
 	link.Receiving()
 	pool := &blockPool{size: opt.Block + wire.TrailSize}
-	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue())}
+	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue(len(link.Conns())))}
 	r.store = newStore(dst, journal, size, opt, pool)
 	r.expand = newEffort(StageExpand, r.store.workers)
 	r.full = stopwatches(len(link.Conns()))
@@ -299,7 +299,7 @@ func (r *deviceReceiving) check(h wire.Header, b *wire.Block) error {
 
 // writer stores frames until there are no more.
 func (r *deviceReceiving) writer(ctx context.Context, w int) error {
-	spare := r.pool.get()
+	var spare *wire.Block
 	for p := range r.queue {
 		if errors.Is(context.Cause(ctx), wire.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*sinkError)) {
 			continue // drained
@@ -322,6 +322,9 @@ func (r *deviceReceiving) writer(ctx context.Context, w int) error {
 		}
 		data, sum, mark := cutTrail(payload)
 		if p.header.Flags&wire.Compressed != 0 {
+			if spare == nil {
+				spare = r.pool.get()
+			}
 			r.expand.watch[w].Start()
 			out, err := r.decompress(data, spare.Room()[:0:p.header.Raw])
 			r.expand.watch[w].Stop()

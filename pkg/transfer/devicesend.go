@@ -21,13 +21,18 @@ import (
 func SendDevice(ctx context.Context, src BlockSource, link *wire.Link, opt DeviceOptions, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
 	s := &deviceSending{src: src, link: link, opt: opt, started: time.Now(), acked: make(chan struct{}),
-		pool: &blockPool{size: opt.Block + wire.TrailSize}, queue: make(chan devicePiece, opt.queue())}
+		pool: &blockPool{size: opt.room()}}
 	var err error
 	if s.pack, err = newPacker(opt.Options); err != nil {
 		link.Abort(err)
 		return Result{}, errors.Join(err, src.Close())
 	}
 	n, workers := len(link.Conns()), opt.workers()
+	held := n
+	if s.pack != nil {
+		held += min(workers, s.pack.threads)
+	}
+	s.queue = make(chan devicePiece, opt.queue(held))
 	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
 	s.scan.keep, s.scan.zeros = s.data, s.zeros
 	s.held = newHoldings(s.scan.count)

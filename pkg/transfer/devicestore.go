@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"zxfer/pkg/wire"
 )
@@ -19,15 +18,6 @@ const (
 	blockPresent            // the target held it before, and the source has the same
 	blockData               // written
 	blockZero               // made zeros
-)
-
-// A group of blocks is synced, and then noted in the journal and read back,
-// after so much time or so many bytes: often enough for a cut to cost little
-// and for the read-back to overlap with the copy, seldom enough for a drive to
-// write long runs.
-const (
-	syncEvery = 2 * time.Second
-	syncBytes = 256 << 20
 )
 
 // ErrCorrupt is a target that does not hold what was written to it.
@@ -237,61 +227,6 @@ func (s *store) done(first int64, sums []BlockSum, st blockState) {
 		default:
 		}
 	}
-}
-
-// syncer syncs groups of blocks until the store is finished or given up.
-func (s *store) syncer() {
-	defer close(s.synced)
-	tick := time.NewTicker(syncEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.quit:
-			return
-		case <-tick.C:
-		case <-s.kick:
-		}
-		if err := s.sync(); err != nil {
-			s.fail(err)
-			return
-		}
-	}
-}
-
-// sync stores what was written so far for good.
-func (s *store) sync() error {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	s.mu.Lock()
-	group := s.unsynced
-	s.unsynced, s.waiting = nil, 0
-	s.mu.Unlock()
-	if len(group) == 0 {
-		return nil
-	}
-	if err := s.dst.Sync(); err != nil {
-		return &sinkError{err}
-	}
-	if !s.opt.NoVerify {
-		if err := s.dst.DropCache(); err != nil {
-			return &sinkError{err}
-		}
-	}
-	if s.journal != nil {
-		var blocks []StoredBlock
-		s.mu.Lock()
-		for _, sp := range group {
-			for i := sp.first; i < sp.first+sp.count; i++ {
-				blocks = append(blocks, StoredBlock{i, s.sums[i]})
-			}
-		}
-		s.mu.Unlock()
-		if err := s.journal.Add(blocks); err != nil {
-			return &sinkError{err}
-		}
-	}
-	s.addSpans(group)
-	return nil
 }
 
 // stop ends the syncer.

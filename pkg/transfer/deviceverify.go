@@ -8,20 +8,20 @@ import (
 	"sync"
 
 	"zxfer/pkg/blockdev"
-	"zxfer/pkg/wire"
 )
 
 // verifier reads spans back until there are no more.
 func (s *store) verifier(ctx context.Context, w int) error {
-	b := wire.NewAlignedBlock(int(s.block))
 	for {
 		sp, ok := s.check.take(ctx)
 		if !ok {
 			return context.Cause(ctx)
 		}
+		b := s.pool.get()
 		s.verify.watch[w].Start()
 		err := s.readBack(ctx, b.Room(), sp)
 		s.verify.watch[w].Stop()
+		s.pool.put(b)
 		if err != nil {
 			return err
 		}
