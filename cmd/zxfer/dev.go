@@ -161,7 +161,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "What to copy", func(f *pflag.FlagSet) {
 		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only what differs")
 		f.BoolVar(&req.Compare, "verify-only", false, "hash both sides and compare them; copy nothing")
-		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written")
+		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written, and tell no digest")
 		f.BoolVar(&req.NoResume, "no-resume", false, "do not use what an interrupted copy has stored")
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
 		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy an LVM snapshot of SRC, a mounted logical volume, with room of `SIZE` for what is written meanwhile, such as 5G; it is removed afterwards")

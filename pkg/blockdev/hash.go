@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/zeebo/xxh3"
 	"lukechampine.com/blake3/guts"
 )
 
@@ -47,30 +48,64 @@ func subtree(p []byte, chunk uint64) guts.Node {
 // as much as it can.
 func leftOf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
-// Tree computes the BLAKE3 of a device from the chaining values of its blocks,
-// which may come in any order. It takes 32 bytes a block. Set may be called
-// from several goroutines for different blocks.
-type Tree struct{ cvs []CV }
-
-// NewTree returns the tree of a device of size bytes in blocks of that many.
-func NewTree(size int64, block int) *Tree {
-	return &Tree{make([]CV, (size+int64(block)-1)/int64(block))}
-}
-
-// Set sets the chaining value of a block.
-func (t *Tree) Set(block int64, cv CV) { t.cvs[block] = cv }
-
-// Root returns the digest, as b3sum prints it. Every block must have been set.
-func (t *Tree) Root() [32]byte {
-	switch len(t.cvs) {
+// Root returns the BLAKE3 of a device, as b3sum prints it, from the chaining
+// values of all its blocks.
+func Root(cvs []CV) [32]byte {
+	switch len(cvs) {
 	case 0:
 		return LeafHash(nil, 0, 0)
 	case 1:
-		return t.cvs[0]
+		return cvs[0]
 	}
-	n := parent(t.cvs)
+	n := parent(cvs)
 	n.Flags |= guts.FlagRoot
 	return toBytes(guts.ChainingValue(n))
+}
+
+// Mark returns the xxh3-128 of a block. It tells whether memory, a disk or a
+// cable changed a block, at the speed of memory; but whoever wants two blocks to
+// have the same one can make such blocks.
+// https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
+func Mark(block []byte) [MarkSize]byte { return xxh3.Hash128(block).Bytes() }
+
+// MarkSize is the length of a Mark in bytes.
+const MarkSize = 16
+
+// Cut says how a copy cuts a device into blocks and hashes each.
+type Cut struct {
+	// Block is the length of all blocks but the last in bytes.
+	Block int
+	// Quick has a block's hash be its Mark, followed by zeros, not its LeafHash:
+	// for copies that tell no digest and compare nothing but one source with
+	// its own past.
+	Quick bool
+}
+
+// Sum hashes a block that lies at offset in a device of size bytes.
+func (c Cut) Sum(block []byte, offset, size int64) CV {
+	if !c.Quick {
+		return LeafHash(block, offset, size)
+	}
+	var sum CV
+	m := Mark(block)
+	copy(sum[:], m[:])
+	return sum
+}
+
+// Root is the digest of all blocks: Root of their LeafHashes; of the quick ones
+// a hash that is good for nothing but to compare both ends.
+func (c Cut) Root(sums []CV) [32]byte {
+	if !c.Quick {
+		return Root(sums)
+	}
+	h := xxh3.New128()
+	for _, s := range sums {
+		_, _ = h.Write(s[:]) // never fails
+	}
+	var root [32]byte
+	m := h.Sum128().Bytes()
+	copy(root[:], m[:])
+	return root
 }
 
 func parent(cvs []CV) guts.Node {

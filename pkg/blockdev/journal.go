@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -23,11 +24,17 @@ import (
 // of what copy it is, and a record for each block. It may be used by one
 // goroutine at a time.
 type Journal struct {
-	f     *os.File
-	path  string
-	block int
-	size  int64
-	have  map[int64]CV
+	f    *os.File
+	path string
+	cut  Cut
+	size int64
+	good int64 // bytes of the file, the header and whole records
+	head int64 // bytes of the header
+
+	// The hashes stay in the file: a large device has millions. This has a bit
+	// for each block that is noted, and count is how many are.
+	noted []uint64
+	count int
 }
 
 // Extent is one block that is stored, and its hash.
@@ -44,6 +51,7 @@ type journalHeader struct {
 	Content string `json:"content"` // changes when a source file is written to
 	Size    int64  `json:"size"`
 	Block   int    `json:"block"`
+	Quick   bool   `json:"quick,omitempty"` // of the hashes
 }
 
 // A record is the index of a block, its hash and the CRC of both.
@@ -72,20 +80,19 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "zxfer"), nil
 }
 
-// OpenJournal opens the journal of a copy of src to dst in blocks of that many
-// bytes. Reason tells why one that is there is of no use. With create there is
+// OpenJournal opens the journal of a copy of src to dst, cut like that. Reason tells why one that is there is of no use. With create there is
 // always a journal, a new one if need be; without, nothing is changed and it
 // is nil where there is none. A target file must exist to have a journal.
-func OpenJournal(src, dst Facts, block int, create bool) (j *Journal, reason string, err error) {
+func OpenJournal(src, dst Facts, cut Cut, create bool) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
 	if err != nil {
 		return nil, "", err
 	}
-	return openJournal(dir, src, dst, block, create)
+	return openJournal(dir, src, dst, cut, create)
 }
 
-func openJournal(dir string, src, dst Facts, block int, create bool) (_ *Journal, reason string, err error) {
-	want, err := header(src, dst, block)
+func openJournal(dir string, src, dst Facts, cut Cut, create bool) (_ *Journal, reason string, err error) {
+	want, err := header(src, dst, cut)
 	if errors.Is(err, os.ErrNotExist) && !create {
 		return nil, "", nil
 	}
@@ -96,7 +103,9 @@ func openJournal(dir string, src, dst Facts, block int, create bool) (_ *Journal
 	// found, and refused, under the same name.
 	name := sha256.Sum256([]byte(dst.identity()))
 	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"),
-		block: block, size: src.Size, have: map[int64]CV{}}
+		cut: cut, size: src.Size}
+	blocks := (src.Size + int64(cut.Block) - 1) / int64(cut.Block)
+	j.noted = make([]uint64, (blocks+63)/64)
 	flags := os.O_RDONLY
 	if create {
 		flags = os.O_RDWR | os.O_CREATE
@@ -120,19 +129,15 @@ func openJournal(dir string, src, dst Facts, block int, create bool) (_ *Journal
 			return nil, "", err
 		}
 	}
-	reason, good, err := j.load(want)
+	reason, err = j.load(want)
 	if err != nil || !create {
 		return j, reason, err
 	}
-	if good == 0 {
+	if j.good == 0 {
 		return j, reason, j.begin(want)
 	}
 	// Cut a torn tail off, so that the next record begins where one may.
-	if err := j.f.Truncate(good); err != nil {
-		return nil, "", err
-	}
-	_, err = j.f.Seek(good, io.SeekStart)
-	return j, "", err
+	return j, "", j.f.Truncate(j.good)
 }
 
 // lock keeps a second copy to the same target from writing this journal. The
@@ -145,8 +150,8 @@ func lock(f *os.File, target string) error {
 	return err
 }
 
-func header(src, dst Facts, block int) (journalHeader, error) {
-	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: block}
+func header(src, dst Facts, cut Cut) (journalHeader, error) {
+	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: cut.Block, Quick: cut.Quick}
 	if src.Kind == KindFile {
 		h.Content = fmt.Sprintf("%d %d", src.Inode, src.ModTime.UnixNano())
 	}
@@ -163,42 +168,54 @@ func header(src, dst Facts, block int) (journalHeader, error) {
 	return h, nil
 }
 
-// load reads the journal. good is the bytes of it that are, 0 if it is of no
-// use.
-func (j *Journal) load(want journalHeader) (reason string, good int64, err error) {
-	r := bufio.NewReader(j.f)
-	line, err := r.ReadBytes('\n')
+// load reads the journal and notes what it is good for.
+func (j *Journal) load(want journalHeader) (reason string, err error) {
+	line, err := bufio.NewReader(j.f).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", 0, err
+		return "", err
 	}
 	if len(line) == 0 {
-		return "", 0, nil // just created
+		return "", nil // just created
 	}
 	var got journalHeader
 	if json.Unmarshal(line, &got) != nil || line[len(line)-1] != '\n' {
-		return "its journal is damaged", 0, nil
+		return "its journal is damaged", nil
 	}
 	if reason := got.differs(want); reason != "" {
-		return reason, 0, nil
+		return reason, nil
 	}
-	good = int64(len(line))
-	blocks := (want.Size + int64(want.Block) - 1) / int64(want.Block)
+	j.head = int64(len(line))
+	j.good, err = j.records(math.MaxInt64, func(i int64, _ CV) { j.note(i) })
+	return "", err
+}
+
+// note sets a block's bit.
+func (j *Journal) note(i int64) {
+	if bit := uint64(1) << (i % 64); j.noted[i/64]&bit == 0 {
+		j.noted[i/64] |= bit
+		j.count++
+	}
+}
+
+// records calls f for each record of the file before end, and returns where the
+// last good one ends. One that is torn or damaged ends the journal: what
+// follows was written later.
+func (j *Journal) records(end int64, f func(i int64, sum CV)) (good int64, err error) {
+	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.head, end-j.head), 1<<16)
+	blocks := (j.size + int64(j.cut.Block) - 1) / int64(j.cut.Block)
 	var rec [recordSize]byte
-	for {
-		// A record that is torn or damaged ends the journal: what follows was
-		// written later.
+	for good = j.head; ; good += recordSize {
 		if _, err := io.ReadFull(r, rec[:]); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return "", good, nil
+				return good, nil
 			}
-			return "", 0, err
+			return good, err
 		}
 		index := binary.BigEndian.Uint64(rec[:])
 		if crc32.ChecksumIEEE(rec[:recordCRC]) != binary.BigEndian.Uint32(rec[recordCRC:]) || index >= uint64(blocks) {
-			return "", good, nil
+			return good, nil
 		}
-		good += recordSize
-		j.have[int64(index)] = CV(rec[recordSum:recordCRC])
+		f(int64(index), CV(rec[recordSum:recordCRC]))
 	}
 }
 
@@ -215,6 +232,8 @@ func (h journalHeader) differs(want journalHeader) string {
 		return "the source was written to since"
 	case h.Target != want.Target:
 		return "the target is not the one that it wrote to"
+	case h.Quick != want.Quick:
+		return "only one of the two copies is with --no-verify, which has other hashes"
 	case h.Block != want.Block:
 		return fmt.Sprintf("it used blocks of %d bytes; --bs %d resumes it", h.Block, h.Block)
 	}
@@ -233,24 +252,29 @@ func (j *Journal) begin(h journalHeader) error {
 	if _, err := j.f.WriteAt(append(head, '\n'), 0); err != nil {
 		return err
 	}
-	if _, err := j.f.Seek(0, io.SeekEnd); err != nil {
-		return err
-	}
+	j.head = int64(len(head)) + 1
+	j.good = j.head
 	if err := j.f.Sync(); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(j.path))
 }
 
-// Stored calls f for every block that is stored, in no order.
-func (j *Journal) Stored(f func(index int64, sum CV)) {
-	for i, sum := range j.have {
-		f(i, sum)
+// Stored calls f for every block that is stored, in no order; a later call for
+// the same block counts.
+func (j *Journal) Stored(f func(index int64, sum CV)) error {
+	if j.count == 0 {
+		return nil
 	}
+	good, err := j.records(j.good, f)
+	if err == nil && good != j.good {
+		err = fmt.Errorf("%s changed while it was read", j.path)
+	}
+	return err
 }
 
 // Blocks is how many those are.
-func (j *Journal) Blocks() int { return len(j.have) }
+func (j *Journal) Blocks() int { return j.count }
 
 // Add notes blocks that are stored for good: the target was synced after they
 // were written and before this call. When it returns, so is the note.
@@ -262,14 +286,15 @@ func (j *Journal) Add(blocks []Extent) error {
 		out = append(out, b.Sum[:]...)
 		out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[start:]))
 	}
-	if _, err := j.f.Write(out); err != nil {
+	if _, err := j.f.WriteAt(out, j.good); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if err := j.f.Sync(); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	j.good += int64(len(out))
 	for _, b := range blocks {
-		j.have[b.Index] = b.Sum
+		j.note(b.Index)
 	}
 	return nil
 }
@@ -282,12 +307,7 @@ func (j *Journal) Wrote(dst Facts) (bool, error) {
 	if j.Blocks() == 0 || dst.Unprobed != "" {
 		return false, nil
 	}
-	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
-	if err != nil {
-		return false, err
-	}
-	defer h.f.Close()
-	buf := AlignedBuffer(j.block)
+	wanted := map[int64]CV{} // of the blocks that hold signatures
 	for _, s := range dst.Signatures {
 		at := s.Offset
 		for _, p := range dst.Partitions {
@@ -298,17 +318,41 @@ func (j *Journal) Wrote(dst Facts) (bool, error) {
 		if at >= j.size {
 			return false, nil // the copy never writes there
 		}
-		i := at / int64(j.block)
-		want, noted := j.have[i]
-		if !noted {
+		i := at / int64(j.cut.Block)
+		if j.noted[i/64]>>(i%64)&1 == 0 {
 			return false, nil
 		}
-		start := i * int64(j.block)
-		p := buf[:min(int64(j.block), j.size-start)]
+		wanted[i] = CV{}
+	}
+	if len(wanted) == 0 {
+		return true, nil
+	}
+	err := j.Stored(func(i int64, sum CV) {
+		if _, ok := wanted[i]; ok {
+			wanted[i] = sum
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	return j.holds(dst, wanted)
+}
+
+// holds tells whether blocks of the target have those hashes.
+func (j *Journal) holds(dst Facts, wanted map[int64]CV) (bool, error) {
+	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
+	if err != nil {
+		return false, err
+	}
+	defer h.f.Close()
+	buf := AlignedBuffer(j.cut.Block)
+	for i, want := range wanted {
+		start := i * int64(j.cut.Block)
+		p := buf[:min(int64(j.cut.Block), j.size-start)]
 		if n, err := h.readAt(p, start); n < len(p) {
 			return false, err
 		}
-		if LeafHash(p, start, j.size) != want {
+		if j.cut.Sum(p, start, j.size) != want {
 			return false, nil
 		}
 	}

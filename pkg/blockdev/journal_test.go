@@ -18,9 +18,10 @@ func pair() (src, dst Facts) {
 	return src, dst
 }
 
-func stored(j *Journal) map[int64]CV {
+func stored(t *testing.T, j *Journal) map[int64]CV {
+	t.Helper()
 	out := map[int64]CV{}
-	j.Stored(func(i int64, sum CV) { out[i] = sum })
+	require.NoError(t, j.Stored(func(i int64, sum CV) { out[i] = sum }))
 	return out
 }
 
@@ -28,27 +29,27 @@ func TestJournalRemembers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	src, dst := pair()
-	j, reason, err := openJournal(dir, src, dst, 1<<16, false)
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
 	require.Nil(t, j)
 	require.Empty(t, reason)
 	require.NoDirExists(t, dir, "looking changes nothing")
 
-	j, reason, err = openJournal(dir, src, dst, 1<<16, true)
+	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.NoError(t, j.Add([]Extent{{3, CV{3}}, {0, CV{9}}}))
 	require.NoError(t, j.Add([]Extent{{0, CV{1}}})) // the later one counts
-	_, _, err = openJournal(dir, src, dst, 1<<16, true)
+	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NoError(t, j.Close())
 
 	for _, create := range []bool{false, true} {
-		j, reason, err = openJournal(dir, src, dst, 1<<16, create)
+		j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, create)
 		require.NoError(t, err)
 		require.Empty(t, reason)
-		require.Equal(t, map[int64]CV{0: {1}, 3: {3}}, stored(j))
+		require.Equal(t, map[int64]CV{0: {1}, 3: {3}}, stored(t, j))
 		require.Equal(t, 2, j.Blocks())
 		if create {
 			require.NoError(t, j.Add([]Extent{{1, CV{2}}}))
@@ -67,7 +68,7 @@ func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	src, dst := pair()
-	j, _, err := openJournal(dir, src, dst, 1<<16, true)
+	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
 	all := map[int64]CV{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
@@ -78,17 +79,17 @@ func TestTornJournal(t *testing.T) {
 	require.NoError(t, err)
 	try := func(raw []byte) {
 		require.NoError(t, os.WriteFile(j.path, raw, 0o600))
-		j, _, err := openJournal(dir, src, dst, 1<<16, true)
+		j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 		require.NoError(t, err)
-		got := stored(j)
+		got := stored(t, j)
 		require.Subset(t, all, got)
 		// What is added after damage is found the next time.
 		require.NoError(t, j.Add([]Extent{{3, CV{4}}}))
 		require.NoError(t, j.Close())
-		again, _, err := openJournal(dir, src, dst, 1<<16, false)
+		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
 		require.NoError(t, err)
 		got[3] = CV{4}
-		require.Equal(t, got, stored(again))
+		require.Equal(t, got, stored(t, again))
 		require.NoError(t, again.Close())
 	}
 	for n := 0; n < len(whole); n += 7 {
@@ -125,14 +126,14 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			if c.name == "another source" || c.name == "a partition instead of the disk" {
 				src.Kind = KindDisk
 			}
-			j, _, err := openJournal(dir, src, dst, block, true)
+			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, true)
 			require.NoError(t, err)
 			require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
 			c.change(&src, &dst, &block)
-			j, reason, err := openJournal(dir, src, dst, block, false)
+			j, reason, err := openJournal(dir, src, dst, Cut{Block: block}, false)
 			require.NoError(t, err)
 			require.NoError(t, j.Close())
 			after, err := os.ReadFile(j.path)
@@ -146,7 +147,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			require.Contains(t, reason, c.want)
 			require.Zero(t, j.Blocks())
 			// It is begun anew, and says why.
-			j, reason, err = openJournal(dir, src, dst, block, true)
+			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, true)
 			require.NoError(t, err)
 			require.Contains(t, reason, c.want)
 			require.Zero(t, j.Blocks())
@@ -162,19 +163,19 @@ func TestJournalOfAFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	src, _ := pair()
 	missing := Facts{Path: file, Real: file, Kind: KindMissing}
-	j, _, err := openJournal(dir, src, missing, 1<<16, false)
+	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
 	require.Nil(t, j)
-	_, _, err = openJournal(dir, src, missing, 1<<16, true)
+	_, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, true)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	j, _, err = openJournal(dir, src, missing, 1<<16, true)
+	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
 	require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
-	j, reason, err := openJournal(dir, src, found, 1<<16, false)
+	j, reason, err := openJournal(dir, src, found, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.Equal(t, 1, j.Blocks())
@@ -182,7 +183,7 @@ func TestJournalOfAFile(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file+".new", nil, 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
-	j, reason, err = openJournal(dir, src, found, 1<<16, false)
+	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
 	require.Contains(t, reason, "not the one")
 	require.NoError(t, j.Close())
@@ -196,7 +197,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, data, 0o600))
 	src, _ := pair()
 	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 4 << 16}
-	j, _, err := openJournal(t.TempDir(), src, dst, 1<<16, true)
+	j, _, err := openJournal(t.TempDir(), src, dst, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
 	defer j.Close()
 	wrote := func() bool {

@@ -69,7 +69,7 @@ func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts,
 // DeviceState looks for the journal of an earlier copy, and whether the target
 // still holds what that stored.
 func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err error) {
-	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
+	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
@@ -108,7 +108,8 @@ func (l *Local) DigestDevice(ctx context.Context, q DigestQuery, progress func(t
 	d.PartBytes = int64(per) * int64(q.Options.Block)
 	for i := 0; i < len(sums); i += per {
 		part := sums[i:min(len(sums), i+per)]
-		d.Parts = append(d.Parts, transfer.FoldSums(part))
+		fold := transfer.FoldSums(part)
+		d.Parts = append(d.Parts, fold[:])
 	}
 	return d, nil
 }
@@ -178,7 +179,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 // openJournal opens the journal of a copy, or begins it.
 func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
 	if fresh {
-		old, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, false)
+		old, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +189,7 @@ func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
 			}
 		}
 	}
-	j, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Block, true)
+	j, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), true)
 	return j, err
 }
 

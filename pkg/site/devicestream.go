@@ -227,14 +227,10 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 		}
 	}
 	if !alone {
-		tree := blockdev.NewTree(w.off, len(w.buf))
-		for i, s := range w.sums {
-			tree.Set(int64(i), s)
-		}
 		if len(w.sums) == 1 {
 			w.digest = blockdev.LeafHash(w.buf, 0, w.off) // what was read back or written last
 		} else {
-			w.digest = tree.Root()
+			w.digest = blockdev.Root(w.sums)
 		}
 	}
 	return w.dst.Commit()

@@ -26,6 +26,11 @@ const (
 	// often, down to every probeLast bytes.
 	probeFirst = 64 << 20
 	probeLast  = 256 << 20
+	// mostBest bounds the encoders of the highest level, where the level is not
+	// the user's choice: each has tables of 34 MiB (bestLongTableBits,
+	// https://github.com/klauspost/compress/blob/v1.20.3/zstd/enc_best.go).
+	// A link that two of them cannot fill gets a lower level soon.
+	mostBest = 2
 )
 
 // packer compresses pieces between the reader and the ring's takers.
@@ -65,8 +70,12 @@ func newPacker(o Options) (*packer, error) {
 	p.choice.threads = int64(p.threads)
 	p.work = make(chan *piece, 2*p.threads)
 	for _, l := range levels {
+		n := p.threads
+		if p.adaptive && l == zstd.SpeedBestCompression {
+			n = min(n, mostBest)
+		}
 		// The end's digest covers the stream: a checksum a frame adds nothing.
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(p.threads), zstd.WithEncoderCRC(false))
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(n), zstd.WithEncoderCRC(false))
 		if err != nil {
 			return nil, err
 		}
@@ -164,6 +173,14 @@ type chooser struct {
 func (c *chooser) next(n int, backlog int64) (level int, try bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.skip > 0 {
+		c.skip -= int64(n)
+		return 0, false
+	}
+	if c.poor >= hopeless { // a probe: that nothing is compressed is why they wait
+		c.skip, c.level = c.stride, 0
+		return 0, true
+	}
 	c.since++
 	switch {
 	case backlog <= c.threads:
@@ -174,13 +191,6 @@ func (c *chooser) next(n int, backlog int64) (level int, try bool) {
 	case backlog >= 4*c.threads+4 && c.since >= 2*c.threads && c.level < c.top:
 		c.level++
 		c.since = 0
-	}
-	if c.skip > 0 {
-		c.skip -= int64(n)
-		return 0, false
-	}
-	if c.poor >= hopeless { // a probe
-		c.skip = c.stride
 	}
 	return c.level, true
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"runtime"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/wire"
 )
 
@@ -54,7 +55,7 @@ type BlockTarget interface {
 type BlockJournal interface {
 	// Stored calls f for every block that an earlier copy stored, in no
 	// order; a later call for the same block counts.
-	Stored(f func(index int64, sum BlockSum))
+	Stored(f func(index int64, sum BlockSum)) error
 	// Add notes blocks that are stored for good: synced before the call.
 	Add(blocks []StoredBlock) error
 	// Remove forgets everything.
@@ -62,9 +63,15 @@ type BlockJournal interface {
 	Close() error
 }
 
-// BlockSum is the BLAKE3 chaining value of one block at its place in the
-// device: the digest of the whole device is computed from them alone.
+// BlockSum is the hash of one block: its BLAKE3 chaining value at its place in
+// the device, of which the digest of the whole device is computed, or, where
+// nobody asks for a digest, something quicker. See blockdev.Cut.
 type BlockSum = [wire.SumSize]byte
+
+// BlockMark is the xxh3-128 of what a block holds. It travels with the block
+// and is compared with what the target reads back: that is BLAKE3's work at a
+// twentieth of the price. Whoever could forge it is kept off by the wire.
+type BlockMark = [wire.MarkSize]byte
 
 // StoredBlock is one block of a journal.
 type StoredBlock struct {
@@ -86,7 +93,7 @@ type DeviceOptions struct {
 	// Delta has the target hash what it holds, so that only what differs is
 	// sent.
 	Delta bool
-	// NoVerify does not read back what was written.
+	// NoVerify does not read back what was written. Nor is there a digest then.
 	NoVerify bool
 	// VerifyLater reads back when all is written, not meanwhile: for disks
 	// with one head.
@@ -100,6 +107,9 @@ const (
 	// as long as those of a pool, and memory that stays in the processor's
 	// cache is faster.
 	defaultDeviceBuffer = 64 << 20
+	// workersHold bounds what the goroutines that read, or write, hold in bytes,
+	// beside the buffer.
+	workersHold = 32 << 20
 )
 
 // filled returns the options with defaults applied.
@@ -113,11 +123,27 @@ func (o DeviceOptions) filled() DeviceOptions {
 }
 
 // workers is how many goroutines read, or write, a device at once: enough to
-// keep a drive's queue filled while some of them compute.
-func (o DeviceOptions) workers() int { return min(16, max(4, 2*runtime.NumCPU())) }
+// keep a drive's queue filled while some of them compute. Large blocks fill it
+// by themselves, and each goroutine holds one.
+func (o DeviceOptions) workers() int {
+	return min(16, max(4, 2*runtime.NumCPU()), max(2, workersHold/o.Block))
+}
 
-// queue is how many blocks wait between two stages.
-func (o DeviceOptions) queue() int { return max(2, int(o.Buffer/int64(o.Block))) }
+// Cut says how both ends cut and hash the device. With Delta a block of the
+// target is taken for the source's because its hash is, whoever wrote it: there
+// nothing but BLAKE3 will do.
+func (o DeviceOptions) Cut() blockdev.Cut {
+	return blockdev.Cut{Block: o.Block, Quick: o.NoVerify && !o.Delta}
+}
+
+// queue is how many blocks wait between two stages beside those that the
+// connections and compressors hold.
+func (o DeviceOptions) queue(held int) int { return max(2, int(o.Buffer/int64(o.Block))-held) }
+
+// room is what the largest frame of a block takes. What cannot be compressed
+// becomes 3 bytes longer with every block of zstd's own, of 64 KiB or more, and
+// that is known when it is done: RFC 8878, section 3.1.1.2.
+func (o DeviceOptions) room() int { return o.Block + o.Block>>14 + 64 + wire.TrailSize }
 
 // Stages of a device beside those of a stream.
 const (
@@ -136,7 +162,8 @@ type DeviceResult struct {
 	Resumed  int64 `json:"resumed,omitempty"` // of those, bytes that a journal vouched for
 	Verified int64 `json:"verified"`          // bytes read back and found right
 	// SourceDigest and TargetDigest are the BLAKE3 of all Size bytes in hex,
-	// as b3sum prints it; that of the target is of what was read back.
+	// as b3sum prints it, "" without verification; that of the target is of
+	// what was read back.
 	SourceDigest string  `json:"source_digest,omitempty"`
 	TargetDigest string  `json:"target_digest,omitempty"`
 	BadRanges    []Range `json:"bad_ranges,omitempty"`

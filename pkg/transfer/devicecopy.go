@@ -16,7 +16,7 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func CopyDevice(ctx context.Context, src BlockSource, dst BlockTarget, journal BlockJournal, opt DeviceOptions, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
-	c := &deviceCopying{src: src, opt: opt, started: time.Now(), pool: &blockPool{size: opt.Block + wire.SumSize}}
+	c := &deviceCopying{src: src, opt: opt, started: time.Now(), pool: &blockPool{size: opt.Block}}
 	c.store = newStore(dst, journal, src.Size(), opt, c.pool)
 	n := opt.workers()
 	c.scan = newScan(src, c.store.grid, c.pool, n)
@@ -57,9 +57,9 @@ func (c *deviceCopying) run(ctx context.Context, report func(Progress)) (res Res
 	d := &DeviceResult{BadRanges: c.src.BadRanges()}
 	if keep() {
 		if err = bare(c.store.commit()); err == nil {
-			d.SourceDigest = hexDigest(c.scan.root(c.scan.sums))
+			d.SourceDigest = c.scan.digest(c.scan.cut.Root(c.scan.sums))
 			if !c.opt.NoVerify {
-				d.TargetDigest = hexDigest(root)
+				d.TargetDigest = c.store.digest(root)
 			}
 		}
 	} else {
@@ -108,7 +108,8 @@ func (c *deviceCopying) data(ctx context.Context, w int, i int64, b *wire.Block)
 	if err := c.limit.wait(ctx, len(b.Payload()), c.limited[w]); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
-	return c.store.data(w, i, b.Payload(), c.scan.sums[i])
+	sum := c.scan.sums[i]
+	return c.store.data(w, i, b.Payload(), sum, c.scan.mark(b.Payload(), sum))
 }
 
 func (c *deviceCopying) zeros(_ context.Context, w int, first, count int64) error {

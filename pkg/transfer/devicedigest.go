@@ -14,9 +14,10 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func DigestDevice(ctx context.Context, src BlockSource, opt DeviceOptions, progress func(Progress)) (res Result, sums []BlockSum, err error) {
 	opt = opt.filled()
+	opt.NoVerify = false // which leaves the digest out
 	started := time.Now()
 	pool := &blockPool{size: opt.Block}
-	s := newScan(src, newGrid(src.Size(), opt.Block), pool, opt.workers())
+	s := newScan(src, newGrid(src.Size(), opt.Cut()), pool, opt.workers())
 	s.keep = func(_ context.Context, _ int, _ int64, b *wire.Block) error { pool.put(b); return nil }
 	s.zeros = func(context.Context, int, int64, int64) error { return nil }
 	now := func() Progress {
@@ -40,7 +41,7 @@ func DigestDevice(ctx context.Context, src BlockSource, opt DeviceOptions, progr
 	if err != nil {
 		return res, nil, bare(err)
 	}
-	res.Device.SourceDigest = hexDigest(s.root(s.sums))
+	res.Device.SourceDigest = s.digest(s.cut.Root(s.sums))
 	if progress != nil {
 		progress(res.Progress)
 	}

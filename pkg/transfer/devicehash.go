@@ -14,14 +14,15 @@ import (
 
 // grid divides a device into blocks.
 type grid struct {
+	cut   blockdev.Cut
 	size  int64
 	block int64
 	count int64
 }
 
-func newGrid(size int64, block int) grid {
-	b := int64(block)
-	return grid{size: size, block: b, count: (size + b - 1) / b}
+func newGrid(size int64, cut blockdev.Cut) grid {
+	b := int64(cut.Block)
+	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
 }
 
 // length is the bytes of a block: the last one may be shorter.
@@ -34,28 +35,48 @@ func (g grid) bytes(first, count int64) int64 {
 
 // sum hashes a block at its place. BLAKE3 numbers its chunks, so the hash of a
 // block of zeros, too, depends on where it is.
-func (g grid) sum(i int64, p []byte) BlockSum { return blockdev.LeafHash(p, i*g.block, g.size) }
+func (g grid) sum(i int64, p []byte) BlockSum { return g.cut.Sum(p, i*g.block, g.size) }
 
-// root is the BLAKE3 of the whole device.
-func (g grid) root(sums []BlockSum) [32]byte {
-	t := blockdev.NewTree(g.size, int(g.block))
-	for i, s := range sums {
-		t.Set(int64(i), s)
+// mark is that of a block whose hash is known.
+func (g grid) mark(p []byte, sum BlockSum) BlockMark {
+	if g.cut.Quick {
+		return BlockMark(sum[:wire.MarkSize])
 	}
-	return t.Root()
+	return blockdev.Mark(p)
+}
+
+// trail appends hashes and a mark to a payload in b.
+func trail(b *wire.Block, n int, sums []BlockSum, mark BlockMark) {
+	room := b.Room()
+	for _, s := range sums {
+		n += copy(room[n:], s[:])
+	}
+	b.SetLen(n + copy(room[n:], mark[:]))
+}
+
+// cutTrail takes a payload apart; the header said that it is long enough.
+func cutTrail(p []byte) (data []byte, sum BlockSum, mark BlockMark) {
+	n := len(p) - wire.TrailSize
+	return p[:n], BlockSum(p[n:]), BlockMark(p[n+wire.SumSize:])
+}
+
+// digest is the BLAKE3 of the whole device in hex, "" if its blocks have other
+// hashes.
+func (g grid) digest(root [32]byte) string {
+	if g.cut.Quick {
+		return ""
+	}
+	return hex.EncodeToString(root[:])
 }
 
 // FoldSums makes one hash of those of several blocks.
-func FoldSums(sums []BlockSum) []byte {
+func FoldSums(sums []BlockSum) BlockMark {
 	h := xxh3.New128()
 	for _, s := range sums {
 		_, _ = h.Write(s[:]) // never fails
 	}
-	sum := h.Sum128().Bytes()
-	return sum[:]
+	return h.Sum128().Bytes()
 }
-
-func hexDigest(d [32]byte) string { return hex.EncodeToString(d[:]) }
 
 // blockPool keeps blocks for reuse, the last used on top: it is the warmest.
 type blockPool struct {

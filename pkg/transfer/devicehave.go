@@ -96,6 +96,9 @@ func (h *holdings) has(i int64, sum BlockSum, wait *wire.Stopwatch) (bool, error
 // announce is the telling side: it turns what a journal vouches for, and with
 // delta what the target hashes now, into ordered calls of tell.
 func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []BlockSum) error) error {
+	if err := s.load(delta); err != nil {
+		return err
+	}
 	if delta {
 		if err := s.hashPresent(ctx, tell); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/wire"
 )
 
@@ -23,10 +24,9 @@ import (
 func ReceiveDevice(ctx context.Context, link *wire.Link, dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
 	link.Receiving()
-	pool := &blockPool{size: opt.Block + wire.SumSize}
-	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue())}
+	pool := &blockPool{size: opt.Block + wire.TrailSize}
+	r := &deviceReceiving{link: link, opt: opt, started: time.Now(), pool: pool, queue: make(chan devicePiece, opt.queue(len(link.Conns())))}
 	r.store = newStore(dst, journal, size, opt, pool)
-	r.store.doubt = link.Mode() == wire.Plain
 	r.expand = newEffort(StageExpand, r.store.workers)
 	r.full = stopwatches(len(link.Conns()))
 	var read []*wire.Stopwatch
@@ -54,7 +54,6 @@ type deviceReceiving struct {
 
 	fail   context.CancelCauseFunc
 	digest string
-	source string
 }
 
 func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res Result, err error) {
@@ -77,7 +76,7 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	stop()
 	if keep() {
 		if err = bare(r.store.commit()); err == nil {
-			r.digest, r.source = hexDigest(root), hexDigest(root)
+			r.digest = r.store.digest(root)
 		}
 	} else {
 		<-unwound
@@ -91,7 +90,7 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	}
 	r.fail(nil)
 	_ = r.link.Close()
-	d := &DeviceResult{SourceDigest: r.source}
+	d := &DeviceResult{SourceDigest: r.digest}
 	if !r.opt.NoVerify {
 		d.TargetDigest = r.digest
 	}
@@ -289,7 +288,7 @@ func (r *deviceReceiving) check(h wire.Header, b *wire.Block) error {
 	first := int64(h.Position / uint64(g.block))
 	count := int64(1)
 	if h.Flags&wire.Zero != 0 {
-		count = int64(len(b.Payload()) / wire.SumSize)
+		count = int64((len(b.Payload()) - wire.MarkSize) / wire.SumSize)
 	}
 	if h.Flags&wire.Summed == 0 || h.Position%uint64(g.block) != 0 || count < 1 || first < 0 || first >= g.count || count > g.count-first ||
 		int64(h.Raw) != g.bytes(first, count) {
@@ -300,7 +299,7 @@ func (r *deviceReceiving) check(h wire.Header, b *wire.Block) error {
 
 // writer stores frames until there are no more.
 func (r *deviceReceiving) writer(ctx context.Context, w int) error {
-	spare := r.pool.get()
+	var spare *wire.Block
 	for p := range r.queue {
 		if errors.Is(context.Cause(ctx), wire.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*sinkError)) {
 			continue // drained
@@ -312,15 +311,20 @@ func (r *deviceReceiving) writer(ctx context.Context, w int) error {
 			for k := range sums {
 				copy(sums[k][:], payload[k*wire.SumSize:])
 			}
+			if FoldSums(sums) != BlockMark(payload[len(sums)*wire.SumSize:]) {
+				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", wire.ErrTampered, p.header.Position)
+			}
 			if err := r.store.zeros(w, first, sums); err != nil {
 				return err
 			}
 			r.pool.put(p.block)
 			continue
 		}
-		n := len(payload) - wire.SumSize
-		sum, data := BlockSum(payload[n:]), payload[:n]
+		data, sum, mark := cutTrail(payload)
 		if p.header.Flags&wire.Compressed != 0 {
+			if spare == nil {
+				spare = r.pool.get()
+			}
 			r.expand.watch[w].Start()
 			out, err := r.decompress(data, spare.Room()[:0:p.header.Raw])
 			r.expand.watch[w].Stop()
@@ -333,11 +337,10 @@ func (r *deviceReceiving) writer(ctx context.Context, w int) error {
 			r.expand.bytes.Add(int64(len(out)))
 			data = out
 		}
-		// What no tag protected, and is not read back, is checked here.
-		if r.opt.NoVerify && r.link.Mode() == wire.Plain && r.store.sum(first, data) != sum {
-			return fmt.Errorf("%w: the block at byte %d does not match its hash", wire.ErrTampered, p.header.Position)
+		if blockdev.Mark(data) != mark {
+			return fmt.Errorf("%w: the block at byte %d does not match its mark", wire.ErrTampered, p.header.Position)
 		}
-		if err := r.store.data(w, first, data, sum); err != nil {
+		if err := r.store.data(w, first, data, sum, mark); err != nil {
 			return err
 		}
 		r.pool.put(p.block)

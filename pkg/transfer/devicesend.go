@@ -21,14 +21,19 @@ import (
 func SendDevice(ctx context.Context, src BlockSource, link *wire.Link, opt DeviceOptions, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
 	s := &deviceSending{src: src, link: link, opt: opt, started: time.Now(), acked: make(chan struct{}),
-		pool: &blockPool{size: opt.Block + wire.SumSize}, queue: make(chan devicePiece, opt.queue())}
+		pool: &blockPool{size: opt.room()}}
 	var err error
 	if s.pack, err = newPacker(opt.Options); err != nil {
 		link.Abort(err)
 		return Result{}, errors.Join(err, src.Close())
 	}
 	n, workers := len(link.Conns()), opt.workers()
-	s.scan = newScan(src, newGrid(src.Size(), opt.Block), s.pool, workers)
+	held := n
+	if s.pack != nil {
+		held += min(workers, s.pack.threads)
+	}
+	s.queue = make(chan devicePiece, opt.queue(held))
+	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
 	s.scan.keep, s.scan.zeros = s.data, s.zeros
 	s.held = newHoldings(s.scan.count)
 	s.asking = stopwatches(workers)
@@ -123,7 +128,7 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 	d := &DeviceResult{Size: s.src.Size(), Block: s.opt.Block, Data: s.data64.Load(), Zeros: s.zero64.Load(),
 		Present: s.present.Load(), TargetDigest: s.target, BadRanges: s.src.BadRanges()}
 	if err == nil {
-		d.SourceDigest = hexDigest(root)
+		d.SourceDigest = s.scan.digest(root)
 	}
 	res = Result{Progress: s.progress(), Device: d}
 	for _, c := range s.link.Conns() {
@@ -159,7 +164,7 @@ func (s *deviceSending) move(ctx context.Context) (root [32]byte, err error) {
 	if err := s.src.Unchanged(); err != nil {
 		return root, &sourceError{err}
 	}
-	return s.scan.root(s.scan.sums), nil
+	return s.scan.cut.Root(s.scan.sums), nil
 }
 
 // data sends a block, unless the receiver has it.
@@ -175,6 +180,7 @@ func (s *deviceSending) data(ctx context.Context, w int, i int64, b *wire.Block)
 		s.present.Add(int64(raw))
 		return nil
 	}
+	mark := s.scan.mark(b.Payload(), sum)
 	h := wire.Header{Kind: wire.Data, Flags: wire.Summed, Position: uint64(i * s.scan.block), Raw: uint32(raw)}
 	if s.pack != nil {
 		watch := <-s.packers // whoever has it never waits for more than the processor
@@ -189,9 +195,7 @@ func (s *deviceSending) data(ctx context.Context, w int, i int64, b *wire.Block)
 			b = packed
 		}
 	}
-	n := len(b.Payload())
-	copy(b.Room()[n:], sum[:])
-	b.SetLen(n + wire.SumSize)
+	trail(b, len(b.Payload()), []BlockSum{sum}, mark)
 	return s.enqueue(ctx, devicePiece{h, b})
 }
 
@@ -222,11 +226,7 @@ func (s *deviceSending) zeros(ctx context.Context, w int, first, count int64) er
 
 func (s *deviceSending) zeroRun(ctx context.Context, first, end int64) error {
 	b := s.pool.get()
-	n := 0
-	for _, sum := range s.scan.sums[first:end] {
-		n += copy(b.Room()[n:], sum[:])
-	}
-	b.SetLen(n)
+	trail(b, 0, s.scan.sums[first:end], FoldSums(s.scan.sums[first:end]))
 	h := wire.Header{Kind: wire.Data, Flags: wire.Zero | wire.Summed,
 		Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, end-first))}
 	return s.enqueue(ctx, devicePiece{h, b})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"zxfer/pkg/wire"
 )
@@ -21,25 +20,12 @@ const (
 	blockZero               // made zeros
 )
 
-// A group of blocks is synced, and then noted in the journal and read back,
-// after so much time or so many bytes: often enough for a cut to cost little
-// and for the read-back to overlap with the copy, seldom enough for a drive to
-// write long runs.
-const (
-	syncEvery = 2 * time.Second
-	syncBytes = 256 << 20
-)
-
 // ErrCorrupt is a target that does not hold what was written to it.
 var ErrCorrupt = errors.New("what was read back is not what was written")
 
 // store is the target's half of a copy: it writes blocks in any order, syncs
 // groups of them, notes them in the journal and reads them back.
 type store struct {
-	// doubt has the hash of a zero run checked, too: where frames carry no tag
-	// a changed flag would turn data into zeros.
-	doubt bool
-
 	grid
 	dst     BlockTarget
 	journal BlockJournal // nil for none
@@ -52,6 +38,7 @@ type store struct {
 
 	mu       sync.Mutex
 	sums     []BlockSum
+	marks    []BlockMark // of what was written; nil if it is not read back
 	state    []blockState
 	unsynced []span // written since the last sync
 	waiting  int64  // bytes of those
@@ -73,19 +60,34 @@ type store struct {
 type span struct{ first, count int64 }
 
 func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, pool *blockPool) *store {
-	s := &store{grid: newGrid(size, opt.Block), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
+	s := &store{grid: newGrid(size, opt.Cut()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
 	s.write, s.verify = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers)
-	if journal != nil {
-		journal.Stored(func(i int64, sum BlockSum) {
-			if i >= 0 && i < s.count {
-				s.state[i], s.sums[i] = blockPresent, sum
-			}
-		})
+	if !opt.NoVerify {
+		s.marks = make([]BlockMark, s.count)
 	}
 	return s
+}
+
+// load takes in what the journal vouches for; with delta the target itself
+// will tell.
+func (s *store) load(delta bool) error {
+	if s.journal == nil || delta {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.journal.Stored(func(i int64, sum BlockSum) {
+		if i >= 0 && i < s.count {
+			s.state[i], s.sums[i] = blockPresent, sum
+		}
+	})
+	if err != nil {
+		return &sinkError{err}
+	}
+	return nil
 }
 
 // start starts to sync and to read back. fail is told of the first failure.
@@ -151,6 +153,7 @@ func (s *store) found(first int64, sums []BlockSum) {
 type lastBlock struct {
 	data []byte
 	sum  BlockSum
+	mark BlockMark
 }
 
 // writeLast tells the blocks by which a device is recognised: partition tables
@@ -160,19 +163,19 @@ type lastBlock struct {
 func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 
 // data writes one block. w is the goroutine's number.
-func (s *store) data(w int, i int64, p []byte, sum BlockSum) error {
+func (s *store) data(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
 	if s.writeLast(i) {
 		keep := wire.NewAlignedBlock(len(p))
 		copy(keep.Room(), p)
 		s.mu.Lock()
-		s.last[i] = lastBlock{keep.Room(), sum}
+		s.last[i] = lastBlock{keep.Room(), sum, mark}
 		s.mu.Unlock()
 		return nil
 	}
-	return s.put(w, i, p, sum)
+	return s.put(w, i, p, sum, mark)
 }
 
-func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
+func (s *store) put(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
 	s.write.watch[w].Start()
 	_, err := s.dst.WriteAt(p, i*s.block)
 	s.write.watch[w].Stop()
@@ -180,6 +183,9 @@ func (s *store) put(w int, i int64, p []byte, sum BlockSum) error {
 		return &sinkError{err}
 	}
 	s.write.bytes.Add(int64(len(p)))
+	if s.marks != nil {
+		s.marks[i] = mark // it is in nobody else's hands before done
+	}
 	s.done(i, []BlockSum{sum}, blockData)
 	return nil
 }
@@ -223,61 +229,6 @@ func (s *store) done(first int64, sums []BlockSum, st blockState) {
 	}
 }
 
-// syncer syncs groups of blocks until the store is finished or given up.
-func (s *store) syncer() {
-	defer close(s.synced)
-	tick := time.NewTicker(syncEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.quit:
-			return
-		case <-tick.C:
-		case <-s.kick:
-		}
-		if err := s.sync(); err != nil {
-			s.fail(err)
-			return
-		}
-	}
-}
-
-// sync stores what was written so far for good.
-func (s *store) sync() error {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	s.mu.Lock()
-	group := s.unsynced
-	s.unsynced, s.waiting = nil, 0
-	s.mu.Unlock()
-	if len(group) == 0 {
-		return nil
-	}
-	if err := s.dst.Sync(); err != nil {
-		return &sinkError{err}
-	}
-	if !s.opt.NoVerify {
-		if err := s.dst.DropCache(); err != nil {
-			return &sinkError{err}
-		}
-	}
-	if s.journal != nil {
-		var blocks []StoredBlock
-		s.mu.Lock()
-		for _, sp := range group {
-			for i := sp.first; i < sp.first+sp.count; i++ {
-				blocks = append(blocks, StoredBlock{i, s.sums[i]})
-			}
-		}
-		s.mu.Unlock()
-		if err := s.journal.Add(blocks); err != nil {
-			return &sinkError{err}
-		}
-	}
-	s.addSpans(group)
-	return nil
-}
-
 // stop ends the syncer.
 func (s *store) stop() {
 	s.stopping.Do(func() { close(s.quit) })
@@ -293,7 +244,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 			return digest, err
 		}
 		for i, b := range s.last {
-			if err := s.put(0, i, b.data, b.sum); err != nil {
+			if err := s.put(0, i, b.data, b.sum, b.mark); err != nil {
 				return digest, err
 			}
 		}
@@ -317,7 +268,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return digest, err
 	}
-	return s.root(s.sums), nil
+	return s.cut.Root(s.sums), nil
 }
 
 // commit ends a copy whose digest was compared.

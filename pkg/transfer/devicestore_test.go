@@ -2,10 +2,12 @@ package transfer
 
 import (
 	"bytes"
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/wire"
 )
 
 // zeroDevice is a target that holds zeros, and is only asked to.
@@ -21,30 +23,42 @@ func (zeroDevice) Commit() error                              { return nil }
 func (zeroDevice) Close() error                               { return nil }
 func (zeroDevice) Name() string                               { return "zeros" }
 
-// On a wire without tags, data that was turned into a run of zeros with the
-// data's hash is found when it is read back.
-func TestDataTurnedIntoZeros(t *testing.T) {
+// On a wire without tags, a frame whose flag or bytes changed does not match
+// its mark, and nothing of it is stored.
+func TestChangedFramesWithoutTags(t *testing.T) {
 	t.Parallel()
-	const size = 64 << 10
-	data := bytes.Repeat([]byte("x"), size)
-	for name, doubt := range map[string]bool{"plain": true, "authenticated": false} {
+	const block = 64 << 10
+	// A block that reads as hashes, so that it passes for a run of zeros.
+	data := bytes.Repeat([]byte("x"), block)
+	frame := func() *wire.Block {
+		b := wire.NewBlock(block+wire.TrailSize, 0)
+		copy(b.Room(), data)
+		trail(b, block, []BlockSum{{1}}, blockdev.Mark(data))
+		return b
+	}
+	for name, c := range map[string]struct {
+		flags  wire.Flags
+		change func(p []byte)
+	}{
+		"a byte of data":       {wire.Summed, func(p []byte) { p[77]++ }},
+		"a byte of the mark":   {wire.Summed, func(p []byte) { p[len(p)-1]++ }},
+		"data shown as zeros":  {wire.Summed | wire.Zero, func([]byte) {}},
+		"data shown as packed": {wire.Summed | wire.Compressed, func([]byte) {}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opt := DeviceOptions{Options: Options{Block: size}}.filled()
-			pool := &blockPool{size: size}
-			s := newStore(zeroDevice{}, nil, size, opt, pool)
-			s.doubt = doubt
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			s.start(ctx, cancel)
-			require.NoError(t, s.zeros(0, 0, []BlockSum{s.sum(0, data)}))
-			_, err := s.finish(ctx)
-			if doubt {
-				require.ErrorIs(t, err, ErrCorrupt)
-				require.ErrorContains(t, err, "came as zeros")
-				return
-			}
-			require.NoError(t, err, "there the frame's tag vouches for the flag")
+			const size = (block/wire.SumSize + 1) * block
+			opt := DeviceOptions{Options: Options{Block: block}}.filled()
+			pool := &blockPool{size: block + wire.TrailSize}
+			r := &deviceReceiving{opt: opt, pool: pool, queue: make(chan devicePiece, 1)}
+			r.store = newStore(zeroDevice{}, nil, size, opt, pool)
+			r.expand = newEffort(StageExpand, r.store.workers)
+			b := frame()
+			c.change(b.Payload())
+			r.queue <- devicePiece{wire.Header{Kind: wire.Data, Flags: c.flags, Raw: block}, b}
+			close(r.queue)
+			require.ErrorIs(t, r.writer(t.Context(), 0), wire.ErrTampered)
+			require.Zero(t, r.store.write.bytes.Load())
 		})
 	}
 }

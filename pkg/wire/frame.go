@@ -27,8 +27,9 @@ type Flags uint8
 const (
 	Zero       Flags = 1 << 0 // Raw zero bytes, no payload but hashes
 	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
-	// Summed is of device mode: the payload ends with the hash of the Raw
-	// bytes, SumSize bytes; that of a zero run holds one for each block.
+	// Summed is of device mode: the payload ends with the hash and the mark of
+	// the Raw bytes, TrailSize bytes; that of a zero run holds a hash for each
+	// block and the mark of those.
 	Summed Flags = 1 << 2
 )
 
@@ -39,11 +40,14 @@ const (
 	TagSize = 16
 	// SumSize is the length in bytes of the hash in a Summed frame.
 	SumSize = 32
+	// MarkSize is the length in bytes of the mark behind it.
+	MarkSize  = 16
+	TrailSize = SumSize + MarkSize
 	// MaxRaw bounds the stream bytes that a Data frame carries.
 	MaxRaw = 16 << 20
 	// MaxPayload bounds a Data frame in bytes, before anything is allocated
 	// for it.
-	MaxPayload = MaxRaw + SumSize
+	MaxPayload = MaxRaw + TrailSize
 	// MaxControl bounds the payload of a control frame in bytes.
 	MaxControl = 8 << 10
 )
@@ -92,14 +96,14 @@ func parseHeader(b []byte) (Header, error) {
 			return h, errors.New("zero run with a payload")
 		}
 	case h.Flags == Zero|Summed:
-		if payload == 0 || payload%SumSize != 0 {
+		if payload < TrailSize || (payload-MarkSize)%SumSize != 0 {
 			return h, fmt.Errorf("zero run with a payload of %d bytes, which are no hashes", payload)
 		}
 	case h.Raw > MaxRaw:
 		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxRaw)
-	case h.Flags&Summed != 0 && payload < SumSize:
+	case h.Flags&Summed != 0 && payload < TrailSize:
 		return h, fmt.Errorf("payload of %d bytes is too short for its hash", payload)
-	case h.Flags == Summed && h.Raw != payload-SumSize, h.Flags == 0 && h.Raw != payload:
+	case h.Flags == Summed && h.Raw != payload-TrailSize, h.Flags == 0 && h.Raw != payload:
 		return h, fmt.Errorf("payload of %d bytes for %d bytes of stream", payload, h.Raw)
 	}
 	h.Payload = int(payload)

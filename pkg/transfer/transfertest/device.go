@@ -168,12 +168,13 @@ type Journal struct {
 }
 
 // Stored calls f for every record.
-func (j *Journal) Stored(f func(int64, transfer.BlockSum)) {
+func (j *Journal) Stored(f func(int64, transfer.BlockSum)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, b := range j.blocks {
 		f(b.Index, b.Sum)
 	}
+	return nil
 }
 
 // Len is the number of records.

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// beyondBuffer is what either end of a copy may use beside --buffer, in bytes.
+const beyondBuffer = 128 << 20
+
+// metered is a zxfer that was built for this test: the test binary itself may
+// carry a race detector, which takes many times the memory.
+type metered struct{ dir, binary, shell string }
+
+func buildMetered(t *testing.T) *metered {
+	t.Helper()
+	if os.Getenv("ZXFER_GUEST") != "" {
+		t.Skip("the guest has no Go to build zxfer with")
+	}
+	m := &metered{dir: scratch(t)}
+	m.binary, m.shell = filepath.Join(m.dir, "zxfer"), filepath.Join(m.dir, "rsh")
+	build := exec.Command("go", "build", "-o", m.binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	// A remote shell that stays on this host, with a home of its own.
+	script := fmt.Sprintf("#!/bin/sh\nshift\nexport HOME=%s SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\"\nexec sh -c \"$*\"\n", m.dir)
+	require.NoError(t, os.WriteFile(m.shell, []byte(script), 0o700))
+	return m
+}
+
+// run runs zxfer and returns the largest resident set of each of its two ends
+// in bytes.
+func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.binary, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "ZXFER_RSH="+m.shell, "XDG_STATE_HOME="+m.dir, "XDG_CACHE_HOME=")
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	// The high-water mark only rises: what is missed is the last interval's.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var peers []string
+	for i := 0; ; i++ {
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "%s", out.String())
+			require.NotZero(t, agent, "the agent was seen")
+			return here, agent
+		case <-tick.C:
+		}
+		here = max(here, highWater(strconv.Itoa(cmd.Process.Pid)))
+		if i%20 == 0 { // the first one may only tell its id
+			peers = m.agents(cmd.Process.Pid)
+		}
+		for _, pid := range peers {
+			agent = max(agent, highWater(pid))
+		}
+	}
+}
+
+// agents are the processes that run the copy of zxfer that is the other end.
+func (m *metered) agents(not int) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range all {
+		exe, err := os.Readlink(link)
+		pid := filepath.Base(filepath.Dir(link))
+		if err == nil && exe != m.binary && strings.HasPrefix(exe, m.dir) && pid != strconv.Itoa(not) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// highWater is the peak resident set of a process so far in bytes, 0 if it is
+// gone. Linux, Documentation/filesystems/proc.rst: VmHWM, in kB of 1024 bytes.
+func highWater(pid string) int64 {
+	status, _ := os.ReadFile("/proc/" + pid + "/status")
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// image writes an image file: data bytes of noise, or text that compresses,
+// spread over size bytes.
+func image(t *testing.T, name string, size, data int64, text bool) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Truncate(size))
+	const step = 8 << 20
+	r := rand.NewChaCha8([32]byte{7})
+	p := make([]byte, step)
+	for n := int64(0); n < data; n += step {
+		_, _ = r.Read(p) // never fails
+		if text {
+			for i, c := range p {
+				p[i] = 'a' + c%16
+			}
+		}
+		_, err = f.WriteAt(p, n/step*(size/(data/step)))
+		require.NoError(t, err)
+	}
+}
+
+// Neither end takes more than its buffer and 128 MiB, whatever the size: 64 GiB
+// in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer chooses.
+func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
+	m := buildMetered(t)
+	for _, c := range []struct {
+		name       string
+		size, data int64
+		text       bool
+		buffer     int64 // 0 for the default, 64 MiB
+		args       []string
+	}{
+		{name: "a million blocks", size: 64 << 30, data: 256 << 20, buffer: 16 << 20, args: []string{"--bs", "64KiB", "--no-verify"}},
+		{name: "noise", size: 2 << 30, data: 2 << 30, buffer: 16 << 20, args: []string{"--compress", "off", "--wire", "signed"}},
+		{name: "noise, default buffer", size: 512 << 20, data: 512 << 20},
+		{name: "text, compressed", size: 256 << 20, data: 256 << 20, text: true, buffer: 16 << 20, args: []string{"--compress", "zstd"}},
+		{name: "delta, plain, large blocks", size: 512 << 20, data: 512 << 20, buffer: 64 << 20, args: []string{"--delta", "--bs", "16MiB", "--wire", "plain", "--trusted-link"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			src, dst := filepath.Join(m.dir, "src"), filepath.Join(m.dir, "dst")
+			defer os.Remove(src)
+			defer os.Remove(dst)
+			image(t, src, c.size, c.data, c.text)
+			args := append([]string{"dev", "-q", src, "beta:" + dst}, c.args...)
+			limit := int64(64<<20 + beyondBuffer)
+			if c.buffer > 0 {
+				limit = c.buffer + beyondBuffer
+				args = append(args, "--buffer", strconv.FormatInt(c.buffer, 10))
+			}
+			here, agent := m.run(t, args...)
+			t.Logf("sender %d MiB, receiver %d MiB, allowed %d MiB", here>>20, agent>>20, limit>>20)
+			require.LessOrEqual(t, here, limit, "the sender")
+			require.LessOrEqual(t, agent, limit, "the receiver")
+		})
+	}
+}
