@@ -162,8 +162,8 @@ type DeviceResult struct {
 	Resumed  int64 `json:"resumed,omitempty"` // of those, bytes that a journal vouched for
 	Verified int64 `json:"verified"`          // bytes read back and found right
 	// SourceDigest and TargetDigest are the BLAKE3 of all Size bytes in hex,
-	// as b3sum prints it, "" without verification; that of the target is of
-	// what was read back.
+	// as b3sum prints it, "" without verification. That of the target is of
+	// the hashes whose blocks were read back with the right marks.
 	SourceDigest string  `json:"source_digest,omitempty"`
 	TargetDigest string  `json:"target_digest,omitempty"`
 	BadRanges    []Range `json:"bad_ranges,omitempty"`
