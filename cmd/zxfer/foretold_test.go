@@ -56,10 +56,10 @@ exec sh -c "$*"
 		require.Len(t, r.Results, 1)
 		got := r.Results[0]
 		t.Logf("expected %+v; got %d B/s, limited by %s", *r.Expected, got.Rate, got.LimitedBy)
-		if r.Expected.LimitedBy != "sender cpu" || got.LimitedBy != "sender cpu" {
-			return fmt.Errorf("limited by %s, expected %+v", got.LimitedBy, *r.Expected)
-		}
 		err := within(float64(r.Expected.BytesPerSecond), float64(got.Rate), 0.25)
+		if r.Expected.LimitedBy != "sender cpu" || got.LimitedBy != "sender cpu" {
+			err = fmt.Errorf("limited by %s, expected %+v", got.LimitedBy, *r.Expected)
+		}
 		if busy := othersBusy(t); err != nil && busy > 0.5 {
 			t.Skipf("%.1f processors of this host are busy with other things; %v", busy, err)
 		}
