@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	})
 	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
 	stop := w.start()
-	quiet := r.keepAlive()
+	quiet := keepAlive(r.link, aliveEvery, &r.store.write.bytes)
 	r.store.start(ctx, r.fail)
 
 	root, err := r.move(ctx)
@@ -103,26 +104,6 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 		report(res.Progress)
 	}
 	return res, err
-}
-
-// keepAlive tells the sender now and then that this end is at work.
-func (r *deviceReceiving) keepAlive() (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(aliveEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				// If it fails, so do the reads.
-				_ = r.link.Conns()[0].WriteControl(wire.Alive, uint64(r.store.write.bytes.Load()), nil)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
 }
 
 // move brings the device into the store, verifies it and returns its digest.
@@ -195,48 +176,16 @@ func (r *deviceReceiving) copy(ctx context.Context) (wire.Account, error) {
 	return account, err
 }
 
-// join waits for the ends of all connections, which must agree. When one ends
-// early, the others get a moment to end, too: a sender that gave up says why on
-// each that still works.
-func (r *deviceReceiving) join(ctx context.Context, ends <-chan connEnd) (whole wire.Account, err error) {
-	var early error
-	var late <-chan time.Time
-	var sum wire.Account
-	n := len(r.link.Conns())
-	for have := 0; have < n; {
-		var e connEnd
-		select {
-		case e = <-ends:
-		case <-late:
-			r.link.Interrupt()
-			continue
-		case <-ctx.Done():
-			return whole, context.Cause(ctx)
-		}
-		have++
-		switch peer := errors.As(e.err, new(*PeerError)); {
-		case e.err == nil:
-		case !peer && !errors.Is(e.err, wire.ErrCut):
-			return whole, e.err
-		case early == nil:
-			early, late = e.err, time.After(explainWithin)
-		case peer:
-			early = e.err
-		}
-		sum.Bytes += e.account.StreamBytes
-		e.account.StreamBytes, e.account.StreamFrames = 0, 0
-		if have > 1 && early == nil && e.account != whole {
-			return whole, fmt.Errorf("%w: the connections' ends disagree", ErrMiscounted)
-		}
-		whole = e.account
+// join waits for the ends of all connections.
+func (r *deviceReceiving) join(ctx context.Context, ends <-chan connEnd) (wire.Account, error) {
+	a, early, err := joinEnds(ctx, len(r.link.Conns()), ends, func(error) { r.link.Interrupt() })
+	if err = cmp.Or(err, early); err != nil {
+		return a, err
 	}
-	if early != nil {
-		return whole, early
+	if a.StreamBytes != a.Bytes || !a.Digested {
+		return a, fmt.Errorf("%w: %d bytes arrived, %d were sent", ErrMiscounted, a.StreamBytes, a.Bytes)
 	}
-	if sum.Bytes != whole.Bytes || !whole.Digested {
-		return whole, fmt.Errorf("%w: %d bytes arrived, %d were sent", ErrMiscounted, sum.Bytes, whole.Bytes)
-	}
-	return whole, nil
+	return a, nil
 }
 
 // receive reads frames off one connection until its end.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func SendDevice(ctx context.Context, src BlockSource, link *wire.Link, opt DeviceOptions, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
-	s := &deviceSending{src: src, link: link, opt: opt, started: time.Now(), acked: make(chan struct{}),
+	s := &deviceSending{src: src, link: link, opt: opt, started: time.Now(), hear: newHearing(link, "device"),
 		pool: &blockPool{size: opt.room()}}
 	var err error
 	if s.pack, err = newPacker(opt.Options); err != nil {
@@ -83,16 +82,14 @@ type deviceSending struct {
 
 	data64, zero64, present atomic.Int64 // bytes
 
-	fail   context.CancelCauseFunc
-	ended  atomic.Bool
-	alive  atomic.Int64
-	acked  chan struct{} // closed when nothing more comes from the receiver
-	target string        // digest that the receiver acknowledged, set before acked is closed
+	hear *hearing
+	fail context.CancelCauseFunc
 }
 
 func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Result, err error) {
 	parent := ctx
 	ctx, s.fail = context.WithCancelCause(parent)
+	s.hear.fail, s.hear.have = s.fail, s.held.parse
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
@@ -101,7 +98,7 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 	})
 	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, stalled: s.stalled, fail: s.fail}
 	stop := w.start()
-	go s.listen()
+	go s.hear.listen()
 
 	root, err := s.move(ctx)
 	if err == nil {
@@ -112,7 +109,7 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 	}
 	if !keep() {
 		<-unwound
-		<-s.acked
+		<-s.hear.over
 		err = bare(context.Cause(ctx))
 		tell(parent, s.link, err)
 	} else {
@@ -126,7 +123,7 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 		err = cerr
 	}
 	d := &DeviceResult{Size: s.src.Size(), Block: s.opt.Block, Data: s.data64.Load(), Zeros: s.zero64.Load(),
-		Present: s.present.Load(), TargetDigest: s.target, BadRanges: s.src.BadRanges()}
+		Present: s.present.Load(), TargetDigest: hex.EncodeToString(s.hear.ack), BadRanges: s.src.BadRanges()}
 	if err == nil {
 		d.SourceDigest = s.scan.digest(root)
 	}
@@ -149,7 +146,7 @@ func (s *deviceSending) move(ctx context.Context) (root [32]byte, err error) {
 		go func() {
 			defer g.Done()
 			if err := s.transmit(ctx, c); err != nil {
-				s.explain(ctx, err)
+				s.hear.explain(ctx, err)
 			}
 		}()
 	}
@@ -282,76 +279,14 @@ func (s *deviceSending) transmit(ctx context.Context, c *wire.Conn) error {
 	}
 }
 
-// explain fails with the error of a connection. A receiver that gave up says
-// why and then closes: its word is waited for.
-func (s *deviceSending) explain(ctx context.Context, err error) {
-	if errors.Is(err, wire.ErrCut) {
-		timer := time.NewTimer(explainWithin)
-		defer timer.Stop()
-		select {
-		case <-s.acked:
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-	}
-	s.fail(err)
-}
-
 // finish writes the end to all connections and waits for the receiver.
 func (s *deviceSending) finish(ctx context.Context, root [32]byte) error {
-	s.ended.Store(true)
 	a := wire.Account{Bytes: uint64(s.meter.bytes.Load()), Digested: true}
 	copy(a.Digest[:], root[:])
-	for _, c := range s.link.Conns() {
-		if err := c.WriteEnd(a); err != nil {
-			s.explain(ctx, err)
-			return err
-		}
+	if err := s.hear.end(ctx, a); err != nil {
+		return err
 	}
-	select {
-	case <-s.acked:
-		return nil // if it was not an Ack, the cause is set
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// listen reads what the receiver says.
-func (s *deviceSending) listen() {
-	defer close(s.acked)
-	c := s.link.Conns()[0]
-	c.SetSilence(silence)
-	b := wire.NewBlock(wire.MaxControl, 0)
-	for {
-		h, err := c.ReadFrame(b)
-		if err != nil {
-			s.fail(err)
-			return
-		}
-		switch h.Kind {
-		case wire.Alive:
-			if s.ended.Load() {
-				s.alive.Add(1)
-			}
-		case wire.Have:
-			if err := s.held.parse(h.Position, b.Payload()); err != nil {
-				s.fail(err)
-				return
-			}
-		case wire.Ack:
-			if !s.ended.Load() {
-				s.fail(fmt.Errorf("%w: the receiver confirmed a device that has not ended", wire.ErrTampered))
-			}
-			s.target = hex.EncodeToString(b.Payload())
-			return
-		case wire.Abort:
-			s.fail(&PeerError{Text: string(b.Payload())})
-			return
-		default:
-			s.fail(fmt.Errorf("%w: a frame of kind %d from the receiver", wire.ErrTampered, h.Kind))
-			return
-		}
-	}
+	return s.hear.confirmed(ctx)
 }
 
 func (s *deviceSending) progress() Progress {
@@ -370,12 +305,12 @@ func (s *deviceSending) progress() Progress {
 }
 
 func (s *deviceSending) moved() int64 {
-	return s.scan.read.bytes.Load() + s.meter.bytes.Load() + s.alive.Load()
+	return s.scan.read.bytes.Load() + s.meter.bytes.Load() + s.hear.alive.Load()
 }
 
 func (s *deviceSending) stalled() error {
 	switch {
-	case s.ended.Load():
+	case s.hear.ended.Load():
 		return stalledNetwork("the other end did not confirm the device", s.opt.Stall)
 	case s.scan.read.bytes.Load() > s.meter.bytes.Load()+s.present.Load():
 		return stalledNetwork("the network or the other end took nothing", s.opt.Stall)

@@ -78,7 +78,8 @@ func (r *receiving) run(ctx context.Context, report func(Progress)) (res Result,
 	})
 	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
 	stop := w.start()
-	quiet := r.keepAlive()
+	// A sender of the same, short patience must hear of it in time.
+	quiet := keepAlive(r.link, min(aliveEvery, r.opt.Stall/3), &r.write.bytes)
 
 	if err := r.move(ctx); err != nil {
 		r.fail(err) // keeps the first cause
@@ -121,27 +122,6 @@ func withSaid(cause, said error, name string) error {
 		return said
 	}
 	return fmt.Errorf("%w; and %s: %w", bare(cause), name, said)
-}
-
-// keepAlive tells the sender now and then that this end is at work.
-func (r *receiving) keepAlive() (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		// A sender of the same, short patience must hear of it in time.
-		tick := time.NewTicker(min(aliveEvery, r.opt.Stall/3))
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				// If it fails, so do the reads.
-				_ = r.link.Conns()[0].WriteControl(wire.Alive, uint64(r.write.bytes.Load()), nil)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
 }
 
 // move brings the stream into the sink: all but its tail, and once the end was
@@ -202,61 +182,24 @@ func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
 	return account, err
 }
 
-// connEnd is how one connection ended.
-type connEnd struct {
-	account wire.Account
-	err     error
-}
-
-// join waits for the ends of all connections, which must agree, and closes the
-// ring.
-//
-// When one ends early, the others get a moment to end, too: a sender that gave
-// up says why on each that still works, after what it had sent before. All that
-// came in order is genuine and is stored, so that a resume need not send it
-// again; then the ring ends with the error.
-func (r *receiving) join(ctx context.Context, ends <-chan connEnd) (whole wire.Account, err error) {
-	var early error
-	var late <-chan time.Time
-	var sum wire.Account
-	n := len(r.link.Conns())
-	for have := 0; have < n; {
-		var e connEnd
-		select {
-		case e = <-ends:
-		case <-late:
-			r.ring.cut(early)
-			r.link.Interrupt()
-			continue
-		case <-ctx.Done():
-			return whole, context.Cause(ctx)
-		}
-		have++
-		switch peer := errors.As(e.err, new(*PeerError)); {
-		case e.err == nil:
-		case !peer && !errors.Is(e.err, wire.ErrCut):
-			return whole, e.err
-		case early == nil:
-			early, late = e.err, time.After(explainWithin)
-		case peer:
-			early = e.err
-		}
-		sum.Bytes += e.account.StreamBytes
-		sum.Frames += e.account.StreamFrames
-		e.account.StreamBytes, e.account.StreamFrames = 0, 0
-		if have > 1 && early == nil && e.account != whole {
-			return whole, fmt.Errorf("%w: the connections' ends disagree", ErrMiscounted)
-		}
-		whole = e.account
-	}
-	if early != nil {
+// join waits for the ends of all connections and closes the ring: with an
+// error after what came in order before an early end, which is genuine and is
+// stored, so that a resume need not send it again.
+func (r *receiving) join(ctx context.Context, ends <-chan connEnd) (wire.Account, error) {
+	a, early, err := joinEnds(ctx, len(r.link.Conns()), ends, func(early error) {
 		r.ring.cut(early)
-		return whole, nil
+		r.link.Interrupt()
+	})
+	switch {
+	case err != nil:
+		return a, err
+	case early != nil:
+		r.ring.cut(early)
+		return a, nil
+	case a.StreamBytes != a.Bytes || a.StreamFrames != a.Frames:
+		return a, fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
 	}
-	if sum.Bytes != whole.Bytes || sum.Frames != whole.Frames {
-		return whole, fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, sum.Bytes, sum.Frames, whole.Bytes, whole.Frames)
-	}
-	return whole, r.ring.close(whole.Frames, nil)
+	return a, r.ring.close(a.Frames, nil)
 }
 
 // receive reads frames off one connection until its end.

@@ -4,25 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/wire"
 )
-
-// The receiver says every aliveEvery that it is at work; a sender that hears
-// nothing for silence takes the network for dead. It cannot ask TCP: see
-// wire's unackedTimeout.
-const (
-	aliveEvery = 5 * time.Second
-	silence    = 30 * time.Second
-)
-
-// explainWithin is how long a broken connection waits for another one to tell
-// why it broke.
-const explainWithin = time.Second
 
 // Send moves a Source onto a link and waits until the receiver has stored the
 // stream for good. The error is the cause: the Source's own, what the receiver
@@ -32,7 +18,7 @@ const explainWithin = time.Second
 // progress may be nil; it is called about twice a second and once at the end.
 func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.filled()
-	s := &sending{src: src, link: link, opt: opt, started: time.Now(), acked: make(chan struct{})}
+	s := &sending{src: src, link: link, opt: opt, started: time.Now(), hear: newHearing(link, "stream")}
 	var err error
 	if s.pack, err = newPacker(opt); err != nil {
 		link.Abort(err)
@@ -72,11 +58,8 @@ type sending struct {
 	limited []*wire.Stopwatch // by connection: the bandwidth limit
 	written []*wire.Stopwatch // by connection: the network
 
+	hear   *hearing
 	fail   context.CancelCauseFunc
-	ended  atomic.Bool // all is written; what remains is the receiver's
-	stored atomic.Int64
-	alive  atomic.Int64  // frames heard since
-	acked  chan struct{} // closed when nothing more comes from the receiver
 	frames uint64
 	digest string
 }
@@ -84,6 +67,7 @@ type sending struct {
 func (s *sending) run(ctx context.Context, report func(Progress)) (res Result, err error) {
 	parent := ctx
 	ctx, s.fail = context.WithCancelCause(parent)
+	s.hear.fail = s.fail
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
@@ -93,7 +77,7 @@ func (s *sending) run(ctx context.Context, report func(Progress)) (res Result, e
 	})
 	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, stalled: s.stalled, fail: s.fail}
 	stop := w.start()
-	go s.listen()
+	go s.hear.listen()
 
 	account, err := s.move(ctx)
 	if err == nil {
@@ -104,14 +88,14 @@ func (s *sending) run(ctx context.Context, report func(Progress)) (res Result, e
 	}
 	if !keep() {
 		<-unwound
-		<-s.acked
+		<-s.hear.over
 		err = bare(context.Cause(ctx))
 		tell(parent, s.link, err)
 	}
 	stop()
 	s.fail(nil)
 	_ = s.link.Close()
-	<-s.acked
+	<-s.hear.over
 	res = Result{Progress: s.progress(), Frames: int64(s.frames), Digest: s.digest}
 	for _, c := range s.link.Conns() {
 		res.WireBytes += c.WireBytes()
@@ -150,7 +134,7 @@ func (s *sending) move(ctx context.Context) (wire.Account, error) {
 		go func() {
 			defer g.Done()
 			if errs[i] = s.transmit(ctx, c); errs[i] != nil && !errors.As(errs[i], new(*sourceError)) {
-				s.explain(ctx, errs[i])
+				s.hear.explain(ctx, errs[i])
 			}
 		}()
 	}
@@ -206,29 +190,10 @@ func (p *piece) wait(ctx context.Context, w *wire.Stopwatch) error {
 	}
 }
 
-// explain fails with the error of a connection. A receiver that gave up says
-// why and then closes: its word is waited for.
-func (s *sending) explain(ctx context.Context, err error) {
-	if errors.Is(err, wire.ErrCut) {
-		timer := time.NewTimer(explainWithin)
-		defer timer.Stop()
-		select {
-		case <-s.acked:
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-	}
-	s.fail(err)
-}
-
 // finish writes the end to all connections and waits for the receiver.
 func (s *sending) finish(ctx context.Context, a wire.Account) error {
-	s.ended.Store(true)
-	for _, c := range s.link.Conns() {
-		if err := c.WriteEnd(a); err != nil {
-			s.explain(ctx, err)
-			return err
-		}
+	if err := s.hear.end(ctx, a); err != nil {
+		return err
 	}
 	for i, w := range s.written { // what it waits for now is behind it
 		if s.empty[i].Running() {
@@ -236,45 +201,7 @@ func (s *sending) finish(ctx context.Context, a wire.Account) error {
 		}
 		w.Start()
 	}
-	select {
-	case <-s.acked:
-		return nil // if it was not an Ack, the cause is set
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// listen reads what the receiver says.
-func (s *sending) listen() {
-	defer close(s.acked)
-	c := s.link.Conns()[0]
-	c.SetSilence(silence)
-	b := wire.NewBlock(wire.MaxControl, 0)
-	for {
-		h, err := c.ReadFrame(b)
-		if err != nil {
-			s.fail(err)
-			return
-		}
-		switch h.Kind {
-		case wire.Alive:
-			s.stored.Store(int64(h.Position))
-			if s.ended.Load() {
-				s.alive.Add(1)
-			}
-		case wire.Ack:
-			if !s.ended.Load() {
-				s.fail(fmt.Errorf("%w: the receiver confirmed a stream that has not ended", wire.ErrTampered))
-			}
-			return
-		case wire.Abort:
-			s.fail(&PeerError{Text: string(b.Payload())})
-			return
-		default:
-			s.fail(fmt.Errorf("%w: a frame of kind %d from the receiver", wire.ErrTampered, h.Kind))
-			return
-		}
-	}
+	return s.hear.confirmed(ctx)
 }
 
 func (s *sending) progress() Progress {
@@ -295,12 +222,12 @@ func (s *sending) progress() Progress {
 // moved changes while the transfer gets on: after the end that is for the
 // receiver to say.
 func (s *sending) moved() int64 {
-	return s.reader.meter.bytes.Load() + s.meter.bytes.Load() + s.alive.Load()
+	return s.reader.meter.bytes.Load() + s.meter.bytes.Load() + s.hear.alive.Load()
 }
 
 func (s *sending) stalled() error {
 	switch {
-	case s.ended.Load():
+	case s.hear.ended.Load():
 		return stalledNetwork("the other end did not confirm the stream", s.opt.Stall)
 	case s.reader.meter.bytes.Load() > s.meter.bytes.Load():
 		return stalledNetwork("the network or the other end took nothing", s.opt.Stall)

@@ -52,7 +52,7 @@ func (s *sending) splice(ctx context.Context) (wire.Account, error) {
 			if errors.Is(err, wire.ErrPipe) {
 				return wire.Account{}, &sourceError{err}
 			}
-			s.explain(ctx, err)
+			s.hear.explain(ctx, err)
 			return wire.Account{}, err
 		}
 		s.frames++
