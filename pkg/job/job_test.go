@@ -115,6 +115,7 @@ func TestRootCause(t *testing.T) {
 	peer := &transfer.PeerError{Text: "no space"}
 	cut := fmt.Errorf("send: %w", wire.ErrCut)
 	lost := fmt.Errorf("b: %w", site.ErrLost)
+	dial := fmt.Errorf("send: %w", wire.ErrDial)
 	tampered := fmt.Errorf("receive: %w", wire.ErrTampered)
 	tests := []struct {
 		name                string
@@ -126,6 +127,9 @@ func TestRootCause(t *testing.T) {
 		{"the receiver's own failure before its echo", peer, noSpace, noSpace},
 		{"the sender's own failure before the cut it made", noSpace, cut, noSpace},
 		{"a lost host before the cut that this made", cut, lost, lost},
+		{"a lost host before the dial that this made fail", dial, lost, lost},
+		{"the same, of a receiver that dials", lost, dial, lost},
+		{"a failed dial before the wait that it ended", dial, context.Canceled, dial},
 		{"tampering before everything", peer, tampered, tampered},
 		{"anything before being cancelled for it", context.Canceled, cut, cut},
 	}

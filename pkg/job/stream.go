@@ -120,6 +120,10 @@ func (c linkChoice) open(ctx context.Context, encrypted bool) (o opened, stop fu
 	return o, stop, nil
 }
 
+// goneWithin is how long after a failed dial the loss of the other end may
+// show: the kernel answers for a dead listener at once, its remote shell not.
+const goneWithin = time.Second
+
 // halves runs both ends of a transfer.
 func halves(ctx context.Context, source, target *end, send, receive site.Task, onSent, onReceived func(transfer.Progress)) (sent, received transfer.Result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -136,7 +140,9 @@ func halves(ctx context.Context, source, target *end, send, receive site.Task, o
 			return
 		}
 		if errors.Is(*errp, wire.ErrDial) {
-			cancel() // nobody will come: the listener need not wait
+			// Nobody will come: the listener need not wait. But it may be
+			// gone, and that be the reason.
+			time.AfterFunc(goneWithin, cancel)
 			return
 		}
 		time.AfterFunc(windDown, cancel)
@@ -155,6 +161,11 @@ func rootCause(send, receive error) error {
 	case send == nil:
 		return receive
 	case receive == nil:
+		return send
+	// Who listened is gone: that is why it could not be dialled.
+	case errors.Is(send, wire.ErrDial) && errors.Is(receive, site.ErrLost):
+		return receive
+	case errors.Is(receive, wire.ErrDial) && errors.Is(send, site.ErrLost):
 		return send
 	case echo(receive) < echo(send):
 		return receive
