@@ -40,16 +40,22 @@ func buildMetered(t *testing.T) *metered {
 	return m
 }
 
+// command is zxfer with "beta" for another host.
+func (m *metered) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, m.binary, args...)
+	cmd.Env = append(os.Environ(), "ZXFER_RSH="+m.shell, "XDG_STATE_HOME="+m.dir, "XDG_CACHE_HOME=")
+	return cmd
+}
+
 // run runs zxfer and returns the largest resident set of each of its two ends
 // in bytes.
 func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, m.binary, args...)
+	cmd := m.command(ctx, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "ZXFER_RSH="+m.shell, "XDG_STATE_HOME="+m.dir, "XDG_CACHE_HOME=")
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -112,13 +118,14 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 	const step = 8 << 20
 	r := rand.NewChaCha8([32]byte{7})
 	p := make([]byte, step)
-	for n := int64(0); n < data; n += step {
-		_, _ = r.Read(p) // never fails
-		if text {
-			for i, c := range p {
-				p[i] = 'a' + c%16
-			}
+	_, _ = r.Read(p) // never fails
+	if text {
+		for i, c := range p {
+			p[i] = 'a' + c%16
 		}
+	}
+	for n := int64(0); n < data; n += step {
+		copy(p, strconv.FormatInt(n, 10))
 		_, err = f.WriteAt(p, n/step*(size/(data/step)))
 		require.NoError(t, err)
 	}

@@ -475,6 +475,26 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	o := zxfer(t, "dev", src, "beta:"+filepath.Join(dir, "image"))
 	require.Equal(t, 3, o.code, "%s", o)
 	require.NoFileExists(t, filepath.Join(dir, "image"))
+
+	// Something else takes the room while a sparse image is written: an error,
+	// and what is there is used when there is room again.
+	run(t, "mount", "-o", "remount,size=80m", dir)
+	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "24MiB", "--sparse", src, "beta:" + filepath.Join(dir, "image")}
+	p := start(t, args...)
+	require.Eventually(t, func() bool {
+		var st syscall.Stat_t
+		return syscall.Stat(filepath.Join(dir, "image"), &st) == nil && st.Blocks*512 >= 16<<20
+	}, 20*time.Second, 5*time.Millisecond)
+	filler := filepath.Join(dir, "filler")
+	_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1M").Run() // until there is no room
+	o = p.wait(t)
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stderr, "no space left on device")
+	require.Contains(t, o.stderr, "make room and run the same command: it resumes")
+	require.NoError(t, os.Remove(filler))
+	o = mustZxfer(t, args...)
+	require.NotZero(t, devReport(t, o).Results[0].Resumed)
+	run(t, "cmp", src, filepath.Join(dir, "image"))
 }
 
 // onAlpha runs a shell command on alpha, where zxfer is in the PATH.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+)
+
+// A target image that was missing when the copy was planned is there after a
+// cut: the same command goes on with it by itself, and so does the next one.
+func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for parts of a second
+	m := buildMetered(t)
+	const size = 48 << 20
+	for name, agent := range map[string]bool{"the agent is killed": true, "zxfer is killed": false} {
+		t.Run(name, func(t *testing.T) {
+			src, dst := filepath.Join(m.dir, "src"), filepath.Join(m.dir, "dst")
+			defer os.Remove(src)
+			defer os.Remove(dst)
+			image(t, src, size, size, false)
+			args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "12MiB", src, "beta:" + dst}
+			cmd := m.command(t.Context(), args...)
+			var out, report bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &report, &out
+			require.NoError(t, cmd.Start())
+			// Long enough for one sync, which comes every two seconds.
+			require.Eventually(t, func() bool { return m.stored(t) > 1<<10 }, 20*time.Second, 10*time.Millisecond)
+			victims := []string{strconv.Itoa(cmd.Process.Pid)}
+			if agent {
+				victims = m.agents(cmd.Process.Pid)
+			}
+			require.NotEmpty(t, victims)
+			for _, v := range victims {
+				pid, err := strconv.Atoi(v)
+				require.NoError(t, err)
+				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			}
+			err := cmd.Wait()
+			if !agent {
+				require.Error(t, err)
+				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, 20*time.Second, 10*time.Millisecond)
+				cmd, report = m.command(t.Context(), args...), bytes.Buffer{}
+				cmd.Stdout, cmd.Stderr = &report, &out
+				err = cmd.Run()
+			}
+			require.NoError(t, err, "%s", out.String())
+			var r job.DevReport
+			require.NoError(t, json.Unmarshal(report.Bytes(), &r))
+			last := r.Results[len(r.Results)-1]
+			require.NotZero(t, last.Resumed)
+			require.Less(t, last.WireBytes, int64(size))
+			if agent {
+				require.Len(t, r.Results, 2, "it tried again by itself")
+			}
+			want, err := os.ReadFile(src)
+			require.NoError(t, err)
+			got, err := os.ReadFile(dst)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, got))
+		})
+	}
+}
+
+// stored is the size of the journals of copies under way in bytes.
+func (m *metered) stored(t *testing.T) (n int64) {
+	t.Helper()
+	dir := filepath.Join(m.dir, "zxfer")
+	if os.Geteuid() == 0 {
+		dir = "/var/lib/zxfer"
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), ".journal") {
+			n += info.Size()
+		}
+	}
+	return n
+}
