@@ -251,7 +251,7 @@ func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
 
 func TestPeerFilter(t *testing.T) {
 	t.Parallel()
-	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2", Deadline: 500 * time.Millisecond})
+	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2", Deadline: 3 * time.Second})
 	ticket := l.Ticket()
 	_, err := Dial(context.Background(), ticket)
 	require.ErrorIs(t, err, ErrDial)
