@@ -35,7 +35,7 @@ func ask(t *testing.T, c *session, op, body string) *failure {
 }
 
 // Every operation that the agent has, now or later, is refused for what it
-// names outside of the grants; facts names nothing.
+// names outside of the grants; facts and host-facts name nothing.
 func TestGateKnowsEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
@@ -47,7 +47,7 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 		opOffer: `{"mode":"tls","streams":1,"address":"::","deadline":1}`, opTransfer: `{"receive":{"target":"tank/b"},"options":{}}`,
 	}
 	for op := range operations() {
-		if op == opFacts {
+		if op == opFacts || op == opHostFacts {
 			continue
 		}
 		c, s, audit := gated(t, false, "receive=vault", "send=tank/vm")
@@ -70,6 +70,7 @@ func TestGateAdmits(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ op, body string }{
 		{opFacts, `{}`},
+		{opHostFacts, `{}`},
 		{opList, `{"dataset":"vault/a","recursive":true}`},
 		{opProperties, `{"names":["vault/a@x","tank"],"properties":["guid"]}`},
 		{opEstimate, `[{"dataset":"tank/vm/x","from":"#b","to":"x","flags":{"raw":true}}]`},

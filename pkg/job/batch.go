@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -20,6 +21,10 @@ type Batch struct {
 	// Survey is the source as it was listed already, with only the datasets
 	// that are wanted. Several batches may share one; it is not changed.
 	Survey zfs.Listing
+	// Copies, where not empty, are the target's datasets of all in Survey that
+	// may be sent, where they have arrived before: only these are listed. If
+	// one of them turns out to be gone, the whole target is.
+	Copies []string
 	// Pretended tells that Survey has snapshots that do not exist yet: nothing
 	// is estimated. Only with DryRun.
 	Pretended bool
@@ -93,7 +98,7 @@ func RunBatch(ctx context.Context, b Batch, open Opener, rep Reporter) (*BatchRe
 	}
 	failed := s.runEach(ctx)
 	s.report.Seconds = time.Since(started).Seconds()
-	return res, s.account(ctx, res, failed)
+	return res, s.account(ctx, &b, res, failed)
 }
 
 func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
@@ -104,8 +109,7 @@ func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
 	s.state = plan.State{
 		Source: b.Survey, SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target,
 	}
-	s.state.Target, err = s.target.list(ctx, site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true})
-	if err != nil {
+	if s.state.Target, err = s.listTarget(ctx, b, target); err != nil {
 		return err
 	}
 	if b.Plan.CarryProperties {
@@ -114,6 +118,22 @@ func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
 		}
 	}
 	return s.surveyOrigins(ctx, b.Plan, &s.state)
+}
+
+// listTarget lists the copies of a batch, or where these are not known, or not
+// what they should be, all that the target has.
+func (s *sender) listTarget(ctx context.Context, b *Batch, target string) (zfs.Listing, error) {
+	q := site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true}
+	if len(b.Copies) > 0 {
+		some := q
+		some.Only = b.Copies
+		l, err := s.target.list(ctx, some)
+		broken := func(d *zfs.Dataset) bool { return d.Inconsistent() }
+		if err != nil || len(l.Datasets) == len(b.Copies) && !slices.ContainsFunc(l.Datasets, broken) {
+			return l, err
+		}
+	}
+	return s.target.list(ctx, q)
 }
 
 // planBatch makes the plan of all that nothing stands in the way of, and
@@ -187,12 +207,12 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 
 // account fills in what became of each dataset, after one more look at the
 // target where something was sent.
-func (s *sender) account(ctx context.Context, res *BatchResult, failed map[string]error) error {
+func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed map[string]error) error {
 	if s.report.Plan.Steps() > 0 {
 		// What was interrupted wants to be told of all the same.
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), windDown)
 		defer cancel()
-		l, err := s.target.list(look, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true})
+		l, err := s.listTarget(look, b, s.state.Target.Root)
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}

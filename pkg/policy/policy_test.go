@@ -45,10 +45,10 @@ func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{}, nil, func(string) {})
 	for op := range rules() {
-		if op == "facts" || op == "dataset-of" { // the latter needs a Site; see package agent
+		if op == "facts" || op == "host-facts" || op == "dataset-of" { // the latter needs a Site; see package agent
 			continue
 		}
-		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `["tank@x"]`, `"tank/x"`} {
+		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
 			if op == "offer" || body == `null` && op != "transfer" {
 				continue // a list of nothing is about nothing
 			}
@@ -56,6 +56,16 @@ func TestZeroPolicy(t *testing.T) {
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
 		}
 	}
+}
+
+// A list may name datasets one by one: each is judged.
+func TestListOnly(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
+	_, err := g.Admit(t.Context(), "list", json.RawMessage(`{"dataset":"tank/vm","only":["tank/vm/a","tank/vm"],"changed":true}`))
+	require.NoError(t, err)
+	_, err = g.Admit(t.Context(), "list", json.RawMessage(`{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
 }
 
 // FuzzAdmit looks for a request that names no granted dataset as its target

@@ -13,10 +13,12 @@ import (
 // there is refused here until a rule says what it may be.
 type (
 	listQuery struct {
-		Dataset   string `json:"dataset"`
-		Recursive bool   `json:"recursive,omitempty"`
-		Versions  bool   `json:"versions,omitempty"`
-		Alone     bool   `json:"alone,omitempty"`
+		Dataset   string   `json:"dataset"`
+		Recursive bool     `json:"recursive,omitempty"`
+		Versions  bool     `json:"versions,omitempty"`
+		Alone     bool     `json:"alone,omitempty"`
+		Only      []string `json:"only,omitempty"`
+		Changed   bool     `json:"changed,omitempty"`
 	}
 	propertyQuery struct {
 		Names      []string `json:"names"`

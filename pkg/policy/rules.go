@@ -22,12 +22,18 @@ const ownTags = "zxfer:"
 // refused.
 func rules() map[string]rule {
 	return map[string]rule{
-		"facts": judging(false, func(*Guard, context.Context, *struct{}) error { return nil }),
+		"facts":      judging(false, func(*Guard, context.Context, *struct{}) error { return nil }),
+		"host-facts": judging(false, func(*Guard, context.Context, *struct{}) error { return nil }), // less than facts
 		"capture": judging(false, func(_ *Guard, _ context.Context, _ *bool) error {
 			return errHostFacts
 		}),
 		"list": judging(false, func(g *Guard, _ context.Context, q *listQuery) error {
-			return g.look(q.Dataset)
+			for _, n := range append([]string{q.Dataset}, q.Only...) {
+				if err := g.look(n); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 		"dataset-of": judging(false, func(g *Guard, ctx context.Context, path *string) error {
 			dataset, err := g.site.DatasetOf(ctx, *path)

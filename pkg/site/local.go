@@ -123,10 +123,9 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	if q.Alone {
-		return l.cli.ListAlone(ctx, q.Dataset, q.Recursive, q.Versions)
-	}
-	return l.cli.List(ctx, q.Dataset, q.Recursive, q.Versions)
+	return l.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
+		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Alone: q.Alone, Changed: q.Changed,
+	})
 }
 
 // DatasetOf resolves a mounted path.

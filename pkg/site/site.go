@@ -107,6 +107,11 @@ type ListQuery struct {
 	Versions bool `json:"versions,omitempty"`
 	// Alone leaves out the pool and the ancestors.
 	Alone bool `json:"alone,omitempty"`
+	// Only are the datasets to survey, all below Dataset or it itself, in
+	// place of it and what is below it.
+	Only []string `json:"only,omitempty"`
+	// Changed wants zfs.ChangedProperty, where ZFS knows it.
+	Changed bool `json:"changed,omitempty"`
 }
 
 // Task is one half of a transfer, or a whole local one.

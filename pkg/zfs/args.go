@@ -126,18 +126,19 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 	return append(args, r.Target), nil
 }
 
-// ListVersionsArgs lists a dataset's snapshots and bookmarks for
+// ListVersionsArgs lists the snapshots and bookmarks of datasets, and where
+// recursive of all below them, for
 // ParseVersions. Only the columns that OpenZFS 2.2 and later answer from the
 // directory alone are asked for: another column, or a sort key, opens every
 // snapshot.
-func ListVersionsArgs(dataset string, recursive bool) []string {
+func ListVersionsArgs(recursive bool, names ...string) []string {
 	args := []string{"list", "-Hp"}
 	if recursive {
 		args = append(args, "-r")
 	} else {
 		args = append(args, "-d", "1") // versions count as children
 	}
-	return append(args, "-o", "name,guid,createtxg", "-t", "snapshot,bookmark", dataset)
+	return append(append(args, "-o", "name,guid,createtxg", "-t", "snapshot,bookmark"), names...)
 }
 
 // GetArgs reads properties for ParseProperties. With no properties it reads
@@ -152,15 +153,18 @@ func GetArgs(properties, names []string) []string {
 	return append(args, names...)
 }
 
-// SurveyArgs reads SurveyProperties of a dataset, and where recursive of all
-// below it, for ParseProperties.
-func SurveyArgs(recursive bool, names ...string) []string {
+// SurveyArgs reads SurveyProperties of datasets, and where recursive of all
+// below them, for ParseSurvey; where changed also ChangedProperty.
+func SurveyArgs(recursive, changed bool, names ...string) []string {
 	args := []string{"get", "-Hp", "-o", "name,property,value,source", "-t", "filesystem,volume"}
 	if recursive {
 		args = append(args, "-r")
 	}
-	args = append(args, strings.Join(SurveyProperties(), ","))
-	return append(args, names...)
+	properties := surveyProperties
+	if changed {
+		properties += "," + ChangedProperty
+	}
+	return append(append(args, properties), names...)
 }
 
 // PoolArgs are arguments of zpool(8) for ParsePool.

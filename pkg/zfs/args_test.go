@@ -79,12 +79,12 @@ func TestReceiveArgs(t *testing.T) {
 
 func TestReadingArgs(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "list -Hp -r -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs("tank", true)))
-	require.Equal(t, "list -Hp -d 1 -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs("tank", false)))
+	require.Equal(t, "list -Hp -r -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs(true, "tank")))
+	require.Equal(t, "list -Hp -d 1 -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs(false, "tank")))
 	require.Equal(t, "get -Hp -o name,property,value,source -s local all tank", CommandLine(GetArgs(nil, []string{"tank"})))
 	require.Equal(t, "get -Hp -o name,property,value,source guid,type a b", CommandLine(GetArgs([]string{"guid", "type"}, []string{"a", "b"})))
 	require.Equal(t, "get -Hp -o name,property,value,source all tank", CommandLine(PoolArgs("tank")))
-	args := SurveyArgs(true, "tank/a")
+	args := SurveyArgs(true, false, "tank/a")
 	require.Equal(t, []string{"-r", strings.Join(SurveyProperties(), ","), "tank/a"}, args[len(args)-3:])
 }
 

@@ -1,6 +1,9 @@
 package zfs
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Type is the kind of a dataset that can be sent.
 type Type string
@@ -78,6 +81,16 @@ func (d *Dataset) ResumeToken() string { return d.Get("receive_resume_token") }
 // has no snapshot yet and only a resume completes it.
 func (d *Dataset) Inconsistent() bool { return d.Get("inconsistent") == "1" }
 
+// SnapshotsChanged is ChangedProperty in seconds since 1970, 0 where it is
+// unknown.
+func (d *Dataset) SnapshotsChanged() int64 {
+	seconds, err := strconv.ParseInt(d.Get(ChangedProperty), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seconds
+}
+
 // Snapshots returns the dataset's snapshots in order of creation.
 func (d *Dataset) Snapshots() []Version {
 	var out []Version
@@ -119,6 +132,9 @@ type Listing struct {
 	Datasets  []*Dataset `json:"datasets"`  // Root and, where asked, what is below it; sorted by name; empty if Root does not exist
 	Ancestors []*Dataset `json:"ancestors"` // those above Root that exist, the pool first; without versions
 	Pool      Pool       `json:"pool"`
+	// Began is when the survey began, by the clock of the side, in seconds
+	// since 1970.
+	Began int64 `json:"began,omitempty"`
 }
 
 // Find returns the dataset of that name, nil if the listing has none.

@@ -20,6 +20,14 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 // within one loses data or fails the receive (openzfs#6224).
 const FlagsProperty = "zxfer:stream"
 
+// ChangedProperty is when a snapshot of a dataset was last taken, received,
+// destroyed or renamed: in seconds, by the clock of the host. Bookmarks and
+// holds leave it alone, and so does what a promotion brings to a clone. It is
+// kept in the pool, and known to OpenZFS 2.2 and later.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dir.c (dsl_dir_snap_cmtime_update)
+const ChangedProperty = "snapshots_changed"
+
 // SurveyProperties are the properties that a survey reads for each dataset.
 func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 
@@ -90,7 +98,7 @@ var (
 		"encryptionroot", "filesystem_count", "guid", "inconsistent", "ivsetguid", "keyguid", "keystatus",
 		"logicalreferenced", "logicalused", "mounted", "name", "numclones", "objsetid", "origin",
 		"receive_resume_token", "redact_snaps", "redacted", "refcompressratio", "referenced",
-		"snapshot_count", "snapshots_changed", "type", "used", "usedbychildren", "usedbydataset",
+		"snapshot_count", ChangedProperty, "type", "used", "usedbychildren", "usedbydataset",
 		"usedbyrefreservation", "usedbysnapshots", "userrefs", "written"}
 
 	encryptionBound = []string{"encryption", "keyformat", "keylocation", "pbkdf2iters"}

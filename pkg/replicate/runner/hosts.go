@@ -26,9 +26,8 @@ type line struct {
 
 // shared is one host, opened when it is first needed.
 type shared struct {
-	mu    sync.Mutex
-	site  site.Site
-	facts site.Facts
+	mu   sync.Mutex
+	open *borrowed // nil until then
 }
 
 func newHosts(open func(*replicate.Transfer) job.Opener) *hosts {
@@ -62,23 +61,19 @@ func (w *way) Open(ctx context.Context, host string) (site.Site, error) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.site != nil {
-		if _, err := s.site.Facts(ctx); !errors.Is(err, site.ErrLost) {
-			return &borrowed{s.site, s.facts}, nil
+	if s.open != nil {
+		if _, err := s.open.HostFacts(ctx); !errors.Is(err, site.ErrLost) {
+			return s.open, nil
 		}
-		_ = s.site.Close() // it is lost: what Close has to say is known
-		s.site = nil
+		_ = s.open.Site.Close() // it is lost: what Close has to say is known
+		s.open = nil
 	}
 	st, err := w.Opener.Open(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := st.Facts(ctx)
-	if err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
-	s.site, s.facts = st, facts
-	return &borrowed{st, facts}, nil
+	s.open = &borrowed{Site: st}
+	return s.open, nil
 }
 
 // close ends all connections.
@@ -87,8 +82,8 @@ func (h *hosts) close() error {
 	defer h.mu.Unlock()
 	var errs []error
 	for key, s := range h.lines {
-		if s.site != nil {
-			errs = append(errs, s.site.Close())
+		if s.open != nil {
+			errs = append(errs, s.open.Site.Close())
 		}
 		delete(h.lines, key)
 	}
@@ -98,11 +93,24 @@ func (h *hosts) close() error {
 // borrowed is a Site that others use too: who is done with it leaves it open.
 type borrowed struct {
 	site.Site
-	facts site.Facts
+	mu    sync.Mutex
+	facts *site.Facts // nil until they were asked for
 }
 
-// Facts do not change during a run.
-func (b *borrowed) Facts(context.Context) (site.Facts, error) { return b.facts, nil }
+// Facts do not change during a run. They are asked for only where needed: the
+// host starts its back end for them.
+func (b *borrowed) Facts(ctx context.Context) (site.Facts, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.facts == nil {
+		f, err := b.Site.Facts(ctx)
+		if err != nil {
+			return f, err
+		}
+		b.facts = &f
+	}
+	return *b.facts, nil
+}
 
 // Close leaves the Site to the others.
 func (b *borrowed) Close() error { return nil }

@@ -150,7 +150,7 @@ func (w *work) forgetGone() {
 				delete(d.Targets, target)
 			}
 		}
-		if w.listing.Find(name) == nil {
+		if !w.selected[name] {
 			delete(w.state.Datasets, name)
 		}
 	}

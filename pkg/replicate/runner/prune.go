@@ -124,8 +124,8 @@ func (w *work) prunings(ctx context.Context) []*Pruning {
 	sourceSide := w.side(nil)
 	if w.job.Retention != nil {
 		p := &Pruning{Side: "source", Remove: []string{}, Held: []string{}}
-		w.find(ctx, sourceSide, p, w.listing.Datasets, func(d *zfs.Dataset) (*record.Dataset, map[uint64]bool) {
-			return w.state.Dataset(d.Name), w.bases(d)
+		w.find(ctx, sourceSide, p, w.listing.Datasets, func(d *zfs.Dataset) (string, map[uint64]bool) {
+			return d.Name, w.bases(d)
 		})
 		out = append(out, p)
 	}
@@ -147,7 +147,7 @@ func (w *work) prunings(ctx context.Context) []*Pruning {
 			}
 		}
 		p := &Pruning{Side: t.Name, Remove: []string{}, Held: []string{}}
-		w.find(ctx, w.side(t), p, there, func(d *zfs.Dataset) (*record.Dataset, map[uint64]bool) {
+		w.find(ctx, w.side(t), p, there, func(d *zfs.Dataset) (string, map[uint64]bool) {
 			s := sources[d.Name]
 			protected := map[uint64]bool{}
 			for guid := range t.result.Partial {
@@ -161,7 +161,7 @@ func (w *work) prunings(ctx context.Context) []*Pruning {
 					protected[v.GUID] = true
 				}
 			}
-			return w.state.Dataset(s.Name), protected
+			return s.Name, protected
 		})
 		out = append(out, p)
 	}
@@ -203,11 +203,7 @@ func (w *work) bases(d *zfs.Dataset) map[uint64]bool {
 }
 
 func (w *work) copyOf(t *targetWork, source string) *zfs.Dataset {
-	target, err := plan.TargetName(w.source.Name, t.to.Name)
-	if err != nil {
-		return nil
-	}
-	return t.copies.of(&t.result.Target, target+strings.TrimPrefix(source, w.source.Name))
+	return t.copies.of(&t.result.Target, w.copyName(t, source))
 }
 
 // index finds datasets of a listing by name.
@@ -227,8 +223,9 @@ func (x *index) of(l *zfs.Listing, name string) *zfs.Dataset {
 }
 
 // find fills in what retention removes of some datasets of a side.
-func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Dataset, of func(*zfs.Dataset) (*record.Dataset, map[uint64]bool)) {
+func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Dataset, of func(*zfs.Dataset) (source string, protected map[uint64]bool)) {
 	type candidate struct {
+		source    string
 		d         *zfs.Dataset
 		known     *record.Dataset
 		protected map[uint64]bool
@@ -237,8 +234,9 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 	var some []candidate
 	var adopted []string
 	for _, d := range datasets {
-		known, protected := of(d)
-		c := candidate{d, known, protected, w.fingerprint(s.grid, d, protected)}
+		source, protected := of(d)
+		known := w.state.Dataset(source)
+		c := candidate{source, d, known, protected, w.fingerprint(s.grid, d, protected)}
 		if known.Pruned[s.name] == c.print {
 			p.Kept += w.scope.Count(d)
 			continue
@@ -251,6 +249,9 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 	created, err := w.creations(ctx, s, adopted)
 	if err != nil {
 		p.Error = err.Error()
+		for _, c := range some {
+			w.unsettled[c.source] = true
+		}
 		return
 	}
 	var names []string
@@ -270,6 +271,8 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 				c.known.Pruned = map[string]string{}
 			}
 			c.known.Pruned[s.name] = c.print
+		} else {
+			w.unsettled[c.source] = true
 		}
 	}
 	if len(names) == 0 {

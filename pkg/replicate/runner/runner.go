@@ -51,9 +51,16 @@ type work struct {
 
 	source endpoint.Endpoint
 	all    zfs.Listing // the source, as it was found
-	// listing has the datasets that the job selects.
+	// listing has the datasets that the job selects, but for those in idle.
 	listing zfs.Listing
-	targets []*targetWork
+	// selected are the names of all that the job selects.
+	selected map[string]bool
+	targets  []*targetWork
+	// settled is what earlier runs found nothing to do for, idle what of it is
+	// as it was then, by name: this run leaves it out. unsettled is what this
+	// run found something to remove of.
+	settled         *record.Settled
+	idle, unsettled map[string]bool
 	// showing tells that nothing will be changed: what a change would find out
 	// by itself has to be asked for.
 	showing bool
@@ -72,7 +79,7 @@ type targetWork struct {
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -128,7 +135,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 
 // move does the work between the hooks. Its error concerns the whole run.
 func (w *work) move(ctx context.Context) error {
-	if err := w.survey(ctx); err != nil {
+	if err := w.surveyChanged(ctx); err != nil {
 		return err
 	}
 	snapErr := w.takeSnapshots(ctx) // what there is, is sent all the same
@@ -136,6 +143,9 @@ func (w *work) move(ctx context.Context) error {
 	w.keep(context.WithoutCancel(ctx)) // what arrived is to be held also where the run was interrupted
 	if ctx.Err() == nil {
 		w.prune(ctx)
+	}
+	if ctx.Err() == nil && snapErr == nil {
+		w.settle()
 	}
 	return errors.Join(snapErr, w.pruneFailed)
 }
@@ -159,8 +169,12 @@ func (w *work) on(ctx context.Context, host string, t *replicate.Transfer, f fun
 
 // survey lists the source, once.
 func (w *work) survey(ctx context.Context) error {
+	return w.list(ctx, site.ListQuery{Dataset: w.source.Name, Recursive: w.job.Recursive, Versions: true, Changed: true})
+}
+
+func (w *work) list(ctx context.Context, q site.ListQuery) error {
 	err := w.onSource(ctx, func(st site.Site) (err error) {
-		w.all, err = st.List(ctx, site.ListQuery{Dataset: w.source.Name, Recursive: w.job.Recursive, Versions: true})
+		w.all, err = st.List(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -170,10 +184,11 @@ func (w *work) survey(ctx context.Context) error {
 		return w.missingSource(ctx)
 	}
 	w.listing = w.all
-	w.listing.Datasets = nil
+	w.listing.Datasets, w.selected = nil, map[string]bool{}
 	for _, d := range w.all.Datasets {
 		if w.job.Selects(w.source.Name, d.Name) {
 			w.listing.Datasets = append(w.listing.Datasets, d)
+			w.selected[d.Name] = true
 		}
 	}
 	w.run.Datasets = len(w.listing.Datasets)
@@ -223,7 +238,7 @@ func (w *work) takeSnapshots(ctx context.Context) error {
 	}
 	w.run.Snapshots = len(names)
 	w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), len(names)))
-	return w.survey(ctx)
+	return w.listActive(ctx)
 }
 
 // request is the batch for one target.
@@ -234,7 +249,7 @@ func (w *work) request(t *targetWork, g *gate) job.Batch {
 	if w.job.Retries != nil {
 		retries = *w.job.Retries
 	}
-	b := job.Batch{Survey: w.listing, Send: job.Send{
+	b := job.Batch{Survey: w.listing, Copies: w.knownCopies(t), Send: job.Send{
 		Source: w.source, Target: t.to,
 		Plan: plan.Request{
 			Source: w.source.Name, Target: t.to.Name, Recursive: w.job.Recursive,

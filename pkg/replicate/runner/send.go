@@ -27,6 +27,11 @@ func (w *work) send(ctx context.Context) {
 	g := newGate(limit)
 	var wg sync.WaitGroup
 	for _, t := range w.targets {
+		if len(w.listing.Datasets) == 0 { // all is settled
+			t.result = &job.BatchResult{}
+			w.tally(t, nil)
+			continue
+		}
 		wg.Go(func() {
 			b := w.request(t, g)
 			rep := &quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}
@@ -46,6 +51,7 @@ func (w *work) send(ctx context.Context) {
 // tally makes the record of a target.
 func (w *work) tally(t *targetWork, err error) {
 	r := t.run
+	r.Unchanged = len(w.idle)
 	if err != nil {
 		r.Outcome, r.Error, r.Hint = outcomeOf(err), err.Error(), fault.HintOf(err)
 		return
@@ -109,6 +115,10 @@ func rank(outcome string) int {
 
 // update takes a target's results over into the state.
 func (w *work) update(t *targetWork) {
+	for name := range w.idle {
+		a := w.state.Arrival(name, t.Name)
+		a.Tried, a.Success, a.Bytes, a.Seconds = w.run.Started, w.run.Started, 0, 0
+	}
 	if t.run.Error != "" {
 		for _, d := range w.listing.Datasets {
 			a := w.state.Arrival(d.Name, t.Name)

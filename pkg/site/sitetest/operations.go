@@ -3,6 +3,7 @@ package sitetest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,6 +57,12 @@ func (s *suite) testList(t *testing.T, p *zfstest.Pool) {
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Pool.Name)
 	require.Empty(t, l.Ancestors)
+
+	l, err = s.source.List(t.Context(), site.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Equal(t, below, l.Datasets[0].Name)
+	require.InDelta(t, time.Now().Unix(), l.Began, 60)
 }
 
 func (s *suite) testListMissing(t *testing.T, p *zfstest.Pool) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,47 +18,56 @@ import (
 // 2 MiB for arguments and environment together on a default stack.
 const maxArgv = 512 << 10
 
-// List surveys a dataset, with what is below it where recursive, and with
-// snapshots and bookmarks where versions. It runs at most four processes,
-// however many datasets there are. A dataset that does not exist is no error:
-// Datasets is then empty; a pool that does not exist is of kind NotFound.
-func (c *CLI) List(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
-	return c.list(ctx, dataset, recursive, versions, true)
+// ListOptions scope a List.
+type ListOptions struct {
+	Recursive bool // what is below the dataset too
+	// Only are the datasets to survey, in place of the one named and what is
+	// below it, which must be above them all.
+	Only     []string
+	Versions bool // snapshots and bookmarks
+	Alone    bool // without the pool and the ancestors
+	// Changed reads snapshots_changed too. OpenZFS before 2.2 does not know
+	// it, and refuses a whole command for one unknown name: it is then left out.
+	Changed bool
 }
 
-// ListAlone is List without the pool and the ancestors, in at most two
-// processes.
-func (c *CLI) ListAlone(ctx context.Context, dataset string, recursive, versions bool) (zfs.Listing, error) {
-	return c.list(ctx, dataset, recursive, versions, false)
-}
-
-func (c *CLI) list(ctx context.Context, dataset string, recursive, versions, around bool) (zfs.Listing, error) {
-	if _, err := zfs.ParseDataset(dataset); err != nil {
-		return zfs.Listing{}, err
+// List surveys a dataset. It runs at most four processes, however many
+// datasets there are, but for names that do not fit a command line and for an
+// OpenZFS without what Changed asks for. A dataset that does not exist is no
+// error: Datasets lacks it; a pool that does not exist is of kind NotFound.
+func (c *CLI) List(ctx context.Context, dataset string, o ListOptions) (zfs.Listing, error) {
+	for _, n := range append([]string{dataset}, o.Only...) {
+		if _, err := zfs.ParseDataset(n); err != nil {
+			return zfs.Listing{}, err
+		}
 	}
-	l := zfs.Listing{Root: dataset}
+	l := zfs.Listing{Root: dataset, Began: time.Now().Unix()}
+	names := []string{dataset}
+	if len(o.Only) > 0 {
+		names, o.Recursive = o.Only, false
+	}
 	var history map[string][]zfs.Version
 	g, gctx := errgroup.WithContext(ctx)
 	var above []string
-	if around {
+	if !o.Alone {
 		above = ancestors(dataset)
 		g.Go(func() (err error) {
 			l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
 			return err
 		})
 	}
-	if recursive && len(above) > 0 {
+	if o.Recursive && len(above) > 0 {
 		g.Go(func() (err error) {
-			l.Ancestors, err = c.survey(gctx, false, above...)
+			l.Ancestors, err = c.survey(gctx, ListOptions{}, above)
 			return err
 		})
 		g.Go(func() (err error) {
-			l.Datasets, err = c.survey(gctx, true, dataset)
+			l.Datasets, err = c.survey(gctx, o, names)
 			return err
 		})
 	} else {
 		g.Go(func() error {
-			found, err := c.survey(gctx, recursive, append(above, dataset)...)
+			found, err := c.survey(gctx, o, slices.Concat(above, names))
 			for _, d := range found {
 				if slices.Contains(above, d.Name) {
 					l.Ancestors = append(l.Ancestors, d)
@@ -68,9 +78,9 @@ func (c *CLI) list(ctx context.Context, dataset string, recursive, versions, aro
 			return err
 		})
 	}
-	if versions {
+	if o.Versions {
 		g.Go(func() (err error) {
-			history, err = c.versions(gctx, dataset, recursive)
+			history, err = c.versions(gctx, o.Recursive, names)
 			return err
 		})
 	}
@@ -102,22 +112,44 @@ func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
 	return zfs.ParsePool(out)
 }
 
-func (c *CLI) survey(ctx context.Context, recursive bool, names ...string) ([]*zfs.Dataset, error) {
-	f := zfs.Failure{Op: zfs.OpGet, Subject: names[len(names)-1]}
-	out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(recursive, names...))
-	if err = butMissing(err); err != nil {
-		return nil, err
+// survey reads the facts of datasets, in order of their names.
+func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs.Dataset, error) {
+	var all []*zfs.Dataset
+	for some := range chunks(names) {
+		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}
+		out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, o.Changed, some...))
+		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
+			o.Changed = false
+			out, err = c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, false, some...))
+		}
+		if err = butMissing(err); err != nil {
+			return nil, err
+		}
+		found, err := zfs.ParseSurvey(out)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
-	return zfs.ParseSurvey(out)
+	slices.SortFunc(all, func(a, b *zfs.Dataset) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }
 
-func (c *CLI) versions(ctx context.Context, dataset string, recursive bool) (map[string][]zfs.Version, error) {
-	f := zfs.Failure{Op: zfs.OpList, Subject: dataset}
-	out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(dataset, recursive))
-	if err = butMissing(err); err != nil {
-		return nil, err
+func (c *CLI) versions(ctx context.Context, recursive bool, names []string) (map[string][]zfs.Version, error) {
+	all := map[string][]zfs.Version{}
+	for some := range chunks(names) {
+		f := zfs.Failure{Op: zfs.OpList, Subject: some[0]}
+		out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(recursive, some...))
+		if err = butMissing(err); err != nil {
+			return nil, err
+		}
+		found, err := zfs.ParseVersions(out)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, found)
 	}
-	return zfs.ParseVersions(out)
+	return all, nil
 }
 
 // butMissing passes over the failure of a command that says nothing worse

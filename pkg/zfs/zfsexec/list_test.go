@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +44,7 @@ func TestList(t *testing.T) {
 	c := newCLI(t)
 
 	t.Run("recursive", func(t *testing.T) {
-		l, err := c.List(t.Context(), b, true, true)
+		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true})
 		require.NoError(t, err)
 		require.Equal(t, b, l.Root)
 		require.Equal(t, []string{b, enc, vol}, datasetNames(l.Datasets))
@@ -64,23 +65,23 @@ func TestList(t *testing.T) {
 		require.True(t, l.Pool.FeatureOn("encryption"))
 	})
 	t.Run("without what is above", func(t *testing.T) {
-		whole, err := c.List(t.Context(), b, true, true)
+		whole, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true})
 		require.NoError(t, err)
-		l, err := c.ListAlone(t.Context(), b, true, true)
+		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true, Alone: true})
 		require.NoError(t, err)
 		require.Equal(t, whole.Datasets, l.Datasets)
 		require.Empty(t, l.Ancestors)
 		require.Empty(t, l.Pool.Name)
 	})
 	t.Run("one dataset", func(t *testing.T) {
-		l, err := c.List(t.Context(), a, false, true)
+		l, err := c.List(t.Context(), a, zfsexec.ListOptions{Versions: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{a}, datasetNames(l.Datasets))
 		require.Equal(t, []string{"@other"}, shorts(l.Datasets[0].Versions))
 		require.Equal(t, []string{p.Name}, datasetNames(l.Ancestors))
 	})
 	t.Run("pool", func(t *testing.T) {
-		l, err := c.List(t.Context(), p.Name, true, false)
+		l, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{p.Name, a, b, enc, vol}, datasetNames(l.Datasets))
 		require.Empty(t, l.Ancestors)
@@ -88,19 +89,34 @@ func TestList(t *testing.T) {
 	})
 	t.Run("missing dataset", func(t *testing.T) {
 		for _, recursive := range []bool{true, false} {
-			l, err := c.List(t.Context(), b+"/none/x", recursive, true)
+			l, err := c.List(t.Context(), b+"/none/x", zfsexec.ListOptions{Recursive: recursive, Versions: true})
 			require.NoError(t, err)
 			require.Empty(t, l.Datasets)
 			require.Equal(t, []string{p.Name, a, b}, datasetNames(l.Ancestors))
 		}
 	})
 	t.Run("missing pool", func(t *testing.T) {
-		_, err := c.List(t.Context(), "zxt-no-pool/x", true, true)
+		_, err := c.List(t.Context(), "zxt-no-pool/x", zfsexec.ListOptions{Recursive: true, Versions: true})
 		require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})
 		require.ErrorContains(t, err, "zxt-no-pool")
 	})
+	t.Run("only some", func(t *testing.T) {
+		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Only: []string{vol, b + "/none", b}, Versions: true, Changed: true})
+		require.NoError(t, err)
+		require.Equal(t, []string{b, vol}, datasetNames(l.Datasets))
+		require.Equal(t, []string{p.Name, a}, datasetNames(l.Ancestors))
+		require.Equal(t, []string{"#z", "@z", "@a b"}, shorts(l.Datasets[0].Versions))
+		require.Equal(t, []string{"@z", "@a b"}, shorts(l.Datasets[1].Versions))
+		require.InDelta(t, time.Now().Unix(), l.Began, 60)
+		// Before 2.2 it is not known, and nothing else is missed.
+		if changed := l.Datasets[1].SnapshotsChanged(); changed != 0 {
+			require.InDelta(t, l.Began, changed, 60)
+		}
+	})
 	t.Run("illegal", func(t *testing.T) {
-		_, err := c.List(t.Context(), "-r", true, true)
+		_, err := c.List(t.Context(), "-r", zfsexec.ListOptions{Recursive: true, Versions: true})
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
+		_, err = c.List(t.Context(), b, zfsexec.ListOptions{Only: []string{"-r"}})
 		require.Equal(t, fault.Usage, fault.ClassOf(err))
 	})
 }
@@ -121,9 +137,9 @@ func TestListProcesses(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	c := newCLI(t)
-	_, err := c.List(t.Context(), p.Name, true, true)
+	_, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true, Versions: true})
 	require.NoError(t, err)
-	_, err = c.List(t.Context(), p.Dataset("a1"), true, true)
+	_, err = c.List(t.Context(), p.Dataset("a1"), zfsexec.ListOptions{Recursive: true, Versions: true})
 	require.NoError(t, err)
 	b, err := os.ReadFile(count)
 	require.NoError(t, err)
@@ -186,7 +202,7 @@ func TestCreateParents(t *testing.T) {
 	there := p.Create("there")
 	require.NoError(t, c.CreateParents(t.Context(), there+"/x/y/z"))
 	require.NoError(t, c.CreateParents(t.Context(), there+"/x/y/z"), "again")
-	l, err := c.List(t.Context(), p.Name, true, false)
+	l, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{p.Name, there, there + "/x", there + "/x/y"}, datasetNames(l.Datasets))
 	for _, d := range l.Datasets[2:] {
@@ -215,7 +231,7 @@ func TestNoTools(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := zfsexec.New(nil)
 	defer c.Close()
-	_, err := c.List(t.Context(), "tank", false, false)
+	_, err := c.List(t.Context(), "tank", zfsexec.ListOptions{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NoZFS})
 	require.NotEmpty(t, fault.HintOf(err))
 	_, err = c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank", To: "a"})

@@ -66,7 +66,7 @@ func TestFullAndIncremental(t *testing.T) {
 	store(t, c, zfs.ReceiveSpec{Target: target}, ranged)
 	store(t, c, zfs.ReceiveSpec{Target: target}, stream(t, c, zfs.SendSpec{Dataset: ds, From: "@c", To: "d"}))
 
-	l, err := c.List(t.Context(), target, false, true)
+	l, err := c.List(t.Context(), target, zfsexec.ListOptions{Versions: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	var got []string
@@ -104,7 +104,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second) // long enough to store all it has
 		require.NoError(t, sink.Abort(errors.New("not genuine")))
-		l, err := c.List(t.Context(), target, false, true)
+		l, err := c.List(t.Context(), target, zfsexec.ListOptions{Versions: true})
 		require.NoError(t, err)
 		require.Len(t, l.Datasets, 1)
 		require.NotEmpty(t, l.Datasets[0].ResumeToken())

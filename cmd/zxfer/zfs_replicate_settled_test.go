@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/runner"
+)
+
+// shim logs every call of zfs on both hosts until the test ends; the function
+// returns the calls since it was last asked.
+func shim(t *testing.T) func() []string {
+	t.Helper()
+	path, log := filepath.Join(labDir, "bin", "zfs"), filepath.Join(t.TempDir(), "calls")
+	text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%s\nexec %s \"$@\"\n", log, strings.TrimSpace(run(t, "sh", "-c", "command -v zfs")))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
+	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
+	return func() []string {
+		text, err := os.ReadFile(log)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(log))
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+}
+
+func listings(calls []string) (out []string) {
+	for _, c := range calls {
+		if strings.HasPrefix(c, "list ") && strings.Contains(c, "snapshot") {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// A run with nothing to do lists no snapshots, on neither side; one with
+// something to do for one dataset lists those of that one.
+func TestZFSReplicateSettled(t *testing.T) {
+	lab(t)
+	if err := exec.Command("zfs", "get", "-H", "snapshots_changed", alphaPool).Run(); err != nil {
+		t.Skip("OpenZFS before 2.2 does not say when snapshots changed")
+	}
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint=none", src)
+	run(t, "sh", "-c", "seq -w 30 | xargs -P 8 -I{} zfs create -u "+src+"/d{}")
+	zfsCmd(t, "snapshot", "-r", src+"@s1")
+	run(t, "sh", "-c", "zfs send -R "+src+"@s1 | zfs receive -u -o readonly=on "+dst)
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "many"
+source = %q
+recursive = true
+snapshots = { adopt = ["s*"] }
+retention = { last = 5 }
+[[job.target]]
+name = "near"
+to = "beta:%s"
+`, src, dst))
+	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+	time.Sleep(2100 * time.Millisecond) // a listing so soon after a change is not trusted
+	calls := shim(t)
+	r.must(t, at, "run", "many")
+	require.Len(t, listings(calls()), 2, "each side once")
+
+	r.must(t, at, "run", "many")
+	require.Empty(t, listings(calls()))
+	require.Equal(t, 31, r.last(t, "many").Targets[0].Unchanged)
+
+	zfsCmd(t, "snapshot", src+"/d07@s2")
+	r.must(t, at, "run", "many")
+	got := listings(calls())
+	require.Len(t, got, 3, "the source, and the target before and after")
+	for _, c := range got {
+		require.True(t, strings.HasSuffix(c, "/d07"), c)
+	}
+	last := r.last(t, "many").Targets[0]
+	require.Equal(t, []int{1, 30}, []int{last.Sent, last.Unchanged})
+	require.Equal(t, guids(t, src+"/d07"), guids(t, dst+"/d07"))
+
+	// What is kept in the pool survives an export, and a change shows after it.
+	run(t, "zpool", "export", betaPool)
+	run(t, "zpool", "import", "-d", filepath.Join(labDir, "disk"), betaPool)
+	zfsCmd(t, "release", runner.Tag("many", "near"), dst+"/d08@s1")
+	zfsCmd(t, "destroy", dst+"/d08@s1")
+	o := r.at(t, at, "run", "many")
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stderr, "d08", "its copy lost its only snapshot")
+	nothingLeft(t, 20*time.Second)
+}

@@ -1,0 +1,260 @@
+package runner
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// replica is a world with the records of a job that runs in it.
+type replica struct {
+	*world
+	job *replicate.Job
+	dir string
+}
+
+func newReplica(t *testing.T, j replicate.Job) *replica {
+	t.Helper()
+	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
+	j.Targets = []replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}
+	return &replica{newWorld(), &j, t.TempDir()}
+}
+
+// run runs the job once and returns its record and the datasets whose
+// snapshots were listed, without those of what was sent.
+func (r *replica) run(t *testing.T) (*record.Run, []string) {
+	t.Helper()
+	runner := New(r.dir, func(*replicate.Transfer) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+	r.looked = nil
+	run, err := runner.Run(t.Context(), r.job, true)
+	require.NotNil(t, run, "%v", err) // a refusal is in the record, too
+	require.NoError(t, runner.Close())
+	slices.Sort(r.looked)
+	return run, slices.Compact(r.looked)
+}
+
+// settle runs until nothing is looked at any more.
+func (r *replica) settle(t *testing.T) {
+	t.Helper()
+	for range 4 {
+		r.now += 10
+		if _, looked := r.run(t); looked == nil {
+			return
+		}
+	}
+	require.Fail(t, "the datasets do not settle")
+}
+
+func adopting() replicate.Job {
+	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 3}}
+}
+
+// From nothing to a world that is settled: src, src/a … src/h, each with two
+// snapshots.
+func settledReplica(t *testing.T, j replicate.Job) *replica {
+	t.Helper()
+	r := newReplica(t, j)
+	for _, n := range strings.Split("bcdefgh", "") {
+		r.create("src/" + n)
+	}
+	for _, s := range []string{"s1", "s2"} {
+		for _, n := range slices.Sorted(maps.Keys(r.datasets)) {
+			if zfs.PoolOf(n) == "src" {
+				r.snapshot(n, s)
+			}
+		}
+	}
+	r.settle(t)
+	return r
+}
+
+// What changes a dataset, on either side, makes the next run look at that one,
+// and at that one only.
+func TestSettledInvalidation(t *testing.T) {
+	t.Parallel()
+	both := []string{"dst/copy/c", "src/c"}
+	var everything []string
+	for _, n := range append([]string{""}, strings.Split("abcdefgh", "")...) {
+		n = strings.TrimSuffix("/"+n, "/")
+		everything = append(everything, "src"+n, "dst/copy"+n)
+	}
+	slices.Sort(everything)
+	tests := []struct {
+		name   string
+		change func(r *replica)
+		looked []string
+	}{
+		{"nothing", func(*replica) {}, nil},
+		{"much later", func(r *replica) { r.now += 1e6 }, nil},
+		{"written to, which is not snapshotted yet", func(r *replica) { set(r.datasets["src/c"], "written", "100") }, nil},
+		{"bookmarked", func(r *replica) {
+			require.NoError(t, r.Bookmark(t.Context(), map[string]string{"src/c#x": "src/c@s2"}))
+		}, nil},
+		{"a snapshot more", func(r *replica) { r.snapshot("src/c", "s3") }, both},
+		{"a snapshot that does not concern the job", func(r *replica) { r.snapshot("src/c", "other") }, both},
+		{"a snapshot less", func(r *replica) { require.NoError(t, r.destroy("src/c@s1")) }, both},
+		{"a snapshot renamed", func(r *replica) {
+			d, i := r.find("src/c@s1")
+			d.Versions[i].Name = "s0"
+			r.changed(d)
+		}, both},
+		{"the copy lost a snapshot", func(r *replica) { require.NoError(t, r.destroy("dst/copy/c@s1")) }, both},
+		{"the copy has one of its own", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
+		{"an interrupted receive into the copy", func(r *replica) { set(r.datasets["dst/copy/c"], "receive_resume_token", "1-x") }, both},
+		{"another encryption root", func(r *replica) { set(r.datasets["dst/copy/c"], "encryptionroot", "dst/copy/c") }, both},
+		{"created anew", func(r *replica) {
+			before := r.datasets["src/c"].Properties[zfs.ChangedProperty]
+			r.remove("src/c")
+			d := r.create("src/c")
+			d.Properties[zfs.ChangedProperty] = before
+		}, []string{"dst/copy", "src/c"}}, // there is nothing to send
+		{"the clock was set back", func(r *replica) { r.now -= 1e5; r.snapshot("src/c", "s3") }, both},
+		{"the copy is gone", func(r *replica) { r.remove("dst/copy/c") }, nil},
+		{"a dataset more", func(r *replica) { r.create("src/i"); r.snapshot("src/i", "s1") }, nil},
+		{"other settings", func(r *replica) { r.job.Targets[0].Retention.Last = 1 }, everything},
+		{"a damaged file", func(r *replica) {
+			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j", "settled.json"), []byte("{"), 0o600))
+		}, everything},
+		{"a file of another version", func(r *replica) {
+			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j", "settled.json"), []byte(`{"version":99}`), 0o600))
+		}, everything},
+		{"no file", func(r *replica) { require.NoError(t, os.Remove(filepath.Join(r.dir, "j", "settled.json"))) }, everything},
+		{"no records", func(r *replica) { require.NoError(t, os.Remove(filepath.Join(r.dir, "j", "state.json"))) }, everything},
+		{"an older ZFS", func(r *replica) { r.old = true }, everything},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := settledReplica(t, adopting())
+			r.now += 10
+			tt.change(r)
+			run, looked := r.run(t)
+			switch tt.name {
+			case "the copy is gone", "a dataset more":
+				// What else the target has decides: it is looked at as a whole.
+				require.NotContains(t, looked, "src/b")
+				require.Contains(t, looked, "dst/copy/b")
+				require.Equal(t, 1, run.Targets[0].Sent)
+				require.Equal(t, run.Datasets-1, run.Targets[0].Unchanged)
+			default:
+				require.Equal(t, tt.looked, looked)
+				require.Equal(t, 9, run.Datasets)
+			}
+		})
+	}
+}
+
+// A promotion brings a clone snapshots without a trace in what tells of
+// changes: the origin tells.
+func TestSettledPromotion(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	set(r.create("src/c2"), "origin", "src/c@s1")
+	r.snapshot("src/c2", "s3")
+	r.settle(t)
+	before := r.datasets["src/c2"].SnapshotsChanged()
+	r.now += 10
+	r.promote("src/c2")
+	require.Equal(t, before, r.datasets["src/c2"].SnapshotsChanged())
+	_, looked := r.run(t)
+	require.Equal(t, []string{"dst/copy/c", "dst/copy/c2", "src/c", "src/c2"}, looked)
+}
+
+// What retention would remove but cannot is looked at in every run: that a hold
+// or a clone is gone does not show in the dataset.
+func TestSettledHeld(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	require.NoError(t, r.Hold(t.Context(), "mine", []string{"src/c@s1"}))
+	for _, s := range []string{"s3", "s4"} {
+		r.snapshot("src/c", s)
+	}
+	for range 3 {
+		r.now += 10
+		_, looked := r.run(t)
+		require.Equal(t, []string{"dst/copy/c", "src/c"}, looked)
+	}
+	require.NoError(t, r.Release(t.Context(), "mine", []string{"src/c@s1"}))
+	r.now += 10
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Pruned)
+	r.settle(t)
+}
+
+// A listing in the second of a change, or in the one behind, is not trusted:
+// another change in that second would not show.
+func TestSettledWithinASecond(t *testing.T) {
+	t.Parallel()
+	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {
+		d := &zfs.Dataset{Properties: map[string]zfs.Property{}}
+		set(d, zfs.ChangedProperty, "1000")
+		require.Equal(t, trusted, settledBy(d, 1000+age), age)
+	}
+	require.False(t, settledBy(&zfs.Dataset{}, 1000), "unknown")
+}
+
+// Two changes within a second, with a run between them: the second change is
+// found, on either side.
+func TestSettledTwiceInASecond(t *testing.T) {
+	t.Parallel()
+	for name, snapshot := range map[string]func(r *replica, s string){
+		"source": func(r *replica, s string) { r.snapshot("src/c", s) },
+		"copy":   func(r *replica, s string) { r.snapshot("dst/copy/c", s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := settledReplica(t, adopting())
+			r.now += 10
+			snapshot(r, "x3") // does not concern the job: nothing is to be done
+			run, _ := r.run(t)
+			require.Equal(t, 9, run.Targets[0].Unchanged)
+			snapshot(r, "s4")
+			r.now += 10
+			_, looked := r.run(t)
+			require.Equal(t, []string{"dst/copy/c", "src/c"}, looked)
+		})
+	}
+}
+
+// A job that takes a snapshot at every run has nothing settled to look for;
+// one that skips what is unchanged has.
+func TestSettledTaking(t *testing.T) {
+	t.Parallel()
+	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}
+	r := newReplica(t, take)
+	for range 3 {
+		r.now += 10
+		run, looked := r.run(t)
+		require.Equal(t, 2, run.Snapshots)
+		require.Contains(t, looked, "src/a")
+	}
+	take.Snapshots.SkipUnchanged = true
+	r = newReplica(t, take)
+	for _, n := range strings.Split("bcdefgh", "") {
+		r.create("src/" + n)
+	}
+	r.settle(t)
+	set(r.datasets["src/a"], "written", "100")
+	r.now += 10
+	run, looked := r.run(t)
+	require.Equal(t, 1, run.Snapshots)
+	require.Equal(t, []string{"dst/copy/a", "src/a"}, looked)
+	require.Equal(t, 1, run.Targets[0].Sent)
+	require.Equal(t, 8, run.Targets[0].Unchanged)
+	st, err := record.Peek(r.dir, "j").State()
+	require.NoError(t, err)
+	for name, d := range st.Datasets {
+		require.Equal(t, run.Started, d.Targets["t"].Success, name)
+	}
+}
