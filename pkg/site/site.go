@@ -110,7 +110,8 @@ type ListQuery struct {
 	// Only are the datasets to survey, all below Dataset or it itself, in
 	// place of it and what is below it.
 	Only []string `json:"only,omitempty"`
-	// Changed wants zfs.ChangedProperty, where ZFS knows it.
+	// Changed wants zfs.ChangedProperty, where ZFS knows it; without Versions
+	// it wants zfs.ChangeProperties and no other.
 	Changed bool `json:"changed,omitempty"`
 }
 

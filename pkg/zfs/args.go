@@ -153,18 +153,14 @@ func GetArgs(properties, names []string) []string {
 	return append(args, names...)
 }
 
-// SurveyArgs reads SurveyProperties of datasets, and where recursive of all
-// below them, for ParseSurvey; where changed also ChangedProperty.
-func SurveyArgs(recursive, changed bool, names ...string) []string {
+// SurveyArgs reads properties of datasets, and where recursive of all below
+// them, for ParseSurvey.
+func SurveyArgs(recursive bool, properties []string, names ...string) []string {
 	args := []string{"get", "-Hp", "-o", "name,property,value,source", "-t", "filesystem,volume"}
 	if recursive {
 		args = append(args, "-r")
 	}
-	properties := surveyProperties
-	if changed {
-		properties += "," + ChangedProperty
-	}
-	return append(append(args, properties), names...)
+	return append(append(args, strings.Join(properties, ",")), names...)
 }
 
 // PoolArgs are arguments of zpool(8) for ParsePool.

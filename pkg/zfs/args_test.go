@@ -84,7 +84,7 @@ func TestReadingArgs(t *testing.T) {
 	require.Equal(t, "get -Hp -o name,property,value,source -s local all tank", CommandLine(GetArgs(nil, []string{"tank"})))
 	require.Equal(t, "get -Hp -o name,property,value,source guid,type a b", CommandLine(GetArgs([]string{"guid", "type"}, []string{"a", "b"})))
 	require.Equal(t, "get -Hp -o name,property,value,source all tank", CommandLine(PoolArgs("tank")))
-	args := SurveyArgs(true, false, "tank/a")
+	args := SurveyArgs(true, SurveyProperties(), "tank/a")
 	require.Equal(t, []string{"-r", strings.Join(SurveyProperties(), ","), "tank/a"}, args[len(args)-3:])
 }
 
@@ -129,7 +129,7 @@ func TestProperties(t *testing.T) {
 	require.False(t, Carryable(Volume, "atime"))
 	require.True(t, EncryptionBound("keyformat"))
 	require.True(t, PlaceBound("mountpoint"))
-	for _, p := range SurveyProperties() {
+	for _, p := range append(SurveyProperties(), ChangeProperties()...) {
 		require.NoError(t, CheckProperty(p))
 	}
 }

@@ -28,6 +28,11 @@ const FlagsProperty = "zxfer:stream"
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dir.c (dsl_dir_snap_cmtime_update)
 const ChangedProperty = "snapshots_changed"
 
+// ChangeProperties are those of a survey that only is to find out what changed.
+func ChangeProperties() []string {
+	return []string{"type", "guid", "inconsistent", "origin", "encryptionroot", "receive_resume_token", "written", ChangedProperty}
+}
+
 // SurveyProperties are the properties that a survey reads for each dataset.
 func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 

@@ -217,6 +217,9 @@ func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 		switch {
 		case in:
 			d := copyOf(w.datasets[name], q.Versions)
+			if q.Changed && !q.Versions {
+				maps.DeleteFunc(d.Properties, func(p string, _ zfs.Property) bool { return !slices.Contains(zfs.ChangeProperties(), p) })
+			}
 			if w.old || !q.Changed {
 				delete(d.Properties, zfs.ChangedProperty)
 			}

@@ -26,8 +26,9 @@ type ListOptions struct {
 	Only     []string
 	Versions bool // snapshots and bookmarks
 	Alone    bool // without the pool and the ancestors
-	// Changed reads snapshots_changed too. OpenZFS before 2.2 does not know
-	// it, and refuses a whole command for one unknown name: it is then left out.
+	// Changed reads snapshots_changed too, and without Versions no more than
+	// zfs.ChangeProperties. OpenZFS before 2.2 does not know it, and refuses a
+	// whole command for one unknown name: it is then left out.
 	Changed bool
 }
 
@@ -114,13 +115,20 @@ func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
 
 // survey reads the facts of datasets, in order of their names.
 func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs.Dataset, error) {
+	properties := zfs.SurveyProperties()
+	switch {
+	case o.Changed && !o.Versions:
+		properties = zfs.ChangeProperties()
+	case o.Changed:
+		properties = append(properties, zfs.ChangedProperty)
+	}
 	var all []*zfs.Dataset
 	for some := range chunks(names) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}
-		out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, o.Changed, some...))
+		out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, properties, some...))
 		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
-			o.Changed = false
-			out, err = c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, false, some...))
+			properties = slices.DeleteFunc(properties, func(p string) bool { return p == zfs.ChangedProperty })
+			out, err = c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, properties, some...))
 		}
 		if err = butMissing(err); err != nil {
 			return nil, err
