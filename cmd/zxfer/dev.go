@@ -42,9 +42,10 @@ another one, block by block, on this host or across the network.
 
 SRC and TARGET are [[user@]host:]/PATH. Either end, both or none may be on
 another host. "-" is standard input as SRC, for a block device, and standard
-output as TARGET; such a copy cannot be resumed. Blocks that are all zeros are neither sent nor stored as data;
-what was written is synced and read back past the page cache, and the BLAKE3
-of both sides is compared. A copy that was cut off is resumed, by itself or by
+output as TARGET; such a copy cannot be resumed. Blocks that are all zeros are
+neither sent nor stored as data; what was written is synced, read back past the
+page cache and compared, and the BLAKE3 of the whole device is told, as b3sum
+prints it. A copy that was cut off is resumed, by itself or by
 running the same command again: only blocks that had not been stored, or have
 changed since, are sent.
 

@@ -55,6 +55,22 @@ func TestRootIsBLAKE3(t *testing.T) {
 	}
 }
 
+// Quick hashes tell blocks apart, whole devices too, and are no BLAKE3.
+func TestQuickCut(t *testing.T) {
+	t.Parallel()
+	c := Cut{Block: 1 << 16, Quick: true}
+	a, b := pattern(1<<16), pattern(1<<16)
+	b[777]++
+	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "wherever they are")
+	require.NotEqual(t, c.Sum(a, 0, 1<<20), c.Sum(b, 0, 1<<20))
+	require.Equal(t, Mark(a), [MarkSize]byte(c.Sum(a, 0, 1<<20)[:MarkSize]))
+	sums := []CV{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
+	root := c.Root(sums)
+	require.NotEqual(t, root, c.Root([]CV{sums[1], sums[0]}), "the order counts")
+	require.NotEqual(t, root, Cut{Block: 1 << 16}.Root(sums))
+	require.Equal(t, LeafHash(a, 1<<16, 1<<20), Cut{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
+}
+
 func FuzzRoot(f *testing.F) {
 	for _, n := range []int{0, 1, 1023, 1024, 1025, 16 << 10, 65<<10 + 7} {
 		f.Add(pattern(n), uint8(0))

@@ -189,6 +189,28 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
+// A journal of quick hashes is of no use to a copy that compares others.
+func TestJournalOfOtherHashes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, dst := pair()
+	quick := Cut{Block: 1 << 16, Quick: true}
+	j, _, err := openJournal(dir, src, dst, quick, true)
+	require.NoError(t, err)
+	require.NoError(t, j.Add([]Extent{{2, CV{7}}}))
+	require.NoError(t, j.Close())
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Contains(t, reason, "--no-verify")
+	require.Zero(t, j.Blocks())
+	require.NoError(t, j.Close())
+	j, reason, err = openJournal(dir, src, dst, quick, false)
+	require.NoError(t, err)
+	require.Empty(t, reason)
+	require.Equal(t, map[int64]CV{2: {7}}, stored(t, j))
+	require.NoError(t, j.Close())
+}
+
 // Signatures on a target do not count only if the copy itself wrote them.
 func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	t.Parallel()
