@@ -25,7 +25,8 @@ type Options struct {
 	Patience time.Duration
 	Log      func(string) // told what the remote shell and the other host say; may be nil
 
-	batch bool // nobody is asked for a password
+	batch bool     // nobody is asked for a password
+	mux   []string // options of ssh for a shared connection, see Hold
 }
 
 // DefaultPatience is longer than sshd lets a user take to log in (120 seconds,
@@ -71,6 +72,7 @@ func (o *Options) argv(remote string) ([]string, error) {
 	if isSSH(words[0]) {
 		// Options of the user come first: for ssh, the first value counts.
 		// BatchMode is left alone: on a terminal, ssh may ask for a password.
+		words = append(words, o.mux...)
 		if o.batch {
 			words = append(words, "-o", "BatchMode=yes")
 		}

@@ -34,38 +34,63 @@ const (
 // Script is a script that runs in a POSIX shell of another host, where zxfer
 // need not be. It goes there on the shell's standard input: so it is quoted for
 // that shell alone, whatever the account's own is, may be longer than an
-// argument, and may hold a secret. Whoever starts it asks for no password: a
-// remote shell is started for each.
+// argument, and may hold a secret.
 type Script struct {
 	o     *Options
 	p     *process
 	stop  func() bool
 	cause func() error // of the context's end, nil while it lasts
 
-	out  bytes.Buffer
-	ran  bool
+	out  output
 	done chan struct{}
+}
+
+// output is what a script writes, without what a login shell printed before.
+type output struct {
+	b   bytes.Buffer
+	ran chan struct{} // closed when the script began
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	_, _ = o.b.Write(b) // never fails
+	select {
+	case <-o.ran:
+	default:
+		if _, rest, ran := bytes.Cut(o.b.Bytes(), []byte("\n"+ranWord+"\n")); ran {
+			o.b.Next(o.b.Len() - len(rest))
+			close(o.ran)
+		} else if o.b.Len() > maxNoise {
+			o.b.Next(o.b.Len() - maxNoise)
+		}
+	}
+	return len(b), nil
 }
 
 // Run starts a script, which ends with ctx or with End. What it writes is kept
 // in memory. After the script, its standard input brings beats and ends when
-// zxfer does.
+// zxfer does. Nobody is asked for a password, as several scripts may run at
+// once: see Hold.
 func Run(ctx context.Context, o Options, script string) (*Script, error) {
+	o.batch = true
+	return run(ctx, o, script)
+}
+
+func run(ctx context.Context, o Options, script string) (*Script, error) {
 	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
 		return nil, fmt.Errorf("%s: a script may not hold the line %q", o.Host, runWord)
 	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
-	o.batch = true
 	p, err := o.startWith("exec sh -c '"+launcher+"'", &tail{log: func(string) {}, keep: scriptLines})
 	if err != nil {
 		return nil, err
 	}
-	s := &Script{o: &o, p: p, cause: func() error { return context.Cause(ctx) }, done: make(chan struct{})}
+	s := &Script{o: &o, p: p, cause: func() error { return context.Cause(ctx) },
+		out: output{ran: make(chan struct{})}, done: make(chan struct{})}
 	s.stop = context.AfterFunc(ctx, func() { _ = p.end(quitWithin) })
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = s.out.ReadFrom(p.out) }) // how it ended tells whether it is all
+	reading.Go(func() { _, _ = io.Copy(&s.out, p.out) }) // how it ended tells whether it is all
 	go func() {
 		<-p.waited
 		// What it started may keep its output open, but has nothing to say.
@@ -73,7 +98,6 @@ func Run(ctx context.Context, o Options, script string) (*Script, error) {
 		reading.Wait()
 		timer.Stop()
 		p.interrupt() // nothing is left to be written or read
-		s.cut()
 		close(s.done)
 	}()
 	go s.feed(script)
@@ -99,14 +123,6 @@ func (s *Script) feed(script string) {
 	}
 }
 
-// cut drops what a login shell printed before the script.
-func (s *Script) cut() {
-	_, rest, ran := bytes.Cut(s.out.Bytes(), []byte("\n"+ranWord+"\n"))
-	if s.ran = ran; ran {
-		s.out.Next(s.out.Len() - len(rest))
-	}
-}
-
 // Done is closed when the script has ended.
 func (s *Script) Done() <-chan struct{} { return s.done }
 
@@ -121,12 +137,18 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 	<-s.done
 	s.stop()
 	status = s.p.cmd.ProcessState.ExitCode()
+	ran := false
+	select {
+	case <-s.out.ran:
+		ran = true
+	default:
+	}
 	switch {
 	case status != 0 && s.cause() != nil:
 		err = s.cause()
 	case s.p.forced.Load():
 		err = errors.New("the remote shell did not end, and was ended")
-	case !s.ran || status < 0 || status == 255 && isSSH(s.p.name):
+	case !ran || status < 0 || status == 255 && isSSH(s.p.name):
 		if err = s.p.failure(); err == nil {
 			err = fmt.Errorf("no shell ran what it was sent; it said: %s", orElse(strings.TrimSpace(s.p.stderr.String()), "nothing"))
 		}
@@ -134,5 +156,5 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 	if err != nil {
 		return nil, "", 0, fmt.Errorf("%s: %w", s.o.Host, err)
 	}
-	return s.out.Bytes(), s.p.stderr.text(), status, nil
+	return s.out.b.Bytes(), s.p.stderr.text(), status, nil
 }

@@ -2,6 +2,8 @@ package rsh
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -75,12 +77,14 @@ func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 	_, _, _, err = s.Result()
 	require.ErrorIs(t, err, context.Canceled)
 
-	s, err = Run(t.Context(), o.Options, "read -r beat || echo gone")
+	s, err = Run(t.Context(), o.Options, `: >"$HOME/up"; read -r beat || echo gone`)
 	require.NoError(t, err)
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(o.home, "up")); return err == nil }, time.Minute, time.Millisecond)
 	s.End(time.Minute)
-	_, _, status, err := s.Result()
+	out, _, status, err := s.Result()
 	require.NoError(t, err)
 	require.Zero(t, status)
+	require.Equal(t, "gone\n", string(out))
 }
 
 func TestScriptsAskForNoPassword(t *testing.T) {
