@@ -10,7 +10,8 @@ import (
 
 // survey is a script that tells what there is on a host: lines "WORD VALUE",
 // and after the line "help" what its nc says of itself.
-const survey = `v="$(cat /sys/module/zfs/version 2>/dev/null)" || v="$(zfs version 2>/dev/null | sed -n "s/^zfs-kmod-//p")"
+const survey = `exec </dev/null
+v="$(cat /sys/module/zfs/version 2>/dev/null)" || v="$(zfs version 2>/dev/null | sed -n "s/^zfs-kmod-//p")"
 for c in nc ncat netcat; do command -v $c >/dev/null && { nc=$c; break; }; done
 cat <<END
 hostname $(uname -n)
@@ -26,7 +27,7 @@ mbuffer $(command -v mbuffer)
 nc $nc
 help
 END
-[ -z "$nc" ] || $nc -h </dev/null 2>&1
+[ -z "$nc" ] || $nc -h 2>&1
 exit 0`
 
 // tools are what a stream needs of a host.

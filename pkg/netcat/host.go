@@ -51,6 +51,8 @@ type Host struct {
 	facts site.Facts
 	tools tools
 	log   func(string)
+
+	silence time.Duration // see dialer
 }
 
 var _ site.Site = (*Host)(nil)
@@ -58,7 +60,7 @@ var _ site.Site = (*Host)(nil)
 // Open looks at a host. It refuses one without zfs or without an nc that it
 // knows.
 func Open(ctx context.Context, o rsh.Options) (*Host, error) {
-	h := &Host{name: o.Host, log: o.Log}
+	h := &Host{name: o.Host, log: o.Log, silence: rsh.BeatTimeout}
 	if h.log == nil {
 		h.log = func(string) {}
 	}

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kballard/go-shellquote"
-
-	"zxfer/pkg/rsh"
 )
 
 // dialer is what a script of a stream needs to know.
@@ -15,6 +14,8 @@ type dialer struct {
 	nc     []string // nc's command line, see dialArgs
 	secret string   // hex
 	buffer int64    // bytes of mbuffer's memory; 0 = there is no mbuffer
+	// silence is how long zxfer may not be heard, in whole seconds.
+	silence time.Duration
 }
 
 // The scripts are for any POSIX shell. Their standard input brings zxfer's
@@ -40,7 +41,7 @@ kill $w 2>/dev/null
 exit $r; }`
 
 func (d dialer) watched(output string) string {
-	return fmt.Sprintf(watched, shellquote.Join(d.nc...)+output, int(rsh.BeatTimeout.Seconds()))
+	return fmt.Sprintf(watched, shellquote.Join(d.nc...)+output, int(d.silence.Seconds()))
 }
 
 // mbuffer is a stage of a pipeline, with the "|" in front of it, or "".

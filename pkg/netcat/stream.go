@@ -56,7 +56,7 @@ func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name st
 	if !ok {
 		return nil, fmt.Errorf("%s: nc of the dialect %q", h.name, h.tools.dialect)
 	}
-	d := dialer{nc: append([]string{h.tools.nc}, args...), secret: l.Secret()}
+	d := dialer{nc: append([]string{h.tools.nc}, args...), secret: l.Secret(), silence: h.silence}
 	if h.tools.mbuffer {
 		d.buffer = buffer
 	}
