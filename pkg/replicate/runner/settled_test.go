@@ -31,15 +31,19 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 	return &replica{newWorld(), &j, t.TempDir()}
 }
 
+// runner is a new one, as of another process. The world needs no closing.
+func (r *replica) runner(t *testing.T) *Runner {
+	t.Helper()
+	return New(r.dir, func(*replicate.Transfer) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+}
+
 // run runs the job once and returns its record and the datasets whose
 // snapshots were listed, without those of what was sent.
 func (r *replica) run(t *testing.T) (*record.Run, []string) {
 	t.Helper()
-	runner := New(r.dir, func(*replicate.Transfer) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 	r.looked = nil
-	run, err := runner.Run(t.Context(), r.job, true)
+	run, err := r.runner(t).Run(t.Context(), r.job, true)
 	require.NotNil(t, run, "%v", err) // a refusal is in the record, too
-	require.NoError(t, runner.Close())
 	slices.Sort(r.looked)
 	return run, slices.Compact(r.looked)
 }
