@@ -32,7 +32,14 @@ func TestSanoidPolicies(t *testing.T) {
 		{"defaults", "[tank/a]\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"own template_default", "[tank/a]\n[template_default]\nhourly=5\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 5, Daily: 90, Monthly: 6}}}},
 		{"no autoprune", "[tank/a]\nautoprune=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
-		{"no autosnap", "[tank/a]\nautosnap=no\n", nil},
+		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
+		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
+			{Source: "tank", Recursive: true, Exclude: []string{"/a"}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
+		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\n[tank/b]\ndaily_warn=1\n[tank/c]\nautoprune=no\n", []replicate.Job{
+			{Source: "tank", Recursive: true, Exclude: []string{"/a", "/c"}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
+		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
 		{"nothing to take", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\n", nil},
 		{"at a minute", "[tank/a]\nhourly_min=7\n", []replicate.Job{{Source: "tank/a", Schedule: "*:07", Retention: defaults}}},
 		{"weekly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nweekly=4\nweekly_wday=7\n", []replicate.Job{{Source: "tank/a", Schedule: "Sun 23:30", Retention: &replicate.Grid{Weekly: 4}}}},
@@ -58,7 +65,11 @@ func TestSanoidPolicies(t *testing.T) {
 			var got []replicate.Job
 			for _, j := range f.Jobs {
 				require.Equal(t, []string{"autosnap_*"}, j.Snapshots.Adopt)
-				require.Equal(t, "vault", j.Targets[0].To)
+				if j.Snapshots.Take == "" {
+					require.Empty(t, j.Targets, "what another host sends here is not sent on")
+				} else {
+					require.Equal(t, "vault", j.Targets[0].To)
+				}
 				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Exclude: j.Exclude, Schedule: j.Schedule, Retention: j.Retention})
 			}
 			require.Equal(t, tt.want, got)
