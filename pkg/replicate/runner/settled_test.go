@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -194,6 +195,91 @@ func TestSettledHeld(t *testing.T) {
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Pruned)
 	r.settle(t)
+}
+
+// Holds and bookmarks leave no trace in what tells of changes: a settled dataset
+// that got or lost one is left out, rightly, as there is nothing to do for it.
+// As soon as there is, the run does what one does that remembers nothing.
+func TestSettledUnseen(t *testing.T) {
+	t.Parallel()
+	const c, there = "src/c", "dst/copy/c"
+	base, mark := Tag("j", "t"), c+"#"+Tag("j", "s2")
+	type step struct {
+		change func(r *replica)
+		looked bool   // at c and its copy; else at nothing
+		result string // of c: sent, pruned on source and target; or the conflict
+	}
+	hold := func(s string) func(r *replica) {
+		return func(r *replica) { require.NoError(t, r.Hold(t.Context(), "mine", []string{s})) }
+	}
+	release := func(tag, s string) func(r *replica) {
+		return func(r *replica) { require.NoError(t, r.Release(t.Context(), tag, []string{s})) }
+	}
+	snapshots := func(names ...string) func(r *replica) {
+		return func(r *replica) {
+			for _, s := range names {
+				r.snapshot(c, s)
+			}
+		}
+	}
+	destroy := func(s string) func(r *replica) { return func(r *replica) { require.NoError(t, r.destroy(s)) } }
+	tests := map[string][]step{
+		"held on the source": {
+			{hold(c + "@s1"), false, "0 0 0"},
+			{snapshots("s3", "s4"), true, "1 1 2"}, // s1 would go; the bookmark of s2 goes
+			{release("mine", c+"@s1"), true, "0 1 0"},
+		},
+		"held on the target": {
+			{hold(there + "@s1"), false, "0 0 0"},
+			{snapshots("s3"), true, "1 1 0"},
+			{release("mine", there+"@s1"), true, "0 0 1"},
+		},
+		"the base is held no more": {
+			{release(base, c+"@s2"), false, "0 0 0"},
+			{snapshots("s3", "s4", "s5"), true, "1 3 3"},
+		},
+		"the bookmark is gone": {
+			{destroy(mark), false, "0 0 0"},
+			{snapshots("s3"), true, "1 0 1"},
+		},
+		"the bookmark is gone, and then the base": {
+			{func(r *replica) { destroy(mark)(r); release(base, c+"@s2")(r) }, false, "0 0 0"},
+			{destroy(c + "@s2"), true, "0 0 0"}, // all that the source has is there
+			{snapshots("s3"), true, "diverged"},
+		},
+		"the base is gone, the bookmark is not": {
+			{release(base, c+"@s2"), false, "0 0 0"},
+			{func(r *replica) { destroy(c + "@s2")(r); snapshots("s3")(r) }, true, "1 1 1"},
+		},
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			quick, slow := settledReplica(t, adopting()), settledReplica(t, adopting())
+			for i, s := range steps {
+				for _, r := range []*replica{quick, slow} {
+					r.now += 10
+					s.change(r)
+				}
+				require.NoError(t, os.Remove(filepath.Join(slow.dir, "j", "settled.json")))
+				was, looked := quick.run(t)
+				is, _ := slow.run(t)
+				var want []string
+				if s.looked {
+					want = []string{there, c}
+				}
+				require.Equal(t, want, looked, "step %d", i)
+				require.Equal(t, brief(is), brief(was), "step %d", i)
+				require.Equal(t, slow.state(), quick.state(), "step %d", i)
+				of := was.Targets[0]
+				got := fmt.Sprint(of.Sent, was.Pruned, of.Pruned)
+				if of.Failed > 0 {
+					got = of.Datasets[0].Conflict
+				}
+				require.Equal(t, s.result, got, "step %d", i)
+			}
+		})
+	}
 }
 
 // A listing in the second of a change, or in the one behind, is not trusted:
