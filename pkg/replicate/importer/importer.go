@@ -163,6 +163,7 @@ type state struct {
 	options Options
 	drafts  []*draft
 	entries []*Entry
+	carried []string // where settings are that need no entry, as a job has them
 }
 
 // note adds to the report. d may be nil; its name is filled in at the end.

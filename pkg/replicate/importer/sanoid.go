@@ -172,6 +172,12 @@ func (p *policy) takes() (bool, error) {
 	return any && p.on("autosnap"), nil
 }
 
+// watched tells whether sanoid's monitoring looks at the policy.
+func (p *policy) watched() bool {
+	v, set := p.values["monitor"]
+	return !set || truth(v.value)
+}
+
 func sanoidPeriods() []string {
 	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
 }
@@ -283,6 +289,12 @@ func (s *state) policyJob(p *policy) error {
 		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{"autosnap_*"}},
 	}})
 	p.draft = d
+	if takes && p.watched() {
+		var at setting
+		if d.Grace, at = p.grace(); d.Grace > 0 {
+			s.carried = append(s.carried, at.where)
+		}
+	}
 	if !takes {
 		p.removes, d.alone, d.Snapshots.Take = true, true, ""
 	}

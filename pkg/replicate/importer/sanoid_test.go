@@ -1,7 +1,9 @@
 package importer
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,6 +76,43 @@ func TestSanoidPolicies(t *testing.T) {
 			}
 			require.Equal(t, tt.want, got)
 			require.NotEmpty(t, r.Entries)
+		})
+	}
+}
+
+// The age at which sanoid warns of the most frequent snapshots is the job's
+// grace, less the period.
+func TestSanoidGrace(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, settings string
+		grace          time.Duration
+		reported       bool
+	}{
+		{"none", "", 0, false},
+		{"minutes of hourly", "hourly_warn = 90\n", 30 * time.Minute, false},
+		{"with a unit", "hourly_warn = 3h\n", 2 * time.Hour, false},
+		{"in a template", "use_template = t\n[template_t]\nhourly_warn = 2d\n", 47 * time.Hour, false},
+		{"hours of daily", "hourly = 0\ndaily_warn = 28\n", 4 * time.Hour, false},
+		{"frequent", "frequently = 4\nfrequently_warn = 30m\n", 15 * time.Minute, false},
+		{"weeks of monthly", "hourly = 0\ndaily = 0\nmonthly_warn = 5\n", 96 * time.Hour, false},
+		{"critical", "hourly_warn = 0\nhourly_crit = 120\n", time.Hour, true},
+		{"shorter than the period", "hourly_warn = 60\n", 0, true},
+		{"another kind", "daily_warn = 28h\n", 0, true},
+		{"no number", "hourly_warn = soon\n", 0, true},
+		{"not watched", "hourly_warn = 90\nmonitor = no\n", 0, true},
+		{"only removed", "autosnap = no\nhourly_warn = 90\n", 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f, r := jobsOf(t, Sanoid, "[tank/a]\n"+tt.settings)
+			require.Equal(t, replicate.Duration(tt.grace), f.Jobs[0].Grace)
+			reported := false
+			for _, e := range r.Entries {
+				reported = reported || strings.Contains(e.What, "_warn")
+			}
+			require.Equal(t, tt.reported, reported, "%v", r.Entries)
 		})
 	}
 }

@@ -107,6 +107,8 @@ func (s *state) unmatched(p *policy, from *section) {
 			(slices.Contains(sanoidPeriods(), name) || name == "capacity")
 		_, known := sanoidDefaults()[k.key]
 		switch {
+		case slices.Contains(s.carried, k.where):
+			// It is the job's grace.
 		case watch:
 			if watched == "" {
 				watched = k.where

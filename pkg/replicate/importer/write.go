@@ -56,6 +56,9 @@ func (d *draft) write(b *strings.Builder) {
 	if d.Schedule != "" {
 		line(b, "schedule", d.Schedule)
 	}
+	if d.Grace > 0 {
+		line(b, "grace", d.Grace)
+	}
 	if d.Parallel > 0 {
 		line(b, "parallel", d.Parallel)
 	}
