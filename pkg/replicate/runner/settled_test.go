@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -280,6 +281,31 @@ func TestSettledUnseen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hold that could not be released is tried again in every run: the dataset is
+// not settled as long as it is there.
+func TestSettledReleaseFails(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	r.snapshot("src/c", "s3")
+	r.stuck = errors.New("the pool is suspended")
+	for range 3 {
+		r.now += 10
+		run, looked := r.run(t)
+		require.Equal(t, []string{"dst/copy/c", "src/c"}, looked)
+		require.Contains(t, strings.Join(run.Notes, "\n"), "suspended")
+	}
+	r.stuck = nil
+	r.now += 10
+	r.run(t)
+	for _, pool := range []string{"src/c", "dst/copy/c"} {
+		held, err := r.Holds(t.Context(), []string{pool + "@s2", pool + "@s3"})
+		require.NoError(t, err)
+		require.Empty(t, held[pool+"@s2"])
+		require.Equal(t, []string{Tag("j", "t")}, held[pool+"@s3"])
+	}
+	r.settle(t)
 }
 
 // A listing in the second of a change, or in the one behind, is not trusted:

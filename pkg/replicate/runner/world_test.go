@@ -32,6 +32,7 @@ type world struct {
 	guid     uint64
 	old      bool  // OpenZFS before 2.2
 	full     error // of taking snapshots
+	stuck    error // of releasing holds
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
 	// looked are the datasets whose snapshots were listed.
@@ -288,6 +289,9 @@ func (w *world) Hold(_ context.Context, tag string, names []string) error {
 func (w *world) Release(_ context.Context, tag string, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.stuck != nil {
+		return w.stuck
+	}
 	for _, n := range names {
 		if d, i := w.find(n); i >= 0 {
 			key := holdKey(d, d.Versions[i])
