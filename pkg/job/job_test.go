@@ -17,6 +17,26 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// One key of AES-GCM does not last for ever.
+func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
+	t.Parallel()
+	c := linkChoice{streams: 2}
+	for _, tt := range []struct {
+		mode  wire.Mode
+		bytes uint64
+		want  int
+	}{
+		{wire.TLS, 0, 2},
+		{wire.TLS, 512 << 30, 2},
+		{wire.TLS, 512<<30 + 1, 3},
+		{wire.TLS, 10 << 40, 40},
+		{wire.TLS, 1 << 60, wire.MaxStreams},
+		{wire.Signed, 10 << 40, 2},
+	} {
+		require.Equal(t, tt.want, c.connections(tt.mode, tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
+	}
+}
+
 func TestChooseStreams(t *testing.T) {
 	t.Parallel()
 	usual := site.Facts{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}

@@ -176,9 +176,26 @@ func (c linkChoice) name(encrypted bool) string {
 	return string(c.mode(encrypted))
 }
 
-func (c linkChoice) offer(encrypted bool) wire.Offer {
+// tlsConnection is how many bytes a connection of TLS is planned to carry.
+// AES-GCM under one key is good for 2^24.5 records of 16 KiB, some 390 GB, and
+// crypto/tls never changes the key of a connection.
+//
+// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+const tlsConnection = 256 << 30
+
+// connections is how many carry a stream of bytes, 0 where that is unknown.
+func (c linkChoice) connections(mode wire.Mode, bytes uint64) int {
+	if mode != wire.TLS {
+		return c.streams
+	}
+	return max(c.streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+}
+
+// offer is for a stream of about that many bytes.
+func (c linkChoice) offer(encrypted bool, bytes uint64) wire.Offer {
+	mode := c.mode(encrypted)
 	return wire.Offer{
-		Mode: c.mode(encrypted), Streams: c.streams, Address: c.address, Peer: c.peer,
+		Mode: mode, Streams: c.connections(mode, bytes), Address: c.address, Peer: c.peer,
 		PortLow: c.portLow, PortHigh: c.portHigh, Deadline: linkDeadline, Window: c.window,
 	}
 }

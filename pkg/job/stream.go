@@ -80,7 +80,7 @@ func (s *sender) copyLocal(ctx context.Context, step *plan.Step, v *view) (res t
 // acrossNetwork offers a listener on one end, dials it from the other, and
 // runs both halves. The error is the cause, not its echo at the other end.
 func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.Step, v *view) (sent, received transfer.Result, err error) {
-	p, stop, err := s.link.open(ctx, d.Encrypted)
+	p, stop, err := s.link.open(ctx, d.Encrypted, step.Bytes)
 	if err != nil {
 		return sent, received, err
 	}
@@ -106,10 +106,11 @@ type opened struct {
 	offered string // the session, on the site that listens
 }
 
-// open offers a listener on one end. stop ends what leads to it.
-func (c linkChoice) open(ctx context.Context, encrypted bool) (o opened, stop func(), err error) {
+// open offers a listener on one end, for a stream of about that many bytes.
+// stop ends what leads to it.
+func (c linkChoice) open(ctx context.Context, encrypted bool, bytes uint64) (o opened, stop func(), err error) {
 	err = c.listener.do(ctx, func(st site.Site) (err error) {
-		o.ticket, err = st.Offer(ctx, c.offer(encrypted))
+		o.ticket, err = st.Offer(ctx, c.offer(encrypted, bytes))
 		return err
 	})
 	if err != nil {
