@@ -45,7 +45,7 @@ func (s *sender) byNetcat(ctx context.Context, step *plan.Step, v *view) (sent, 
 	if buffer <= 0 {
 		buffer = transfer.DefaultBuffer
 	}
-	offer := s.link.offer(false)
+	offer := s.link.offer(false, 0)
 	err = far.do(ctx, func(st site.Site) error {
 		host, ok := st.(plainTools)
 		if !ok {
