@@ -132,9 +132,14 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 }
 
 // Neither end takes more than its buffer and 128 MiB, whatever the size: 64 GiB
-// in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer chooses.
+// in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer chooses;
+// with -short a quarter of that.
 func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
 	m := buildMetered(t)
+	large, noise := int64(64<<30), int64(2<<30)
+	if testing.Short() {
+		large, noise = 16<<30, 512<<20
+	}
 	for _, c := range []struct {
 		name       string
 		size, data int64
@@ -142,8 +147,8 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 		buffer     int64 // 0 for the default, 64 MiB
 		args       []string
 	}{
-		{name: "a million blocks", size: 64 << 30, data: 256 << 20, buffer: 16 << 20, args: []string{"--bs", "64KiB", "--no-verify"}},
-		{name: "noise", size: 2 << 30, data: 2 << 30, buffer: 16 << 20, args: []string{"--compress", "off", "--wire", "signed"}},
+		{name: "many small blocks", size: large, data: 256 << 20, buffer: 16 << 20, args: []string{"--bs", "64KiB", "--no-verify"}},
+		{name: "noise", size: noise, data: noise, buffer: 16 << 20, args: []string{"--compress", "off", "--wire", "signed"}},
 		{name: "noise, default buffer", size: 512 << 20, data: 512 << 20},
 		{name: "text, compressed", size: 256 << 20, data: 256 << 20, text: true, buffer: 16 << 20, args: []string{"--compress", "zstd"}},
 		{name: "delta, plain, large blocks", size: 512 << 20, data: 512 << 20, buffer: 64 << 20, args: []string{"--delta", "--bs", "16MiB", "--wire", "plain", "--trusted-link"}},

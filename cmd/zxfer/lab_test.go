@@ -54,6 +54,21 @@ func lab(t *testing.T) {
 	require.NoError(t, labState.err)
 }
 
+// randomRounds is how often a test breaks something at a random moment: 20
+// times, 6 with -short. ZXFER_TEST_ROUNDS overrides it.
+func randomRounds(t *testing.T) int {
+	t.Helper()
+	if s := os.Getenv("ZXFER_TEST_ROUNDS"); s != "" {
+		rounds, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		return rounds
+	}
+	if testing.Short() {
+		return 6
+	}
+	return 20
+}
+
 // labDown removes the hosts after the last test.
 func labDown() {
 	if !labState.up {

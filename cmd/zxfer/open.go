@@ -6,15 +6,17 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/job"
+	"zxfer/pkg/netcat"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
 )
 
 // opener reaches hosts for a job: this one in the process itself, others by
-// an agent behind the remote shell.
+// an agent behind the remote shell, or by their plain tools.
 type opener struct {
 	rsh       string
 	bootstrap bool
+	plain     bool // other hosts are used without zxfer (wire nc)
 	log       func(string)
 	// stdin and stdout are for a device job that names them; else nil.
 	stdin  io.Reader
@@ -22,7 +24,7 @@ type opener struct {
 }
 
 func newOpener(req job.Send, log func(string)) job.Opener {
-	return &opener{rsh: req.RSH, bootstrap: !req.NoBootstrap, log: log}
+	return &opener{rsh: req.RSH, bootstrap: !req.NoBootstrap, plain: req.Wire == wireNetcat, log: log}
 }
 
 func (o *opener) options(host string) rsh.Options {
@@ -35,6 +37,9 @@ func (o *opener) Open(ctx context.Context, host string) (site.Site, error) {
 		l := site.NewLocal(buildVersion(), o.log)
 		l.SetStandard(o.stdin, o.stdout)
 		return l, nil
+	}
+	if o.plain {
+		return netcat.Open(ctx, o.options(host))
 	}
 	c, err := rsh.Agent(ctx, o.options(host))
 	if err != nil {

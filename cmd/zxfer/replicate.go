@@ -35,7 +35,8 @@ func newReplicate(a *app) *cobra.Command {
 		Short: "Replicate datasets on a schedule",
 		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
 snapshots, sends what is new to one or more targets, holds and bookmarks what
-the next increment needs, and removes what retention does not keep.
+the next increment needs, and removes what retention does not keep. A job without
+a target only takes and removes snapshots.
 
 It has no daemon: systemd timers (replicate install) or cron start one run after
 the other. Every step that was interrupted is resumed by the next run. Nothing

@@ -31,7 +31,13 @@ target that has this line loses nothing to a source that was broken into.
 must be installed on this host, at the path that --program names.`,
 		Example: `  zxfer replicate authorize --allow receive=vault/backup --append-only --key web1.pub
   zxfer replicate authorize --allow send=tank/vm --append-only --key -`,
-		Args:              cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fault.Usagef("name datasets: --allow receive=DATASET or --allow send=DATASET\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
+					"authorize takes no job: %q", args[0])
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if len(allow) == 0 {

@@ -68,7 +68,11 @@ stands in the way, and what retention would remove. It changes nothing.`,
 }
 
 func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
-	fmt.Fprintf(w, "%s: %s, %d datasets\n", p.Job, p.Source, p.Datasets)
+	alone := ""
+	if p.Alone {
+		alone = ", no target: nothing is sent"
+	}
+	fmt.Fprintf(w, "%s: %s, %d datasets%s\n", p.Job, p.Source, p.Datasets, alone)
 	if p.Error != "" {
 		fmt.Fprintf(w, "  error: %s\n", oneLine(p.Error))
 		writeHints(w, "  ", p.Hint)

@@ -35,9 +35,11 @@ to standard error: what is left to be done by hand, what works differently, and
 what has no counterpart. "-" is standard input.
 
 Several files are read together: syncoid commands give the policies of a
-sanoid.conf their target, a zrepl source or sink its pull or push job. A source or
-target that the settings do not name is a comment in the job file, and replicate
-check refuses the job until it is written. The settings of the other tool, its
+sanoid.conf their target, a zrepl source or sink its pull or push job. Policies
+that nothing sends, and snap jobs of zrepl, become jobs without a target, which
+take and remove snapshots as before. A source or target that is missing otherwise
+is a comment in the job file, and replicate check refuses the job until it is
+written. The settings of the other tool, its
 timers and its snapshots stay as they are.`,
 		Example: `  zxfer replicate import /etc/sanoid/sanoid.conf --target root@backup:vault/web1
   zxfer replicate import sanoid.conf --syncoid 'syncoid -r tank root@backup:vault/tank'
@@ -133,7 +135,11 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 	if o.output != "" {
 		where = o.output
 	}
-	_, err := fmt.Fprintf(a.stderr, "%d jobs in %s; %d things by hand, %d changed, %d dropped\nnext: zxfer replicate check\n", len(r.Jobs), where,
+	alone := ""
+	if len(r.Alone) > 0 {
+		alone = fmt.Sprintf(" (%d without a target: nothing is sent)", len(r.Alone))
+	}
+	_, err := fmt.Fprintf(a.stderr, "%d jobs in %s%s; %d things by hand, %d changed, %d dropped\nnext: zxfer replicate check\n", len(r.Jobs), where, alone,
 		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped))
 	return err
 }

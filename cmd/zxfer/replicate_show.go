@@ -54,7 +54,8 @@ func newReplicateStatus(a *app) *cobra.Command {
 		Short: "Show how every dataset stands",
 		Long: `status shows, for each dataset and target, when it last arrived, how far it is
 behind the schedule, what the last run moved and why it failed, and when the job
-runs next. It reads the records only and reaches no host.
+runs next. Of a job without a target it shows when the last snapshot was taken,
+or was found not to be needed. It reads the records only and reaches no host.
 
 A dataset is late when the run after its last success was due longer ago than
 the job's grace (15 minutes unless the file says otherwise). Exit code 1 says
@@ -131,6 +132,10 @@ func writeStatus(w io.Writer, s *runner.Status, short bool) error {
 			case j.Schedule == "":
 				lag = "-"
 			}
+			if d.To == "" { // a job without a target
+				fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", d.Source, last, lag, newest(d.Snapshot))
+				continue
+			}
 			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s in %.1f s\n", d.Source, d.To, last, lag, humanize.IBytes(d.Bytes), d.Seconds)
 		}
 		if err := tw.Flush(); err != nil {
@@ -138,12 +143,23 @@ func writeStatus(w io.Writer, s *runner.Status, short bool) error {
 		}
 		for _, d := range j.Datasets {
 			if d.Error != "" && d.Error != j.Error {
-				fmt.Fprintf(w, "  %s to %s: %s\n", d.Source, d.To, oneLine(d.Error))
+				to := ""
+				if d.To != "" {
+					to = " to " + d.To
+				}
+				fmt.Fprintf(w, "  %s%s: %s\n", d.Source, to, oneLine(d.Error))
 				writeHints(w, "    ", d.Hint)
 			}
 		}
 	}
 	return nil
+}
+
+func newest(snapshot string) string {
+	if snapshot == "" {
+		return "no snapshot"
+	}
+	return "@" + snapshot
 }
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

@@ -131,8 +131,8 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		f.Var(newChoice(&req.Wire, wires()...), "wire", "how bytes cross: auto (signed for raw encrypted streams, else tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
-		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
+		f.Var(newChoice(&req.Wire, sendWires()...), "wire", "how bytes cross: auto (signed for raw encrypted streams, else tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port), nc (for a host where zxfer cannot run: its nc connects to this one, needs --trusted-link)")
+		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain or nc: nobody on the link reads or changes data")
 		f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
 		f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
 		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 256MiB)")
@@ -155,7 +155,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
 	})
-	for flag, choices := range map[string][]string{"wire": wires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
+	for flag, choices := range map[string][]string{"wire": sendWires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
 		// The flags were declared above: registering cannot fail.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 	}

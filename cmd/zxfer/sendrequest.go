@@ -15,6 +15,12 @@ import (
 // wires are the words of --wire, the default first.
 func wires() []string { return []string{"auto", "signed", "tls", "plain", "ssh"} }
 
+// wireNetcat is the word of --wire for a host without zxfer, which send alone
+// knows.
+const wireNetcat = "nc"
+
+func sendWires() []string { return append(wires(), wireNetcat) }
+
 // dials are the words of --dial, the default first.
 func dials() []string { return []string{"auto", "source", "target"} }
 
@@ -135,12 +141,13 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 }
 
 func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
+	trusting := req.Wire == "plain" || req.Wire == wireNetcat
 	switch {
-	case req.Wire == "plain" && !o.trustedLink:
+	case trusting && !o.trustedLink:
 		return fault.Usagef("add --trusted-link if nobody can read or change data on the link, or leave --wire out",
-			"--wire plain needs --trusted-link: bytes cross unencrypted and unauthenticated")
-	case o.trustedLink && req.Wire != "plain":
-		return fault.Usagef("add --wire plain, or leave --trusted-link out", "--trusted-link has no effect without --wire plain")
+			"--wire %s needs --trusted-link: bytes cross unencrypted and unauthenticated", req.Wire)
+	case o.trustedLink && !trusting:
+		return fault.Usagef("add --wire plain, or leave --trusted-link out", "--trusted-link has no effect without --wire plain or nc")
 	case req.Options.Compress == "off" && flags.Changed("compress-threads"):
 		return fault.Usagef("", "--compress-threads has no effect with --compress off")
 	}
@@ -149,6 +156,11 @@ func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
 			if flags.Changed(f) {
 				return fault.Usagef("leave it out, or choose another --wire", "--%s has no effect with --wire ssh: data takes the way of the remote shell", f)
 			}
+		}
+	}
+	if req.Wire == wireNetcat {
+		if err := checkNetcat(req, flags); err != nil {
+			return err
 		}
 	}
 	if req.DataAddress != "" {
@@ -164,6 +176,22 @@ func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
 	}
 	if flags.Changed("snapshot") && req.TakeSnapshot == "" {
 		return fault.Usagef("", "--snapshot needs a name")
+	}
+	return nil
+}
+
+// checkNetcat refuses what wire nc does not do.
+func checkNetcat(req *job.Send, flags *pflag.FlagSet) error {
+	for _, f := range []string{"dial", "streams", "compress", "compress-threads", "verify", "measure", "no-bootstrap"} {
+		if flags.Changed(f) {
+			return fault.Usagef("leave it out, or choose another --wire", "--%s needs a zxfer on the other host, and --wire nc uses none", f)
+		}
+	}
+	switch {
+	case req.Source.Local() == req.Target.Local():
+		return fault.Usagef("run zxfer on one of the two hosts, or leave --wire out", "--wire nc is between this host and another one")
+	case isDevice(req.Source), isDevice(req.Target):
+		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
 	return nil
 }

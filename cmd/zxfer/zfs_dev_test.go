@@ -354,9 +354,9 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	const size = 48 << 20
 	src, dst := loop(t, size, 512), loop(t, size, 512)
 	noise(t, src, 0, size)
-	resumed, killed := 0, 0
+	rounds, resumed, killed := randomRounds(t), 0, 0
 	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "16MiB", "--buffer", "8MiB", src, "beta:" + dst}
-	for i := range 20 {
+	for i := range rounds {
 		run(t, "blkdiscard", "-z", dst)
 		_ = os.RemoveAll("/var/lib/zxfer")
 		p := start(t, args...)
@@ -391,7 +391,7 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 		}
 		t.Logf("round %d: exit %d, %d tries, %d bytes resumed", i, o.code, len(r.Results), last.Resumed)
 	}
-	t.Logf("%d of 20 were killed, %d were resumed", killed, resumed)
+	t.Logf("%d of %d were killed, %d were resumed", killed, rounds, resumed)
 	require.NotZero(t, resumed)
 	nothingLeft(t, 30*time.Second)
 }

@@ -220,7 +220,7 @@ func TestZFSDoctorLeavesNothing(t *testing.T) {
 	run(t, "zpool", "sync")
 	before := zfsCmd(t, "list", "-H", "-o", "name", "-t", "all")
 	r := rand.New(rand.NewPCG(1, 2))
-	for i := range 20 {
+	for i := range randomRounds(t) {
 		args := []string{"doctor", "--time", "200ms", "--only", "source-read,target-write,link,nc-zero,loopback-tls"}
 		p := start(t, append(args, src, "beta:"+betaPool)...)
 		time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)

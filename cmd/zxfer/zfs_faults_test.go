@@ -107,18 +107,10 @@ func TestZFSKilled(t *testing.T) {
 }
 
 // The link is cut at random moments, for a while that is sometimes shorter and
-// sometimes longer than what TCP and zxfer sit out. ZXFER_TEST_ROUNDS
-// overrides the number of rounds.
+// sometimes longer than what TCP and zxfer sit out.
 func TestZFSLinkCut(t *testing.T) {
 	lab(t)
-	rounds := 20
-	if s := os.Getenv("ZXFER_TEST_ROUNDS"); s != "" {
-		_, err := fmt.Sscan(s, &rounds)
-		require.NoError(t, err)
-	}
-	if testing.Short() {
-		rounds = 3
-	}
+	rounds := randomRounds(t)
 	t.Cleanup(func() { run(t, labScript(), "mend") })
 	for i := range rounds {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -134,16 +134,25 @@ func (f *fakeSite) Measure(ctx context.Context, r probe.Request) (probe.Ceiling,
 var _ site.Site = (*fakeSite)(nil)
 
 // line is a Transport in memory. Cut makes it half-open: what is written
-// vanishes, and nothing comes any more.
+// vanishes, and nothing comes any more. Slow makes what comes take a second for
+// each KiB.
 type line struct {
 	io.Reader
 	io.Writer
 	cut     atomic.Bool
+	slow    atomic.Bool
 	mute    chan struct{}
 	closing func() error
 }
 
 func (l *line) Read(b []byte) (int, error) {
+	if l.slow.Load() {
+		select {
+		case <-time.After(time.Second):
+		case <-l.mute:
+		}
+		b = b[:min(len(b), 1<<10)]
+	}
 	n, err := l.Reader.Read(b)
 	if l.cut.Load() {
 		<-l.mute

@@ -77,6 +77,21 @@ func readMessage(r io.Reader, limit int) (*message, error) {
 	return m, nil
 }
 
+// sign is an input every byte of which is a sign of life: a large message on a
+// slow line takes longer to cross than a silent end is waited for.
+type sign struct {
+	io.Reader
+	heard func()
+}
+
+func (s sign) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n > 0 {
+		s.heard()
+	}
+	return n, err
+}
+
 // decodeStrictly takes one JSON value. What it does not know it refuses: an
 // agent that passed over a field would do something else than was asked.
 func decodeStrictly(body []byte, into any) error {

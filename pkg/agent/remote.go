@@ -153,6 +153,7 @@ func (r *Remote) write() {
 func (r *Remote) read(in io.Reader) {
 	heard := time.AfterFunc(silence, func() { r.lose(fmt.Errorf("it said nothing for %s", silence)) })
 	defer heard.Stop()
+	in = sign{in, func() { heard.Reset(silence) }}
 	for {
 		m, err := readMessage(in, maxAnswer)
 		if err != nil {
@@ -162,7 +163,6 @@ func (r *Remote) read(in io.Reader) {
 			r.lose(err)
 			return
 		}
-		heard.Reset(silence)
 		r.handle(m)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -232,6 +233,19 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		_, err := g.Facts(t.Context())
 		require.ErrorIs(t, err, site.ErrLost, "nor do later calls wait")
 		require.ErrorContains(t, err, "beta: connection to the host was lost: it said nothing for 30s")
+	})
+}
+
+func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{})
+		g.line.slow.Store(true)
+		began := time.Now()
+		long := strings.Repeat("a", 50<<10) // the answer has it twice
+		got, err := g.List(t.Context(), site.ListQuery{Dataset: long})
+		require.NoError(t, err)
+		require.Equal(t, long, got.Root)
+		require.Greater(t, time.Since(began), silence)
 	})
 }
 

@@ -146,6 +146,7 @@ func (c *session) windDown() {
 }
 
 func (c *session) read(in io.Reader, quiet time.Duration) error {
+	in = sign{in, func() { c.heard.Reset(quiet) }}
 	for {
 		m, err := readMessage(in, maxRequest)
 		if err != nil {
@@ -154,7 +155,6 @@ func (c *session) read(in io.Reader, quiet time.Duration) error {
 			}
 			return err
 		}
-		c.heard.Reset(quiet)
 		switch m.Kind {
 		case ping:
 			// Where the queue is full, what fills it is sign of life enough.

@@ -143,7 +143,7 @@ func (d *copier) result(sent, received transfer.Result, took time.Duration) *Dev
 // across offers a listener on one end, dials it from the other, and runs both
 // halves. The error is the cause, not its echo at the other end.
 func (d *copier) across(ctx context.Context, v *deviceView) (sent, received transfer.Result, err error) {
-	p, stop, err := d.link.open(ctx, false)
+	p, stop, err := d.link.open(ctx, false, d.report.Size)
 	if err != nil {
 		return sent, received, err
 	}

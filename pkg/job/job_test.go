@@ -17,6 +17,26 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// One key of AES-GCM does not last for ever.
+func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
+	t.Parallel()
+	c := linkChoice{streams: 2}
+	for _, tt := range []struct {
+		mode  wire.Mode
+		bytes uint64
+		want  int
+	}{
+		{wire.TLS, 0, 2},
+		{wire.TLS, 512 << 30, 2},
+		{wire.TLS, 512<<30 + 1, 3},
+		{wire.TLS, 10 << 40, 40},
+		{wire.TLS, 1 << 60, wire.MaxStreams},
+		{wire.Signed, 10 << 40, 2},
+	} {
+		require.Equal(t, tt.want, c.connections(tt.mode, tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
+	}
+}
+
 func TestChooseStreams(t *testing.T) {
 	t.Parallel()
 	usual := site.Facts{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}
@@ -66,6 +86,11 @@ func TestChooseLink(t *testing.T) {
 			tf: reached("10.0.0.2", "10.0.0.1"), listener: "target", address: "192.168.7.2", wire: "auto"},
 		{name: "through ssh: loopback", req: Send{Wire: "ssh"}, source: "", target: "b", listener: "target", address: "127.0.0.1", wire: "ssh"},
 		{name: "through ssh between two other hosts", req: Send{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
+		{name: "plain tools, push: this host listens", req: Send{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+			listener: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
+		{name: "plain tools, pull: this host listens", req: Send{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
+			listener: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
+		{name: "plain tools between two other hosts", req: Send{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
 		{name: "no address known", source: "", target: "b", class: fault.Refused},
 		{name: "an address that is none", req: Send{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
 	}
@@ -106,6 +131,18 @@ func TestWireOfADataset(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, linkChoice{wire: tt.wire}.mode(tt.encrypted), "%s, encrypted %t", tt.wire, tt.encrypted)
 	}
+}
+
+// What is not here has no meters: it is not told apart from the network.
+func TestLimitOfPlainTools(t *testing.T) {
+	t.Parallel()
+	source, target := &end{}, &end{}
+	push, pull := linkChoice{wire: wireNetcat, dialer: target}, linkChoice{wire: wireNetcat, dialer: source}
+	require.Equal(t, "network or target", push.limit(transfer.LimitTarget, target))
+	require.Equal(t, "source", push.limit(transfer.LimitSource, target))
+	require.Equal(t, "source or network", pull.limit(transfer.LimitSource, target))
+	require.Equal(t, "target", pull.limit(transfer.LimitTarget, target))
+	require.Equal(t, "target", linkChoice{wire: wireAuto, dialer: target}.limit(transfer.LimitTarget, target))
 }
 
 // Of both ends' errors the one is shown that explains the other.

@@ -17,6 +17,8 @@ const (
 	wireAuto  = "auto"  // signed for raw streams of encrypted data, tls for the rest
 	wireLocal = "local" // one host: no network, no listener
 	wireSSH   = "ssh"   // through the remote shell's own connection
+	// wireNetcat is by the plain tools of a host without zxfer.
+	wireNetcat = "nc"
 )
 
 // linkDeadline is how long an offered listener waits for its connections,
@@ -66,6 +68,16 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 		c.listener, c.dialer = source, target
 		listenerFacts, dialerFacts = sf, tf
 	}
+	if c.wire == wireNetcat {
+		if err := c.chooseNetcat(source, target); err != nil {
+			return c, err
+		}
+		dialerFacts = sf
+		if c.dialer == target {
+			dialerFacts = tf
+		}
+		return c, c.chooseAddress(req.DataAddress, site.Facts{}, dialerFacts)
+	}
 	c.streams = req.Streams
 	if c.streams == 0 {
 		c.streams = chooseStreams(c.window, rtt, listenerFacts, dialerFacts)
@@ -85,9 +97,15 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 	default:
 		c.why = "asked for"
 	}
+	return c, c.chooseAddress(req.DataAddress, listenerFacts, dialerFacts)
+}
+
+// chooseAddress decides where the listener listens: at the address of the
+// remote shell's connection, unless one is asked for.
+func (c *linkChoice) chooseAddress(asked string, listenerFacts, dialerFacts site.Facts) error {
 	switch {
-	case req.DataAddress != "":
-		c.address = req.DataAddress
+	case asked != "":
+		c.address = asked
 	case c.listener.host != "":
 		c.address = listenerFacts.SSHLocal
 		if c.dialer.host == "" {
@@ -98,15 +116,15 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 		c.peer = dialerFacts.SSHLocal
 	}
 	if c.address == "" {
-		return c, fault.Refusef("name it: --data-address ADDRESS",
+		return fault.Refusef("name it: --data-address ADDRESS",
 			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", c.listener.label())
 	}
 	addr, err := netip.ParseAddr(c.address)
 	if err != nil {
-		return c, fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", c.address)
+		return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", c.address)
 	}
 	c.address = addr.String()
-	return c, nil
+	return nil
 }
 
 // A round trip up to lanRTT needs no more than one connection where windows may
@@ -142,6 +160,8 @@ func (c linkChoice) mode(encrypted bool) wire.Mode {
 			return wire.Signed
 		}
 		return wire.TLS
+	case wireNetcat:
+		return wire.Plain // of which only the listener's options count
 	case wireSSH:
 		return wire.Signed // ssh hides and protects the bytes; the tag binds them to this job
 	}
@@ -150,15 +170,32 @@ func (c linkChoice) mode(encrypted bool) wire.Mode {
 
 // name is the wire as results show it.
 func (c linkChoice) name(encrypted bool) string {
-	if c.wire == wireLocal || c.wire == wireSSH {
+	if c.wire == wireLocal || c.wire == wireSSH || c.wire == wireNetcat {
 		return c.wire
 	}
 	return string(c.mode(encrypted))
 }
 
-func (c linkChoice) offer(encrypted bool) wire.Offer {
+// tlsConnection is how many bytes a connection of TLS is planned to carry.
+// AES-GCM under one key is good for 2^24.5 records of 16 KiB, some 390 GB, and
+// crypto/tls never changes the key of a connection.
+//
+// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+const tlsConnection = 256 << 30
+
+// connections is how many carry a stream of bytes, 0 where that is unknown.
+func (c linkChoice) connections(mode wire.Mode, bytes uint64) int {
+	if mode != wire.TLS {
+		return c.streams
+	}
+	return max(c.streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+}
+
+// offer is for a stream of about that many bytes.
+func (c linkChoice) offer(encrypted bool, bytes uint64) wire.Offer {
+	mode := c.mode(encrypted)
 	return wire.Offer{
-		Mode: c.mode(encrypted), Streams: c.streams, Address: c.address, Peer: c.peer,
+		Mode: mode, Streams: c.connections(mode, bytes), Address: c.address, Peer: c.peer,
 		PortLow: c.portLow, PortHigh: c.portHigh, Deadline: linkDeadline, Window: c.window,
 	}
 }

@@ -191,7 +191,7 @@ func (m *measurer) cross(ctx context.Context, choice linkChoice, from, to *end) 
 	defer cancel()
 	var ticket wire.Ticket
 	err = choice.listener.do(ctx, func(st site.Site) (err error) {
-		ticket, err = st.Offer(ctx, choice.offer(m.encrypted))
+		ticket, err = st.Offer(ctx, choice.offer(m.encrypted, 0))
 		return err
 	})
 	if err != nil {

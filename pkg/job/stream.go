@@ -24,13 +24,19 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 	if step.Bytes > 0 {
 		total = step.Done + step.Bytes
 	}
-	view := newView(step.Done, total, func(p StepProgress) { s.rep.Progress(id, p) })
+	view := newView(step.Done, total, func(p StepProgress) {
+		p.LimitedBy = s.link.limit(p.LimitedBy, s.target)
+		s.rep.Progress(id, p)
+	})
 	var sent, received transfer.Result
 	var err error
-	if s.link.listener == nil {
+	switch {
+	case s.link.listener == nil:
 		received, err = s.copyLocal(ctx, step, view)
 		sent = received
-	} else {
+	case s.link.wire == wireNetcat:
+		sent, received, err = s.byNetcat(ctx, step, view)
+	default:
 		sent, received, err = s.acrossNetwork(ctx, d, step, view)
 	}
 	r := &StepResult{
@@ -42,10 +48,10 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 		r.Rate = uint64(float64(r.Bytes) / r.Seconds)
 	}
 	r.Stages = sent.Stages
-	if s.link.listener != nil {
+	if s.link.listener != nil && s.link.wire != wireNetcat {
 		r.Stages = append(append([]transfer.Stage{}, sent.Stages...), received.Stages...)
 	}
-	r.LimitedBy = transfer.LimitedBy(sent.Stages, received.Stages, sent.Network)
+	r.LimitedBy = s.link.limit(transfer.LimitedBy(sent.Stages, received.Stages, sent.Network), s.target)
 	if err != nil {
 		r.Bytes = view.bytes() - step.Done
 		r.Error = err.Error()
@@ -74,7 +80,7 @@ func (s *sender) copyLocal(ctx context.Context, step *plan.Step, v *view) (res t
 // acrossNetwork offers a listener on one end, dials it from the other, and
 // runs both halves. The error is the cause, not its echo at the other end.
 func (s *sender) acrossNetwork(ctx context.Context, d *plan.Dataset, step *plan.Step, v *view) (sent, received transfer.Result, err error) {
-	p, stop, err := s.link.open(ctx, d.Encrypted)
+	p, stop, err := s.link.open(ctx, d.Encrypted, step.Bytes)
 	if err != nil {
 		return sent, received, err
 	}
@@ -100,10 +106,11 @@ type opened struct {
 	offered string // the session, on the site that listens
 }
 
-// open offers a listener on one end. stop ends what leads to it.
-func (c linkChoice) open(ctx context.Context, encrypted bool) (o opened, stop func(), err error) {
+// open offers a listener on one end, for a stream of about that many bytes.
+// stop ends what leads to it.
+func (c linkChoice) open(ctx context.Context, encrypted bool, bytes uint64) (o opened, stop func(), err error) {
 	err = c.listener.do(ctx, func(st site.Site) (err error) {
-		o.ticket, err = st.Offer(ctx, c.offer(encrypted))
+		o.ticket, err = st.Offer(ctx, c.offer(encrypted, bytes))
 		return err
 	})
 	if err != nil {

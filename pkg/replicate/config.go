@@ -14,7 +14,8 @@ type Metrics struct {
 }
 
 // Job brings the snapshots of a dataset, and of what is below it, to one or
-// more targets.
+// more targets. Without a target it only takes snapshots, or removes them, or
+// both.
 type Job struct {
 	// Name is unique in the file: letters, digits, "-" and "_".
 	Name string `toml:"name"`
@@ -40,8 +41,9 @@ type Job struct {
 
 	Snapshots Snapshots `toml:"snapshots"`
 	// Retention is what to keep on the source; nil keeps everything.
-	Retention *Grid    `toml:"retention,omitempty"`
-	Targets   []Target `toml:"target"`
+	Retention *Grid `toml:"retention,omitempty"`
+	// Targets is where the snapshots go; with none they stay where they are.
+	Targets []Target `toml:"target"`
 
 	// Parallel is how many datasets move at once, over all targets; 0 = 2.
 	Parallel int `toml:"parallel,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	toml "github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 
 	"zxfer/pkg/fault"
 )
@@ -23,10 +24,50 @@ func Parse(name string, text []byte) (*File, error) {
 	if err := d.Decode(f); err != nil {
 		return nil, syntax(name, err)
 	}
-	if err := f.Validate(); err != nil {
-		return nil, fault.Usagef(fault.HintOf(err), "%s: %w", name, err)
+	if err := f.validate(places{name: name, lines: jobLines(text)}); err != nil {
+		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
 	return f, nil
+}
+
+// places are where a job file's parts are, for messages; the zero value knows
+// of none.
+type places struct {
+	name  string
+	lines []int // of the jobs' headers, from 1
+}
+
+func (p places) file() string {
+	if p.name == "" {
+		return ""
+	}
+	return p.name + ": "
+}
+
+func (p places) job(i int) string {
+	if i >= len(p.lines) { // jobs in one array have no headers
+		return p.file()
+	}
+	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
+}
+
+// jobLines finds the lines of the headers [[job]] of a text that the decoder
+// has read.
+func jobLines(text []byte) []int {
+	var lines []int
+	var p unstable.Parser
+	p.Reset(text)
+	for p.NextExpression() {
+		e := p.Expression()
+		if e.Kind != unstable.ArrayTable {
+			continue
+		}
+		key := e.Key()
+		if key.Next() && key.IsLast() && string(key.Node().Data) == "job" {
+			lines = append(lines, p.Shape(key.Node().Raw).Start.Line)
+		}
+	}
+	return lines
 }
 
 // Write writes a job file that Parse reads.

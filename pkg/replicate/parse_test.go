@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,7 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	job := "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.adopt = ['*']\n"
+	alone := "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.take = 'x-%Y%m%d%H%M'\n"
 	target := "[[job.target]]\nname = 'b'\nto = 'vault'\n"
 	tests := []struct {
 		name, text string
@@ -89,7 +91,14 @@ func TestParseRefuses(t *testing.T) {
 		{"wrong type", job + "recursive = 'yes'\n" + target, []string{"x.toml:5"}},
 		{"duration", job + "jitter = 'soon'\n" + target, []string{"x.toml:5", `"soon"`, "15m"}},
 		{"size", job + "[job.transfer]\nbandwidth = 'much'\n" + target, []string{"x.toml:6", "much"}},
-		{"no target", job, []string{`job "a"`, "job.target"}},
+		{"nothing to do", "# jobs\n\n" + job, []string{`x.toml:3: job "a": `, "nothing for it to do", "write a [[job.target]]", "[job.retention]"}},
+		{"nothing to do in the second job", job + target + strings.Replace(job, "'a'", "'c'", 1), []string{`x.toml:8: job "c": `, "nothing for it to do"}},
+		{"latest_only without a target", alone + "snapshots.latest_only = true\n", []string{"x.toml:1", "snapshots.latest_only has no effect", "job.target"}},
+		{"parallel without a target", alone + "parallel = 2\n", []string{"parallel has no effect"}},
+		{"retries without a target", alone + "retries = 0\n", []string{"retries has no effect"}},
+		{"holds without a target", alone + "holds = 'none'\n", []string{"holds has no effect"}},
+		{"bookmarks without a target", alone + "bookmarks = 'none'\n", []string{"bookmarks has no effect"}},
+		{"transfer without a target", alone + "transfer.bandwidth = '1MiB'\n", []string{"transfer", "has no effect"}},
 		{"two targets of one name", job + target + target, []string{"two targets"}},
 		{"two jobs of one name", job + target + job + target, []string{"two jobs"}},
 		{"source is a path", "[[job]]\nname = 'a'\nsource = '/tank'\nsnapshots.adopt = ['*']\n" + target, []string{"path"}},
@@ -119,6 +128,21 @@ func TestParseRefuses(t *testing.T) {
 				require.Contains(t, err.Error()+"\n"+fault.HintOf(err), w)
 			}
 		})
+	}
+}
+
+// A job without a target takes snapshots, removes them, or both.
+func TestParseWithoutTarget(t *testing.T) {
+	t.Parallel()
+	head := "[[job]]\nname = 'a'\nsource = 'host:tank/a'\nschedule = 'hourly'\n"
+	take, adopt, keep := "snapshots.take = 'x-%Y%m%d%H%M'\n", "snapshots.adopt = ['autosnap_*']\n", "retention.daily = 7\n"
+	for name, text := range map[string]string{
+		"both": take + keep, "snapshots only": take, "retention only": adopt + keep, "all": take + adopt + keep,
+		"a way to the source": take + "transfer = { rsh = 'ssh -p 22', no_bootstrap = true }\n",
+	} {
+		f, err := Parse("x.toml", []byte(head+text))
+		require.NoError(t, err, name)
+		require.Empty(t, f.Jobs[0].Targets, name)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,7 +26,10 @@ const (
 )
 
 // Validate checks what the decoder cannot. Its errors name job and key.
-func (f *File) Validate() error {
+func (f *File) Validate() error { return f.validate(places{}) }
+
+// validate is Validate for a file whose places are known.
+func (f *File) validate(at places) error {
 	var errs []error
 	if len(f.Jobs) == 0 {
 		errs = append(errs, fault.Usagef("zxfer replicate init writes one", "the file has no [[job]]"))
@@ -40,11 +44,17 @@ func (f *File) Validate() error {
 			errs = append(errs, fmt.Errorf("two jobs are named %q", j.Name))
 		}
 		seen[j.Name] = true
-		for _, err := range j.faults() {
-			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+	}
+	errs = append(errs, f.overlaps()...)
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s%w", at.file(), err)
+	}
+	for i := range f.Jobs {
+		for _, err := range f.Jobs[i].faults() {
+			errs = append(errs, fmt.Errorf("%sjob %q: %w", at.job(i), f.Jobs[i].Name, err))
 		}
 	}
-	return errors.Join(append(errs, f.overlaps()...)...)
+	return errors.Join(errs...)
 }
 
 // overlaps refuses two jobs that would take, or remove, each other's
@@ -109,6 +119,9 @@ func (j *Job) faults() []error {
 	errs = append(errs, checkWord("bookmarks", j.Bookmarks, "sent", "none")...)
 	errs = append(errs, j.Transfer.faults("transfer")...)
 	errs = append(errs, j.targetFaults()...)
+	if len(j.Targets) == 0 {
+		errs = append(errs, j.aloneFaults()...)
+	}
 	for i := range j.Before {
 		errs = append(errs, j.Before[i].faults("before")...)
 	}
@@ -127,9 +140,6 @@ func (j *Job) faults() []error {
 func (j *Job) targetFaults() []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if len(j.Targets) == 0 {
-		bad("it has no [[job.target]]")
-	}
 	seen := map[string]bool{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
@@ -158,6 +168,33 @@ func (j *Job) targetFaults() []error {
 			if err := zfs.CheckProperty(name); err != nil {
 				bad("%sproperties.exclude: %w", at, err)
 			}
+		}
+	}
+	return errs
+}
+
+// aloneFaults are what is wrong with a job for the lack of a target.
+func (j *Job) aloneFaults() []error {
+	var errs []error
+	if j.Snapshots.Take == "" && j.Retention == nil {
+		errs = append(errs, fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
+			"it has no [[job.target]], takes no snapshots and removes none: there is nothing for it to do"))
+	}
+	transfer := j.Transfer
+	transfer.RSH, transfer.NoBootstrap = "", false // these reach the source
+	for _, k := range []struct {
+		key string
+		set bool
+	}{
+		{"snapshots.latest_only", j.Snapshots.LatestOnly},
+		{"parallel", j.Parallel != 0},
+		{"retries", j.Retries != nil},
+		{"holds", j.Holds != ""},
+		{"bookmarks", j.Bookmarks != ""},
+		{"transfer (but for rsh and no_bootstrap)", !reflect.DeepEqual(transfer, Transfer{})},
+	} {
+		if k.set {
+			errs = append(errs, fmt.Errorf("%s has no effect without a [[job.target]]", k.key))
 		}
 	}
 	return errs

@@ -124,7 +124,7 @@ func TestTheRemoteShellSpeaksEnglish(t *testing.T) {
 func TestTail(t *testing.T) {
 	t.Parallel()
 	var logged []string
-	tail := &tail{log: func(s string) { logged = append(logged, s) }}
+	tail := &tail{log: func(s string) { logged = append(logged, s) }, keep: keptLines}
 	for _, s := range []string{"one\ntw", "o\n\n \n", "3\n4\n5\n6", "\nopen"} {
 		n, err := tail.Write([]byte(s))
 		require.NoError(t, err)

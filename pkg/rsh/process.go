@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,7 +39,7 @@ type process struct {
 	waited chan struct{}
 	err    error // of Wait, once waited is closed
 	ending sync.Once
-	forced bool // it was ended by a signal of ours
+	forced atomic.Bool // it was ended by a signal of ours
 }
 
 // start runs a remote command.
@@ -52,6 +53,10 @@ type process struct {
 // It needs no signal to die with its parent: when zxfer is killed, the other
 // end of its standard input closes, the agent ends by that, and then it does.
 func (o *Options) start(remote string) (*process, error) {
+	return o.startWith(remote, &tail{log: o.log, keep: keptLines})
+}
+
+func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 	argv, err := o.argv(remote)
 	if err != nil {
 		return nil, err
@@ -67,7 +72,7 @@ func (o *Options) start(remote string) (*process, error) {
 	// sh ignores the signals for what it becomes; they stay ignored over exec.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; exec "$@"`, "sh", path}, argv[1:]...)...)
 	p := &process{name: filepath.Base(path), byHand: shellquote.Join(append(words, o.Host, "true")...), cmd: cmd,
-		stderr: &tail{log: o.log}, waited: make(chan struct{})}
+		stderr: stderr, waited: make(chan struct{})}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = quitWithin
@@ -113,7 +118,7 @@ func (p *process) end(grace time.Duration) error {
 	p.ending.Do(func() {
 		_ = p.in.Close()
 		if !p.ends(grace) {
-			p.forced = true
+			p.forced.Store(true)
 			// Asked so, ssh gives the terminal its echo back.
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
 			if !p.ends(quitWithin) {
@@ -139,7 +144,7 @@ func (p *process) ends(within time.Duration) bool {
 // it was told to.
 func (p *process) failure() error {
 	var exit *exec.ExitError
-	if !errors.As(p.err, &exit) || p.forced {
+	if !errors.As(p.err, &exit) || p.forced.Load() {
 		return nil
 	}
 	said := p.stderr.String()

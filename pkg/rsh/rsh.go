@@ -24,6 +24,9 @@ type Options struct {
 	// is there; 0 = DefaultPatience.
 	Patience time.Duration
 	Log      func(string) // told what the remote shell and the other host say; may be nil
+
+	batch bool     // nobody is asked for a password
+	mux   []string // options of ssh for a shared connection, see Hold
 }
 
 // DefaultPatience is longer than sshd lets a user take to log in (120 seconds,
@@ -69,6 +72,10 @@ func (o *Options) argv(remote string) ([]string, error) {
 	if isSSH(words[0]) {
 		// Options of the user come first: for ssh, the first value counts.
 		// BatchMode is left alone: on a terminal, ssh may ask for a password.
+		words = append(words, o.mux...)
+		if o.batch {
+			words = append(words, "-o", "BatchMode=yes")
+		}
 		words = append(words, "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 			"-o", "ConnectTimeout=20", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-e", "none", "--")
 	}

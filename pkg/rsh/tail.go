@@ -13,7 +13,8 @@ const (
 
 // tail keeps the last lines of what a remote shell says, and logs them live.
 type tail struct {
-	log func(string)
+	log  func(string)
+	keep int // lines
 
 	mu   sync.Mutex
 	line []byte
@@ -40,7 +41,7 @@ func (t *tail) flush() {
 	if text == "" {
 		return
 	}
-	if t.kept = append(t.kept, text); len(t.kept) > keptLines {
+	if t.kept = append(t.kept, text); len(t.kept) > t.keep {
 		t.kept = t.kept[1:]
 	}
 	t.log(text)
@@ -48,8 +49,16 @@ func (t *tail) flush() {
 
 // String is the last lines, with what was begun of another.
 func (t *tail) String() string {
+	lines := t.lines()
+	return strings.Join(lines[max(0, len(lines)-keptLines):], "; ")
+}
+
+// text is all that is kept, as it was written.
+func (t *tail) text() string { return strings.Join(t.lines(), "\n") }
+
+func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flush()
-	return strings.Join(t.kept, "; ")
+	return t.kept
 }

@@ -41,6 +41,7 @@ type Listener struct {
 	ticket  Ticket
 	session session
 	config  *tls.Config
+	bare    bool // the peer knows no handshake, see Bare
 	peer    netip.Addr
 	log     func(string)
 	release func() // stops what would close the listener later
@@ -65,6 +66,10 @@ type Listener struct {
 // An address that this host does not have, and a port range without a free
 // port, are *fault.Errors with a hint.
 func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
+	return listenFor(ctx, o, log, false)
+}
+
+func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
@@ -72,7 +77,7 @@ func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, erro
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l := &Listener{log: log, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
+	l := &Listener{log: log, bare: bare, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
 	if log == nil {
 		l.log = func(string) {}
 	}
@@ -256,6 +261,13 @@ func (l *Listener) greet(c *net.TCPConn) {
 func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
+	}
+	if l.bare {
+		conn, err := l.authenticateBare(c)
+		if err != nil {
+			return nil, err
+		}
+		return conn, c.SetDeadline(time.Time{})
 	}
 	var rw net.Conn = c
 	if l.config != nil {

@@ -26,7 +26,8 @@ type draft struct {
 	entries []*Entry
 
 	noSource bool // Source is a placeholder
-	noTarget bool // the only target is a placeholder, or there is none
+	noTarget bool // the only target is a placeholder
+	alone    bool // it never gets a target: it removes what arrives here
 	hooks    []hook
 }
 
@@ -42,14 +43,19 @@ func (s *state) add(d *draft) *draft {
 	return d
 }
 
-// fill gives a draft the target that the options name, or a placeholder.
+// fill gives a draft without a target the one that the options name. Without
+// that it stays as it is, or, where it would have nothing to do, gets a
+// placeholder.
 func (s *state) fill(d *draft) {
-	if len(d.Targets) > 0 {
+	if len(d.Targets) > 0 || d.alone {
 		return
 	}
 	if s.options.Target != "" {
 		d.noTarget = false
 		d.Targets = []replicate.Target{{Name: "backup", To: s.options.Target}}
+		return
+	}
+	if d.Snapshots.Take != "" || d.Retention != nil {
 		return
 	}
 	d.noTarget = true

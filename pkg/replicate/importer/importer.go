@@ -39,8 +39,9 @@ type Input struct {
 
 // Options of an import.
 type Options struct {
-	// Target is "[user@]host:DATASET" or "DATASET": jobs without a target
-	// send there, each to its source's path below.
+	// Target is "[user@]host:DATASET" or "DATASET": jobs that have no target
+	// send there, each to its source's path below; but for those that only
+	// remove what another host sends here. "" = they send nothing.
 	Target string
 }
 
@@ -66,10 +67,12 @@ type Entry struct {
 // Result is what came of an import.
 type Result struct {
 	// Text is a job file. Where entries of class ByHand name a source or a
-	// target, these are commented out: replicate.Parse then refuses the job
-	// for the lack of them and for nothing else.
+	// target, that key is commented out: replicate.Parse then refuses the job
+	// for the lack of it and for nothing else. A job that takes or removes
+	// snapshots and sends nothing has no target.
 	Text    string
 	Jobs    []string // names
+	Alone   []string // those of jobs without a target
 	Entries []Entry
 }
 
@@ -128,6 +131,7 @@ func Import(inputs []Input, o Options) (*Result, error) {
 	if err := s.syncoidJobs(policies, commands); err != nil {
 		return nil, err
 	}
+	s.removeAlone(policies)
 	if err := z.jobs(); err != nil {
 		return nil, err
 	}
@@ -159,6 +163,7 @@ type state struct {
 	options Options
 	drafts  []*draft
 	entries []*Entry
+	carried []string // where settings are that need no entry, as a job has them
 }
 
 // note adds to the report. d may be nil; its name is filled in at the end.
@@ -200,6 +205,9 @@ func (s *state) result() (*Result, error) {
 			e.Job = d.Name
 		}
 		r.Jobs = append(r.Jobs, d.Name)
+		if len(d.Targets) == 0 {
+			r.Alone = append(r.Alone, d.Name)
+		}
 	}
 	for _, class := range []Class{ByHand, Changed, Dropped} {
 		for _, e := range s.entries {

@@ -24,8 +24,10 @@ type policy struct {
 	children  bool // process_children_only
 	alone     bool // skip_children
 	outer     *policy
-	draft     *draft // nil where the policy makes no job
-	idle      *Entry // of the report, where it only removes
+	draft     *draft   // nil where the policy makes no job
+	covered   bool     // the job of the section above does what it says
+	removes   bool     // its draft only removes
+	at        []string // targets whose retention does what the draft would
 }
 
 // sanoidDefaults are what sanoid assumes without a setting.
@@ -66,7 +68,8 @@ func (p *policy) number(key string) (int, error) {
 
 // policies works out what every section comes to, as sanoid's init does: the
 // defaults, or what a recursive section above has set, then the templates,
-// then its own settings. It makes a draft of each that takes snapshots.
+// then its own settings. It makes a draft of each that takes or removes
+// snapshots.
 func (s *state) policies(sections []*section) ([]*policy, error) {
 	templates := map[string]*section{}
 	for _, sec := range sections {
@@ -169,6 +172,12 @@ func (p *policy) takes() (bool, error) {
 	return any && p.on("autosnap"), nil
 }
 
+// watched tells whether sanoid's monitoring looks at the policy.
+func (p *policy) watched() bool {
+	v, set := p.values["monitor"]
+	return !set || truth(v.value)
+}
+
 func sanoidPeriods() []string {
 	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
 }
@@ -259,19 +268,19 @@ func (s *state) policyJob(p *policy) error {
 			s.note(nil, p.where(), "["+p.name+"]", Dropped, "[%s] is recursive = zfs: the datasets below it cannot differ", p.outer.name)
 			return nil
 		}
-		if p.same(p.outer) {
-			return nil // the job of the section above covers it
+		if p.covered = p.same(p.outer); p.covered {
+			return nil
 		}
 	}
 	takes, err := p.takes()
-	if err != nil || !takes {
-		return err
-	}
-	spec, err := p.schedule()
 	if err != nil {
 		return err
 	}
 	grid, err := p.grid()
+	if err != nil || !takes && grid == nil {
+		return err
+	}
+	spec, err := p.schedule()
 	if err != nil {
 		return err
 	}
@@ -280,6 +289,15 @@ func (s *state) policyJob(p *policy) error {
 		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{"autosnap_*"}},
 	}})
 	p.draft = d
+	if takes && p.watched() {
+		var at setting
+		if d.Grace, at = p.grace(); d.Grace > 0 {
+			s.carried = append(s.carried, at.where)
+		}
+	}
+	if !takes {
+		p.removes, d.alone, d.Snapshots.Take = true, true, ""
+	}
 	if p.outer != nil && !p.alone && !d.Recursive {
 		d.Recursive = true
 		s.note(d, p.where(), "["+p.name+"]", Changed, "datasets below it go by this section, too, and not by [%s]: a job leaves out a dataset only with all below", p.outer.name)
@@ -293,6 +311,9 @@ func (s *state) policyJob(p *policy) error {
 	}
 	if n, err := p.number("frequently"); err == nil && n > 0 && grid != nil {
 		s.note(d, p.where(), "frequently", Changed, "kept as last = %d: the newest snapshots of all, of whatever hour", n)
+	}
+	if p.removes {
+		return nil // no script runs around snapshots that are never taken
 	}
 	return s.scripts(p, d)
 }

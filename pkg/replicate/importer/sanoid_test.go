@@ -1,7 +1,9 @@
 package importer
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +34,14 @@ func TestSanoidPolicies(t *testing.T) {
 		{"defaults", "[tank/a]\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"own template_default", "[tank/a]\n[template_default]\nhourly=5\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 5, Daily: 90, Monthly: 6}}}},
 		{"no autoprune", "[tank/a]\nautoprune=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
-		{"no autosnap", "[tank/a]\nautosnap=no\n", nil},
+		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
+		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
+			{Source: "tank", Recursive: true, Exclude: []string{"/a"}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
+		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\n[tank/b]\ndaily_warn=1\n[tank/c]\nautoprune=no\n", []replicate.Job{
+			{Source: "tank", Recursive: true, Exclude: []string{"/a", "/c"}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
+		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
 		{"nothing to take", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\n", nil},
 		{"at a minute", "[tank/a]\nhourly_min=7\n", []replicate.Job{{Source: "tank/a", Schedule: "*:07", Retention: defaults}}},
 		{"weekly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nweekly=4\nweekly_wday=7\n", []replicate.Job{{Source: "tank/a", Schedule: "Sun 23:30", Retention: &replicate.Grid{Weekly: 4}}}},
@@ -58,11 +67,52 @@ func TestSanoidPolicies(t *testing.T) {
 			var got []replicate.Job
 			for _, j := range f.Jobs {
 				require.Equal(t, []string{"autosnap_*"}, j.Snapshots.Adopt)
-				require.Equal(t, "vault", j.Targets[0].To)
+				if j.Snapshots.Take == "" {
+					require.Empty(t, j.Targets, "what another host sends here is not sent on")
+				} else {
+					require.Equal(t, "vault", j.Targets[0].To)
+				}
 				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Exclude: j.Exclude, Schedule: j.Schedule, Retention: j.Retention})
 			}
 			require.Equal(t, tt.want, got)
 			require.NotEmpty(t, r.Entries)
+		})
+	}
+}
+
+// The age at which sanoid warns of the most frequent snapshots is the job's
+// grace, less the period.
+func TestSanoidGrace(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, settings string
+		grace          time.Duration
+		reported       bool
+	}{
+		{"none", "", 0, false},
+		{"minutes of hourly", "hourly_warn = 90\n", 30 * time.Minute, false},
+		{"with a unit", "hourly_warn = 3h\n", 2 * time.Hour, false},
+		{"in a template", "use_template = t\n[template_t]\nhourly_warn = 2d\n", 47 * time.Hour, false},
+		{"hours of daily", "hourly = 0\ndaily_warn = 28\n", 4 * time.Hour, false},
+		{"frequent", "frequently = 4\nfrequently_warn = 30m\n", 15 * time.Minute, false},
+		{"weeks of monthly", "hourly = 0\ndaily = 0\nmonthly_warn = 5\n", 96 * time.Hour, false},
+		{"critical", "hourly_warn = 0\nhourly_crit = 120\n", time.Hour, true},
+		{"shorter than the period", "hourly_warn = 60\n", 0, true},
+		{"another kind", "daily_warn = 28h\n", 0, true},
+		{"no number", "hourly_warn = soon\n", 0, true},
+		{"not watched", "hourly_warn = 90\nmonitor = no\n", 0, true},
+		{"only removed", "autosnap = no\nhourly_warn = 90\n", 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f, r := jobsOf(t, Sanoid, "[tank/a]\n"+tt.settings)
+			require.Equal(t, replicate.Duration(tt.grace), f.Jobs[0].Grace)
+			reported := false
+			for _, e := range r.Entries {
+				reported = reported || strings.Contains(e.What, "_warn")
+			}
+			require.Equal(t, tt.reported, reported, "%v", r.Entries)
 		})
 	}
 }

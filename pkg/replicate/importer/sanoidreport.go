@@ -8,14 +8,7 @@ import (
 
 // leaveOut excludes a policy's dataset from the recursive job above it.
 func (s *state) leaveOut(p *policy) {
-	takes, err := p.takes()
-	if err != nil {
-		return // reported already
-	}
-	if p.draft == nil && (p.outer == nil || takes || p.outer.zfs) {
-		if !takes && p.outer == nil {
-			s.idle(p)
-		}
+	if p.covered || p.draft == nil && p.outer != nil && p.outer.zfs {
 		return
 	}
 	// The job above is of the nearest section that has one.
@@ -25,30 +18,33 @@ func (s *state) leaveOut(p *policy) {
 		}
 		outer.draft.Exclude = append(outer.draft.Exclude, literal(below(outer.path, p.path)))
 		if p.draft == nil {
-			s.note(outer.draft, p.where(), "["+p.name+"]", Changed, "left out, with all below it: the section takes no snapshots")
+			s.note(outer.draft, p.where(), "["+p.name+"]", Changed, "left out, with all below it: the section takes and removes no snapshots")
 		}
 		return
 	}
 	if p.draft == nil {
-		s.idle(p)
-	}
-}
-
-// idle reports a policy that takes no snapshots.
-func (s *state) idle(p *policy) {
-	grid, err := p.grid()
-	if err != nil || grid == nil {
 		s.note(nil, p.where(), "["+p.name+"]", Dropped, "it takes and removes no snapshots: there is nothing for a job to do")
-		return
 	}
-	s.entries = append(s.entries, p.retained(fieldsLine(grid)))
 }
 
-// retained is the entry of a policy that only removes snapshots.
-func (p *policy) retained(grid string) *Entry {
-	p.idle = &Entry{Where: p.where(), What: "[" + p.name + "]", Class: Dropped,
-		Why: "it only removes what another host sends here: that host's job removes it, by [job.target.retention] with " + grid}
-	return p.idle
+// removeAlone reports the jobs that only remove, and takes out of them what the
+// retention of a target removes.
+func (s *state) removeAlone(policies []*policy) {
+	for _, p := range policies {
+		if !p.removes {
+			continue
+		}
+		if slices.Contains(p.at, p.path) {
+			s.drafts = slices.DeleteFunc(s.drafts, func(d *draft) bool { return d == p.draft })
+			continue
+		}
+		if p.draft.Recursive {
+			for _, to := range p.at {
+				p.draft.Exclude = append(p.draft.Exclude, literal(below(p.path, to)))
+			}
+		}
+		s.note(p.draft, p.where(), "["+p.name+"]", Changed, "a job without a target removes the autosnap_* that others send here; of a dataset that zxfer sends here, [job.target.retention] of that job removes them")
+	}
 }
 
 // fieldsLine is a table in one line.
@@ -69,8 +65,10 @@ func (s *state) sanoidNotes(all []*policy, templates map[string]*section) {
 		}
 		return
 	}
-	s.note(nil, all[i].where(), "snapshots", Changed, "a run takes one snapshot of a dataset, and the newest of each hour, day, week, month and year is kept; "+
-		"sanoid takes one of each kind and removes it by age. Its own snapshots (autosnap_*) are adopted: sent, and removed by the same grid")
+	if j := slices.IndexFunc(all, func(p *policy) bool { return p.draft != nil && !p.removes }); j >= 0 {
+		s.note(nil, all[j].where(), "snapshots", Changed, "a run takes one snapshot of a dataset, and the newest of each hour, day, week, month and year is kept; "+
+			"sanoid takes one of each kind and removes it by age. Its own snapshots (autosnap_*) are adopted: sent where there is a target, and removed by the same grid")
+	}
 	s.note(nil, all[i].where(), "sanoid.timer", ByHand, "end sanoid's timer or cron line for these datasets before the first run")
 	seen := map[string]bool{}
 	for _, p := range all {
@@ -109,6 +107,8 @@ func (s *state) unmatched(p *policy, from *section) {
 			(slices.Contains(sanoidPeriods(), name) || name == "capacity")
 		_, known := sanoidDefaults()[k.key]
 		switch {
+		case slices.Contains(s.carried, k.where):
+			// It is the job's grace.
 		case watch:
 			if watched == "" {
 				watched = k.where

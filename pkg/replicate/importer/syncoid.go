@@ -28,9 +28,6 @@ func (s *state) syncoidJobs(policies []*policy, commands []*command) error {
 		}
 		s.add(d)
 		s.alone(c, d)
-		if grid := retentionAt(policies, d.Targets[0].To); grid != nil {
-			s.note(d, c.where, "retention of "+d.Targets[0].To, ByHand, "sanoid removes only autosnap_* there, a grid would remove all that the job adopts: write snapshots.adopt and [job.target.retention] with %s", fieldsLine(grid))
-		}
 	}
 	return nil
 }
@@ -40,7 +37,7 @@ func (s *state) syncoidJobs(policies []*policy, commands []*command) error {
 func (s *state) giveTargets(policies []*policy, c *command, d *draft) bool {
 	whole, sent := false, d.Job
 	for _, p := range policies {
-		if p.draft == nil || !within(d.Source, p.path) || p.path != d.Source && (!d.Recursive || !sent.Selects(d.Source, p.path)) {
+		if p.draft == nil || p.removes || !within(d.Source, p.path) || p.path != d.Source && (!d.Recursive || !sent.Selects(d.Source, p.path)) {
 			continue
 		}
 		if p.draft.Recursive && !d.Recursive {
@@ -80,13 +77,15 @@ func (s *state) giveTargets(policies []*policy, c *command, d *draft) bool {
 }
 
 // retentionAt is what sanoid.conf keeps at a target on this host, nil without.
+// What arrives there has the job's own names, too, which a job of sanoid's
+// policy would not know.
 func retentionAt(policies []*policy, to string) *replicate.Grid {
 	for _, p := range policies {
-		if p.idle == nil || to != p.path && !(p.recursive && within(p.path, to)) {
+		if !p.removes || to != p.path && !(p.recursive && within(p.path, to)) {
 			continue
 		}
 		if grid, err := p.grid(); err == nil && grid != nil {
-			p.idle.Class = "" // it has its counterpart
+			p.at = append(p.at, to)
 			return grid
 		}
 	}

@@ -12,8 +12,8 @@ import (
 func write(drafts []*draft) string {
 	var b strings.Builder
 	b.WriteString("# Jobs of zxfer replicate, imported from the settings of another tool. Look\n" +
-		"# through them, then: zxfer replicate check. Without a source or target a job is\n" +
-		"# refused: write what is commented out.\n")
+		"# through them, then: zxfer replicate check. A job whose source or target is\n" +
+		"# commented out is refused until it is written.\n")
 	for _, d := range drafts {
 		b.WriteString("\n# " + comment(d.where) + "\n")
 		for _, e := range d.entries {
@@ -56,6 +56,9 @@ func (d *draft) write(b *strings.Builder) {
 	if d.Schedule != "" {
 		line(b, "schedule", d.Schedule)
 	}
+	if d.Grace > 0 {
+		line(b, "grace", d.Grace)
+	}
 	if d.Parallel > 0 {
 		line(b, "parallel", d.Parallel)
 	}
@@ -75,24 +78,27 @@ func (d *draft) write(b *strings.Builder) {
 		table(&block, "[[job."+h.table+"]]", h.Hook)
 		b.WriteString(commented(block.String()))
 	}
+	if len(d.Targets) == 0 {
+		b.WriteString("\n# No target: nothing is sent.\n")
+	}
 	for i := range d.Targets {
-		var block strings.Builder
-		(*target)(&d.Targets[i]).write(&block)
-		if d.noTarget {
-			b.WriteString(commented(block.String()))
-		} else {
-			b.WriteString(block.String())
-		}
+		(*target)(&d.Targets[i]).write(b, d.noTarget)
 	}
 }
 
 // target gives a Target its table.
 type target replicate.Target
 
-func (t *target) write(b *strings.Builder) {
+// write writes the table; where "to" is a placeholder it is a comment, so that
+// the job is refused and not taken for one without a target.
+func (t *target) write(b *strings.Builder, unknown bool) {
 	b.WriteString("\n[[job.target]]\n")
 	line(b, "name", t.Name)
-	line(b, "to", t.To)
+	to := fields(map[string]any{"to": t.To})
+	if unknown {
+		to = commented(to)
+	}
+	b.WriteString(to)
 	if t.Retention != nil {
 		table(b, "[job.target.retention]", t.Retention)
 	}

@@ -81,14 +81,14 @@ func (z *zrepl) global(v value) error {
 		return err
 	}
 	for _, p := range all {
-		why := "there is no daemon, and none of its settings"
+		class, why := Dropped, "there is no daemon, and none of its settings"
 		switch p.key {
 		case "logging":
-			why = "a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records"
+			class, why = Changed, "a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records"
 		case "monitoring":
-			why = "[metrics] textfile = \"...\" writes figures for node_exporter's textfile collector"
+			class, why = ByHand, "write [metrics] textfile = \"/PATH/zxfer.prom\" into the job file: figures for node_exporter's textfile collector"
 		}
-		z.note(nil, p.at.where(), "global."+p.key, Dropped, "%s", why)
+		z.note(nil, p.at.where(), "global."+p.key, class, "%s", why)
 	}
 	return nil
 }

@@ -28,10 +28,17 @@ func Metrics(states []*State) []byte {
 			}
 		}
 	}
-	perArrival := func(value func(*Arrival) (float64, bool)) func(func(string, float64)) {
+	// A dataset of a job without a target has the empty target, which to
+	// Prometheus is none.
+	perDataset := func(value func(*Arrival) (float64, bool)) func(func(string, float64)) {
 		return func(sample func(string, float64)) {
 			for _, s := range states {
 				for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
+					if a := s.Datasets[source].Alone; a != nil {
+						if v, ok := value(&Arrival{Success: a.Success, Error: a.Error}); ok {
+							sample(fmt.Sprintf("job=%s,source=%s,target=\"\"", quoted(s.Job), quoted(source)), v)
+						}
+					}
 					for _, target := range slices.Sorted(maps.Keys(s.Datasets[source].Targets)) {
 						if v, ok := value(s.Datasets[source].Targets[target]); ok {
 							sample(fmt.Sprintf("job=%s,source=%s,target=%s", quoted(s.Job), quoted(source), quoted(target)), v)
@@ -48,11 +55,11 @@ func Metrics(states []*State) []byte {
 	family("zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.",
 		perRun(func(r *Run) float64 { return truth(r.Outcome == Done || r.Outcome == UpToDate) }))
 	family("zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
-		perArrival(func(a *Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
+		perDataset(func(a *Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
 	family("zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
-		perArrival(func(a *Arrival) (float64, bool) { return truth(a.Error != ""), true }))
+		perDataset(func(a *Arrival) (float64, bool) { return truth(a.Error != ""), true }))
 	family("zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
-		perArrival(func(a *Arrival) (float64, bool) { return float64(a.Bytes), true }))
+		perDataset(func(a *Arrival) (float64, bool) { return float64(a.Bytes), true }))
 	return []byte(b.String())
 }
 

@@ -78,6 +78,20 @@ type Dataset struct {
 	Pruned map[string]string `json:"pruned,omitempty"`
 	// Targets is where it is, by the target's name in the job file.
 	Targets map[string]*Arrival `json:"targets"`
+	// Alone is how it stands where its job has no target, else nil.
+	Alone *Alone `json:"alone,omitempty"`
+}
+
+// Alone is a dataset of a job without a target.
+type Alone struct {
+	Snapshot string `json:"snapshot,omitempty"` // the newest that concerns the job
+	// Success is the begin of the last run that took a snapshot of it, or found
+	// nothing new in it to take one of; of a job that takes none, of the last
+	// one that applied its retention.
+	Success time.Time `json:"success,omitzero"`
+	Tried   time.Time `json:"tried"`           // begin of the last run
+	Error   string    `json:"error,omitempty"` // of the last run, "" where it succeeded
+	Hint    string    `json:"hint,omitempty"`
 }
 
 // Arrival is a dataset at one target.
@@ -111,6 +125,16 @@ func (s *State) Arrival(source, target string) *Arrival {
 		d.Targets[target] = &Arrival{}
 	}
 	return d.Targets[target]
+}
+
+// Alone returns the state of a dataset without a target; it is made where
+// there is none.
+func (s *State) Alone(source string) *Alone {
+	d := s.Dataset(source)
+	if d.Alone == nil {
+		d.Alone = &Alone{}
+	}
+	return d.Alone
 }
 
 // Dataset returns the state of a dataset; it is made where there is none.

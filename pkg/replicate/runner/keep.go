@@ -150,6 +150,9 @@ func (w *work) forgetGone() {
 				delete(d.Targets, target)
 			}
 		}
+		if len(targets) > 0 {
+			d.Alone = nil
+		}
 		if !w.selected[name] {
 			delete(w.state.Datasets, name)
 		}

@@ -50,15 +50,18 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 }
 
 func (w *work) sourcePermissions() []string {
-	p := []string{"send"}
+	var p []string
 	if w.scope.Naming() != nil {
 		p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
 	}
-	if w.job.Holds != "none" && w.job.Holds != "target" {
-		p = append(p, "hold", "release")
-	}
-	if w.job.Bookmarks != "none" {
-		p = append(p, "bookmark")
+	if len(w.targets) > 0 {
+		p = append(p, "send")
+		if w.job.Holds != "none" && w.job.Holds != "target" {
+			p = append(p, "hold", "release")
+		}
+		if w.job.Bookmarks != "none" {
+			p = append(p, "bookmark")
+		}
 	}
 	if w.job.Retention != nil {
 		p = append(p, "destroy", "mount")

@@ -16,7 +16,8 @@ type Preview struct {
 	Job       string           `json:"job"`
 	Source    string           `json:"source"`
 	Datasets  int              `json:"datasets"`
-	Snapshots []string         `json:"snapshots"` // that it would take
+	Alone     bool             `json:"alone,omitempty"` // the job has no target
+	Snapshots []string         `json:"snapshots"`       // that it would take
 	Targets   []*TargetPreview `json:"targets"`
 	Prunings  []*Pruning       `json:"prunings"` // of what is there now
 	// Delegations are for hosts where the job does not run as root.
@@ -57,7 +58,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		return nil, err
 	}
 	w.showing = true
-	p := &Preview{Job: j.Name, Source: j.Source, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*Pruning{}}
+	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*Pruning{}}
 	if err := w.survey(ctx); err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()

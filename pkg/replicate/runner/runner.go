@@ -144,6 +144,9 @@ func (w *work) move(ctx context.Context) error {
 	if ctx.Err() == nil {
 		w.prune(ctx)
 	}
+	if len(w.targets) == 0 {
+		w.updateAlone(ctx, snapErr)
+	}
 	if ctx.Err() == nil && snapErr == nil {
 		w.settle()
 	}

@@ -28,10 +28,10 @@ func TestSettledHistories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			skipped := 0
-			for seed := range uint64(12) {
+			for seed := range uint64(3) {
 				skipped += history(t, j, seed)
 			}
-			require.Greater(t, skipped, 60, "too little was ever settled to test anything")
+			require.Greater(t, skipped, 15, "too little was ever settled to test anything")
 		})
 	}
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,15 +33,19 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 	return &replica{newWorld(), &j, t.TempDir()}
 }
 
+// runner is a new one, as of another process. The world needs no closing.
+func (r *replica) runner(t *testing.T) *Runner {
+	t.Helper()
+	return New(r.dir, func(*replicate.Transfer) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+}
+
 // run runs the job once and returns its record and the datasets whose
 // snapshots were listed, without those of what was sent.
 func (r *replica) run(t *testing.T) (*record.Run, []string) {
 	t.Helper()
-	runner := New(r.dir, func(*replicate.Transfer) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 	r.looked = nil
-	run, err := runner.Run(t.Context(), r.job, true)
+	run, err := r.runner(t).Run(t.Context(), r.job, true)
 	require.NotNil(t, run, "%v", err) // a refusal is in the record, too
-	require.NoError(t, runner.Close())
 	slices.Sort(r.looked)
 	return run, slices.Compact(r.looked)
 }
@@ -189,6 +195,116 @@ func TestSettledHeld(t *testing.T) {
 	r.now += 10
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Pruned)
+	r.settle(t)
+}
+
+// Holds and bookmarks leave no trace in what tells of changes: a settled dataset
+// that got or lost one is left out, rightly, as there is nothing to do for it.
+// As soon as there is, the run does what one does that remembers nothing.
+func TestSettledUnseen(t *testing.T) {
+	t.Parallel()
+	const c, there = "src/c", "dst/copy/c"
+	base, mark := Tag("j", "t"), c+"#"+Tag("j", "s2")
+	type step struct {
+		change func(r *replica)
+		looked bool   // at c and its copy; else at nothing
+		result string // of c: sent, pruned on source and target; or the conflict
+	}
+	hold := func(s string) func(r *replica) {
+		return func(r *replica) { require.NoError(t, r.Hold(t.Context(), "mine", []string{s})) }
+	}
+	release := func(tag, s string) func(r *replica) {
+		return func(r *replica) { require.NoError(t, r.Release(t.Context(), tag, []string{s})) }
+	}
+	snapshots := func(names ...string) func(r *replica) {
+		return func(r *replica) {
+			for _, s := range names {
+				r.snapshot(c, s)
+			}
+		}
+	}
+	destroy := func(s string) func(r *replica) { return func(r *replica) { require.NoError(t, r.destroy(s)) } }
+	tests := map[string][]step{
+		"held on the source": {
+			{hold(c + "@s1"), false, "0 0 0"},
+			{snapshots("s3", "s4"), true, "1 1 2"}, // s1 would go; the bookmark of s2 goes
+			{release("mine", c+"@s1"), true, "0 1 0"},
+		},
+		"held on the target": {
+			{hold(there + "@s1"), false, "0 0 0"},
+			{snapshots("s3"), true, "1 1 0"},
+			{release("mine", there+"@s1"), true, "0 0 1"},
+		},
+		"the base is held no more": {
+			{release(base, c+"@s2"), false, "0 0 0"},
+			{snapshots("s3", "s4", "s5"), true, "1 3 3"},
+		},
+		"the bookmark is gone": {
+			{destroy(mark), false, "0 0 0"},
+			{snapshots("s3"), true, "1 0 1"},
+		},
+		"the bookmark is gone, and then the base": {
+			{func(r *replica) { destroy(mark)(r); release(base, c+"@s2")(r) }, false, "0 0 0"},
+			{destroy(c + "@s2"), true, "0 0 0"}, // all that the source has is there
+			{snapshots("s3"), true, "diverged"},
+		},
+		"the base is gone, the bookmark is not": {
+			{release(base, c+"@s2"), false, "0 0 0"},
+			{func(r *replica) { destroy(c + "@s2")(r); snapshots("s3")(r) }, true, "1 1 1"},
+		},
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			quick, slow := settledReplica(t, adopting()), settledReplica(t, adopting())
+			for i, s := range steps {
+				for _, r := range []*replica{quick, slow} {
+					r.now += 10
+					s.change(r)
+				}
+				require.NoError(t, os.Remove(filepath.Join(slow.dir, "j", "settled.json")))
+				was, looked := quick.run(t)
+				is, _ := slow.run(t)
+				var want []string
+				if s.looked {
+					want = []string{there, c}
+				}
+				require.Equal(t, want, looked, "step %d", i)
+				require.Equal(t, brief(is), brief(was), "step %d", i)
+				require.Equal(t, slow.state(), quick.state(), "step %d", i)
+				of := was.Targets[0]
+				got := fmt.Sprint(of.Sent, was.Pruned, of.Pruned)
+				if of.Failed > 0 {
+					got = of.Datasets[0].Conflict
+				}
+				require.Equal(t, s.result, got, "step %d", i)
+			}
+		})
+	}
+}
+
+// A hold that could not be released is tried again in every run: the dataset is
+// not settled as long as it is there.
+func TestSettledReleaseFails(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	r.snapshot("src/c", "s3")
+	r.stuck = errors.New("the pool is suspended")
+	for range 3 {
+		r.now += 10
+		run, looked := r.run(t)
+		require.Equal(t, []string{"dst/copy/c", "src/c"}, looked)
+		require.Contains(t, strings.Join(run.Notes, "\n"), "suspended")
+	}
+	r.stuck = nil
+	r.now += 10
+	r.run(t)
+	for _, pool := range []string{"src/c", "dst/copy/c"} {
+		held, err := r.Holds(t.Context(), []string{pool + "@s2", pool + "@s3"})
+		require.NoError(t, err)
+		require.Empty(t, held[pool+"@s2"])
+		require.Equal(t, []string{Tag("j", "t")}, held[pool+"@s3"])
+	}
 	r.settle(t)
 }
 

@@ -38,12 +38,17 @@ type JobStatus struct {
 	Datasets []*DatasetStatus `json:"datasets"`
 }
 
-// DatasetStatus is how one dataset stands at one target.
+// DatasetStatus is how one dataset stands at one target, or on its own where
+// the job has none.
 type DatasetStatus struct {
-	Source  string    `json:"source"`
-	To      string    `json:"to"`     // the target's name in the job file
-	Target  string    `json:"target"` // the dataset there
-	Base    string    `json:"base,omitempty"`
+	Source string `json:"source"`
+	To     string `json:"to"`     // the target's name in the job file, "" without a target
+	Target string `json:"target"` // the dataset there
+	Base   string `json:"base,omitempty"`
+	// Snapshot is the newest one that concerns the job, without a target.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Success is the begin of the last run that brought it up to date; without a
+	// target, that took a snapshot of it or found nothing new in it.
 	Success time.Time `json:"last_success,omitzero"`
 	// Lag is how many seconds it is past its due time, 0 if it is not.
 	Lag     float64 `json:"lag_seconds"`
@@ -89,6 +94,11 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	// may not be there.
 	js.Late = event != nil
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
+		if a := st.Datasets[source].Alone; a != nil {
+			d := &DatasetStatus{Source: source, Snapshot: a.Snapshot, Success: a.Success, Error: a.Error, Hint: a.Hint}
+			d.lateness(event, grace, now)
+			js.Datasets = append(js.Datasets, d)
+		}
 		for _, target := range slices.Sorted(maps.Keys(st.Datasets[source].Targets)) {
 			a := st.Datasets[source].Targets[target]
 			d := &DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Success: a.Success,

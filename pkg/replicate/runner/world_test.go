@@ -30,7 +30,9 @@ type world struct {
 	now      int64 // seconds, the host's clock
 	txg      uint64
 	guid     uint64
-	old      bool // OpenZFS before 2.2
+	old      bool  // OpenZFS before 2.2
+	full     error // of taking snapshots
+	stuck    error // of releasing holds
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
 	// looked are the datasets whose snapshots were listed.
@@ -245,6 +247,8 @@ func (w *world) Properties(_ context.Context, names, properties []string) (map[s
 		if d, i := w.find(n); i >= 0 {
 			out[n] = map[string]zfs.Property{
 				"guid":     {Value: strconv.FormatUint(d.Versions[i].GUID, 10)},
+				"userrefs": {Value: strconv.Itoa(len(w.holds[holdKey(d, d.Versions[i])]))},
+				"clones":   {Value: "-"}, // no test asks for them
 				"creation": {Value: strconv.FormatUint(1e9+d.Versions[i].CreateTXG*3600, 10)},
 			}
 		} else if d := w.datasets[n]; d != nil {
@@ -257,6 +261,9 @@ func (w *world) Properties(_ context.Context, names, properties []string) (map[s
 func (w *world) Snapshot(_ context.Context, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.full != nil {
+		return w.full
+	}
 	for _, n := range names {
 		dataset, snap, _ := strings.Cut(n, "@")
 		w.snapshot(dataset, snap)
@@ -282,6 +289,9 @@ func (w *world) Hold(_ context.Context, tag string, names []string) error {
 func (w *world) Release(_ context.Context, tag string, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.stuck != nil {
+		return w.stuck
+	}
 	for _, n := range names {
 		if d, i := w.find(n); i >= 0 {
 			key := holdKey(d, d.Versions[i])
@@ -289,6 +299,18 @@ func (w *world) Release(_ context.Context, tag string, names []string) error {
 		}
 	}
 	return nil
+}
+
+func (w *world) Holds(_ context.Context, names []string) (map[string][]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string][]string{}
+	for _, n := range names {
+		if d, i := w.find(n); i >= 0 {
+			out[n] = slices.Clone(w.holds[holdKey(d, d.Versions[i])])
+		}
+	}
+	return out, nil
 }
 
 func (w *world) Bookmark(_ context.Context, marks map[string]string) error {

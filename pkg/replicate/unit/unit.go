@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 )
@@ -44,6 +46,8 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 // is started again. After 1 (failed), 2 (usage) and 3 (refused) the same
 // command would end the same way, and the timer's next run tries anyway.
 //
+// A job on this host alone waits for no network.
+//
 // What is left open: the network, /dev/zfs with CAP_SYS_ADMIN (which is what
 // ZFS asks of root), the state directory. Memory may become executable: the
 // Python helper needs that.
@@ -56,12 +60,15 @@ func Service(j *replicate.Job, p Paths) string {
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
 	}
+	network, after := "", "zfs.target"
+	if reachesOut(j) {
+		network, after = "Wants=network-online.target\n", "network-online.target zfs.target"
+	}
 	return fmt.Sprintf(`%s
 [Unit]
 Description=zxfer: replicate %s
 Documentation=man:zxfer-replicate(1)
-Wants=network-online.target
-After=network-online.target zfs.target
+%sAfter=%s
 ConditionPathExists=%s
 StartLimitIntervalSec=6h
 StartLimitBurst=12
@@ -102,7 +109,19 @@ RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service
-`, Marker, j.Name, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, user, capabilities, strings.Join(writable, " "))
+`, Marker, j.Name, network, after, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, user, capabilities, strings.Join(writable, " "))
+}
+
+// reachesOut tells whether the source or any target is on another host.
+func reachesOut(j *replicate.Job) bool {
+	all := []string{j.Source}
+	for i := range j.Targets {
+		all = append(all, j.Targets[i].To)
+	}
+	return slices.ContainsFunc(all, func(s string) bool {
+		e, err := endpoint.Parse(s)
+		return err != nil || !e.Local()
+	})
 }
 
 // Timer is the timer of a job that has a schedule. A run that was missed while

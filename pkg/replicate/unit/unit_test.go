@@ -14,7 +14,7 @@ import (
 
 func file() *replicate.File {
 	return &replicate.File{Jobs: []replicate.Job{
-		{Name: "home", Source: "tank/home", Schedule: "hourly", Jitter: replicate.Duration(2 * time.Minute)},
+		{Name: "home", Source: "tank/home", Schedule: "hourly", Jitter: replicate.Duration(2 * time.Minute), Targets: []replicate.Target{{Name: "near", To: "vault:pool"}}},
 		{Name: "by-hand", Source: "tank/x"},
 		{Name: "user_1", Source: "tank/y", Schedule: "Mon..Fri 06:30", User: "backup"},
 	}}
@@ -38,6 +38,9 @@ func TestFiles(t *testing.T) {
 	} {
 		require.Contains(t, service, want)
 	}
+	require.Contains(t, service, "Wants=network-online.target\nAfter=network-online.target zfs.target\n")
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "\nAfter=zfs.target\n", "a job on this host alone waits for no network")
+	require.NotContains(t, files["zxfer-replicate-user_1.service"], "network-online")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "User=backup\n")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "CapabilityBoundingSet=\n", "a user needs no privilege: zfs allow gives the permissions")
 	timer := files["zxfer-replicate-home.timer"]

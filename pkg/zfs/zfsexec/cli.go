@@ -40,6 +40,7 @@ type CLI struct {
 	zfs, zpool string // paths, "" where not found
 	log        func(string)
 	spawn      *spawner
+	elsewhere  Elsewhere // nil for the tools of this host
 }
 
 var _ Backend = (*CLI)(nil)

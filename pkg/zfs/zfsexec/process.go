@@ -57,6 +57,9 @@ type start struct {
 
 // start starts a child that ends with ctx.
 func (c *CLI) start(ctx context.Context, s start) (*process, error) {
+	if c.elsewhere != nil {
+		return nil, opError(s.failure, errElsewhere)
+	}
 	if s.tool == "" {
 		s.failure.Stderr = "zfs and zpool were not found on PATH, in /usr/sbin and /sbin"
 		e := s.failure.Err()
@@ -174,6 +177,9 @@ func (c *CLI) zfsOutput(ctx context.Context, f zfs.Failure, args []string) (*byt
 }
 
 func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []string) (*bytes.Reader, error) {
+	if c.elsewhere != nil {
+		return c.outputElsewhere(ctx, f, tool, args)
+	}
 	var out bytes.Buffer
 	p, err := c.start(ctx, start{tool: tool, args: args, failure: f, stdout: &out})
 	if err != nil {

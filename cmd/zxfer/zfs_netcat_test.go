@@ -1,0 +1,136 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// plainHost makes beta a host where no zxfer runs, with an nc of a dialect.
+func plainHost(t *testing.T, nc string) {
+	t.Helper()
+	link := filepath.Join(labDir, "bin", "nc")
+	require.NoError(t, os.WriteFile(link, []byte("#!/bin/sh\nexec "+nc+` "$@"`+"\n"), 0o755))
+	t.Cleanup(func() { _ = os.Remove(link) })
+}
+
+// plain is the flags of a send by plain tools.
+func plain(args ...string) []string {
+	return append([]string{"send", "--wire", "nc", "--trusted-link"}, args...)
+}
+
+// There and back, in full and by increments, with names and values that a shell
+// must not read. The package netcat tries every nc.
+func TestZFSNetcat(t *testing.T) {
+	lab(t)
+	plainHost(t, "nc.openbsd")
+	src, dst := dataset(t)
+	src, dst = src+"/it has spaces", dst+"/two  of them"
+	zfsCmd(t, "create", "-p", src)
+	fill(t, src, "a", 1<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	note := "it's $HOME `id` \\ \"quoted\" !! *"
+	before := state(t)
+	o := mustZxfer(t, plain("-n", src, "beta:"+dst)...)
+	require.Contains(t, o.stdout, "target dials 10.77.0.1: --trusted-link: ")
+	require.Equal(t, before, state(t))
+	mustZxfer(t, plain("-o", "org.example:note="+note, src, "beta:"+dst)...)
+	require.Equal(t, note, strings.TrimSuffix(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", dst), "\n"))
+	fill(t, src, "b", 1<<20)
+	for _, s := range []string{"@two", "@three"} {
+		zfsCmd(t, "snapshot", src+s)
+	}
+	o = mustZxfer(t, plain("--json", "--hold", "keep me", "--bookmark", src, "beta:"+dst)...)
+	require.Equal(t, guids(t, src), guids(t, dst))
+	require.Contains(t, o.stdout, `"wire": "nc"`)
+	require.Contains(t, o.stdout, `"verified": "guid"`)
+	require.Contains(t, zfsCmd(t, "holds", "-H", dst+"@three"), "keep me")
+	back := src + "-back"
+	mustZxfer(t, plain("beta:"+dst+"@two", back)...)
+	mustZxfer(t, plain("beta:"+dst, back)...)
+	require.Equal(t, guids(t, src), guids(t, back))
+	sameFiles(t, src, back)
+	nothingLeft(t, 20*time.Second)
+}
+
+// waitFor waits for a process of a host and returns its number.
+func waitFor(t *testing.T, host string, words ...string) (pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, p := range pidsOn(t, host, func(argv []string) bool {
+			line := " " + strings.Join(argv, " ") + " "
+			for _, w := range words {
+				if !strings.Contains(line, w) {
+					return false
+				}
+			}
+			return filepath.Base(argv[0]) == strings.Fields(words[0])[0]
+		}) {
+			pid = p
+			return true
+		}
+		return false
+	}, 20*time.Second, 10*time.Millisecond)
+	return pid
+}
+
+// Whatever dies: no snapshot of a stream that was not whole, and the same
+// command brings the rest.
+func TestZFSNetcatKilled(t *testing.T) {
+	lab(t)
+	plainHost(t, "nc.openbsd")
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 12<<20)
+	zfsCmd(t, "snapshot", src+"@x")
+	slow := func(args ...string) []string {
+		return plain(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
+	}
+	for _, c := range []struct{ name, from, to, host, victim string }{
+		{"source of a push", src, "beta:" + dst, alphaPool, "zfs send"},
+		{"zxfer of a push", src, "beta:" + dst, alphaPool, "zxfer"},
+		{"source of a pull", "beta:" + dst, src + "-back", betaPool, "zfs send"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			target := strings.TrimPrefix(c.to, "beta:")
+			t.Cleanup(func() {
+				if strings.Contains(c.name, "pull") {
+					_ = exec.Command("zfs", "destroy", "-r", target).Run()
+				}
+			})
+			if c.from == src {
+				_ = exec.Command("zfs", "destroy", "-r", target).Run() // of the one before
+			}
+			p := start(t, slow(c.from, c.to)...)
+			stream := "zfs receive"
+			host := alphaPool
+			if c.from == src {
+				host = betaPool
+			}
+			waitFor(t, host, stream)
+			time.Sleep(500 * time.Millisecond) // some of the stream is there
+			require.NoError(t, syscall.Kill(waitFor(t, c.host, c.victim), syscall.SIGKILL))
+			o := p.wait(t)
+			if c.victim != "zxfer" {
+				require.Equal(t, 4, o.code, o.String())
+			}
+			require.NotContains(t, zfsList(target), "@x")
+			nothingLeft(t, 20*time.Second)
+			o = mustZxfer(t, plain("--json", c.from, c.to)...)
+			require.Contains(t, o.stdout, `"resumed": true`)
+			require.Equal(t, guids(t, src), guids(t, target))
+		})
+	}
+}
+
+// zfsList is what there is of a dataset, "" if it is not there.
+func zfsList(d string) string {
+	out, _ := exec.Command("zfs", "list", "-H", "-t", "all", "-o", "name", "-r", d).Output() // it may not be there
+	return string(out)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A policy of sanoid that nothing sends goes on as a job without a target:
+// snapshots by the clock, what the grid keeps, what it never touches.
+func TestZFSReplicateAlone(t *testing.T) {
+	lab(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", src+"/a")
+	zfsCmd(t, "snapshot", "-r", src+"@autosnap_old_hourly") // adopted
+	zfsCmd(t, "snapshot", src+"/a@mine")
+	conf := filepath.Join(t.TempDir(), "sanoid.conf")
+	require.NoError(t, os.WriteFile(conf, []byte("["+src+"]\nrecursive = yes\nhourly = 1\ndaily = 2\nmonthly = 0\n"), 0o600))
+	r := newReplication(t, "")
+	job := strings.TrimPrefix(src, alphaPool+"/")
+	o := mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
+	require.Contains(t, o.stderr, "1 without a target")
+
+	// Hours of the day after now, and of the one after that.
+	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
+	at := func(hour int) time.Time { return day.Add(time.Duration(hour) * time.Hour) }
+	name := func(hour int) string { return "zxfer_" + job + "_" + at(hour).Format("2006-01-02_15:04:05") }
+	r.must(t, at(22), "run", job)
+	zfsCmd(t, "hold", "keep", src+"/a@"+name(22))
+	r.must(t, at(23), "run", job)
+	require.Equal(t, []string{"autosnap_old_hourly", name(23)}, snapshotNames(t, src), "the newest of two days, and of one hour")
+	r.must(t, at(24+10), "run", job)
+	kept := []string{name(23), name(24 + 10)}
+	require.Equal(t, kept, snapshotNames(t, src))
+	require.Equal(t, append([]string{"mine", name(22)}, kept...), snapshotNames(t, src+"/a"), "what others took, and what is held, stays")
+	require.Equal(t, []string{src + "/a@" + name(22) + " keep"}, holdsOf(t, src), "the job needs no holds")
+
+	zfsCmd(t, "release", "keep", src+"/a@"+name(22))
+	o = r.must(t, at(24+10), "prune", job)
+	require.Contains(t, o.stdout, "removed 1 snapshots, 4 kept")
+	require.Equal(t, append([]string{"mine"}, kept...), snapshotNames(t, src+"/a"))
+
+	o = r.must(t, at(24+11).Add(14*time.Minute), "status")
+	require.Contains(t, o.stdout, fmt.Sprintf("due for 14m0s  @%s\n", name(24+10)))
+	o = r.at(t, at(24+11).Add(16*time.Minute), "status")
+	require.Equal(t, 1, o.code, "%s", o)
+	require.Contains(t, o.stdout, "LATE by 16m")
+	o = r.must(t, at(24+11), "log", job)
+	require.Equal(t, 3, strings.Count(o.stdout, ": done in "), o.stdout)
+	nothingLeft(t, 20*time.Second)
+}

@@ -1,0 +1,76 @@
+package netcat
+
+import (
+	"strconv"
+	"strings"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+)
+
+// survey is a script that tells what there is on a host: lines "WORD VALUE",
+// and after the line "help" what its nc says of itself.
+const survey = `exec </dev/null
+v="$(cat /sys/module/zfs/version 2>/dev/null)" || v="$(zfs version 2>/dev/null | sed -n "s/^zfs-kmod-//p")"
+for c in nc ncat netcat; do command -v $c >/dev/null && { nc=$c; break; }; done
+cat <<END
+hostname $(uname -n)
+kernel $(uname -r)
+user $(id -un)
+uid $(id -u)
+boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+connection $SSH_CONNECTION
+cpus $(getconf _NPROCESSORS_ONLN 2>/dev/null)
+zfs $v
+tool $(command -v zfs)
+mbuffer $(command -v mbuffer)
+nc $nc
+help
+END
+[ -z "$nc" ] || $nc -h 2>&1
+exit 0`
+
+// tools are what a stream needs of a host.
+type tools struct {
+	zfs     bool
+	mbuffer bool
+	nc      string // the command, "" where there is none
+	dialect string
+}
+
+// parseSurvey reads what survey printed.
+func parseSurvey(text string) (f site.Facts, t tools) {
+	text, help, _ := strings.Cut(text, "\nhelp\n")
+	t.dialect = sysinfo.Dialect(help)
+	for line := range strings.Lines(text) {
+		word, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "hostname":
+			f.Hostname = value
+		case "kernel":
+			f.Kernel = value
+		case "user":
+			f.User = value
+		case "uid":
+			f.Root = value == "0"
+		case "boot":
+			f.Boot = value
+		case "connection":
+			if c := strings.Fields(value); len(c) == 4 {
+				f.SSHPeer, f.SSHLocal = c[0], c[2]
+			}
+		case "cpus":
+			f.CPUs, _ = strconv.Atoi(value) // 0 = unknown
+		case "zfs":
+			f.ZFS = value
+		case "tool":
+			t.zfs = value != ""
+		case "mbuffer":
+			t.mbuffer = value != ""
+		case "nc":
+			t.nc = value
+		}
+	}
+	f.Backend = "zfs command line through the remote shell"
+	return f, t
+}

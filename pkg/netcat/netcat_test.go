@@ -1,0 +1,298 @@
+package netcat
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+func TestDialArgs(t *testing.T) {
+	t.Parallel()
+	for dialect, c := range map[string]struct{ sends, receives []string }{
+		sysinfo.OpenBSD:     {[]string{"-N", "h", "7"}, []string{"h", "7"}},
+		sysinfo.Traditional: {[]string{"-q", "0", "h", "7"}, []string{"h", "7"}},
+		sysinfo.Ncat:        {[]string{"--send-only", "h", "7"}, []string{"h", "7"}},
+		sysinfo.BusyBox:     {[]string{"h", "7"}, []string{"h", "7"}},
+		sysinfo.GNU:         {[]string{"-c", "h", "7"}, []string{"h", "7"}},
+		sysinfo.UnknownNC:   {nil, nil},
+		"":                  {nil, nil},
+	} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			got, ok := dialArgs(dialect, "h", 7, true)
+			require.Equal(t, c.sends, got)
+			require.Equal(t, c.sends != nil, ok)
+			got, _ = dialArgs(dialect, "h", 7, false)
+			require.Equal(t, c.receives, got)
+		})
+	}
+}
+
+func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
+	t.Parallel()
+	d := dialer{nc: []string{"nc", "-N", "::1", "7"}, secret: "5ec7e7", buffer: 1 << 20, silence: 30 * time.Second}
+	argv := []string{"zfs", "receive", "-o", "a:b=it's $HOME\n`id`", "pool/a b"}
+	for _, script := range []string{d.receive(argv), d.send(argv)} {
+		require.Contains(t, script, shellquote.Join(argv...))
+		require.Equal(t, 1, strings.Count(script, "5ec7e7"))
+		require.Contains(t, script, "echo 5ec7e7", "by what is built in")
+		require.Contains(t, script, "mbuffer -q -m 1024k")
+		for _, shell := range [][]string{{"sh"}, {"bash"}, {"busybox", "sh"}} {
+			if _, err := exec.LookPath(shell[0]); err != nil {
+				continue
+			}
+			out, err := exec.Command(shell[0], append(shell[1:], "-n", "-c", script)...).CombinedOutput()
+			require.NoError(t, err, "%v: %s\n%s", shell, out, script)
+		}
+	}
+}
+
+func TestParseSurvey(t *testing.T) {
+	t.Parallel()
+	// Debian 13, over ssh.
+	f, tools := parseSurvey("hostname beta\nkernel 6.12.90\nuser root\nuid 0\nboot 5c0b9b66\nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
+		"cpus 4\nzfs 2.3.9-0+deb13u1\ntool /usr/sbin/zfs\nmbuffer /usr/bin/mbuffer\nnc nc\nhelp\nOpenBSD netcat (Debian patchlevel 1.229-1)\n")
+	require.Equal(t, site.Facts{Hostname: "beta", Kernel: "6.12.90", User: "root", Root: true, Boot: "5c0b9b66", SSHPeer: "10.77.0.1",
+		SSHLocal: "10.77.0.2", CPUs: 4, ZFS: "2.3.9-0+deb13u1", Backend: "zfs command line through the remote shell"}, f)
+	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
+
+	f, tools = parseSurvey("hostname x\nuid 1000\nconnection \ncpus \nzfs \ntool \nmbuffer \nnc \nhelp\n")
+	require.Equal(t, site.Facts{Hostname: "x", Backend: f.Backend}, f)
+	require.False(t, tools.zfs || tools.mbuffer || tools.nc != "")
+}
+
+func toolsOf(nc, dialect string) tools {
+	return tools{zfs: true, mbuffer: true, nc: nc, dialect: dialect}
+}
+
+// plainHost is a host that is a directory of programs: a zfs that does what a
+// test says, and an nc.
+func plainHost(t *testing.T, nc, zfs string) (dir string, o rsh.Options) {
+	t.Helper()
+	dir = t.TempDir()
+	program := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+	}
+	if nc != "" {
+		program("nc", "exec "+nc+` "$@"`)
+	}
+	program("zfs", "cd "+shellquote.Join(dir)+"\n"+zfs)
+	program("login", "command=$2; PATH="+shellquote.Join(dir)+":/usr/bin:/bin; export PATH\nexec sh -c \"$command\"")
+	return dir, rsh.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(filepath.Join(dir, "login"))}
+}
+
+func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
+	t.Helper()
+	if bin := strings.Fields(nc)[0]; !strings.HasPrefix(bin, "/") {
+		if _, err := exec.LookPath(bin); err != nil {
+			t.Skipf("%s is not installed", bin)
+		}
+	}
+	dir, o := plainHost(t, nc, zfs)
+	h, err := Open(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return dir, h
+}
+
+func offer() wire.Offer { return wire.Offer{Address: "127.0.0.1", Deadline: 10 * time.Second} }
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return b
+}
+
+// The fake zfs keeps what it receives in a file, and sends what is in it.
+const keeps = `case $1 in receive) cat >stream;; send) cat stream;; esac`
+
+func TestDialects(t *testing.T) {
+	t.Parallel()
+	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
+		t.Run(nc, func(t *testing.T) {
+			t.Parallel()
+			dir, h := open(t, nc, keeps)
+			for _, size := range []int{0, 1, 3_000_000} {
+				data := random(size)
+				sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 4<<20)
+				require.NoError(t, err)
+				_, err = sink.Write(data)
+				require.NoError(t, err)
+				require.NoError(t, sink.Commit(t.Context()))
+				stored, err := os.ReadFile(filepath.Join(dir, "stream"))
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, stored), "%d bytes arrived, %d were sent", len(stored), size)
+
+				src, err := h.OpenSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 4<<20)
+				require.NoError(t, err)
+				got, err := io.ReadAll(src)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, got), "%d bytes came, %d were sent", len(got), size)
+				require.NoError(t, src.Close())
+			}
+		})
+	}
+}
+
+// anyNC is one that is installed.
+func anyNC(t *testing.T) string {
+	t.Helper()
+	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox"} {
+		if _, err := exec.LookPath(nc); err == nil {
+			return strings.Replace(nc, "busybox", "busybox nc", 1)
+		}
+	}
+	t.Skip("no nc is installed")
+	return ""
+}
+
+func TestAFailedReceiveTellsWhy(t *testing.T) {
+	t.Parallel()
+	_, h := open(t, anyNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
+	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.NoError(t, err)
+	for err == nil {
+		_, err = sink.Write(random(1 << 20))
+	}
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Permission})
+	require.ErrorContains(t, err, "beta: ")
+	require.ErrorIs(t, sink.Abort(err), &zfs.Error{Kind: zfs.Permission})
+}
+
+// What was given up reaches zfs receive as a stream that ends early.
+func TestAnAbortedReceive(t *testing.T) {
+	t.Parallel()
+	dir, h := open(t, anyNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
+	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.NoError(t, err)
+	_, err = sink.Write(random(1000))
+	require.NoError(t, err)
+	require.NoError(t, sink.Abort(errors.New("the source failed")))
+	stored, err := os.ReadFile(filepath.Join(dir, "stream"))
+	require.NoError(t, err)
+	require.Len(t, stored, 1000)
+}
+
+// No end of file is taken for the end of a stream whose producer failed.
+func TestAFailedSendIsNoEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		zfs  string
+		want error
+	}{
+		"fails":     {`head -c 5000 /dev/zero; echo "warning: cannot send 'pool/a@x': Input/output error" >&2; exit 1`, &zfs.Error{Kind: zfs.PoolFault}},
+		"killed":    {`head -c 5000 /dev/zero; kill -9 $$`, &zfs.Error{Kind: zfs.Killed}},
+		"at once":   {`echo "cannot open 'pool/a@x': dataset does not exist" >&2; exit 1`, &zfs.Error{Kind: zfs.NotFound}},
+		"nc killed": {`head -c 5000 /dev/zero; sleep 1; kill -9 $(cat nc.pid); exec yes`, wire.ErrCut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, h := open(t, anyNC(t), "case $1 in send) "+c.zfs+"\nesac")
+			nc := filepath.Join(dir, "nc")
+			text, err := os.ReadFile(nc)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1), 0o700))
+			src, err := h.OpenSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
+			require.NoError(t, err)
+			_, err = io.ReadAll(src)
+			require.ErrorIs(t, err, c.want)
+			require.NoError(t, src.Close())
+		})
+	}
+}
+
+// A host that hears nothing of zxfer ends what it was told to do.
+func TestSilenceEndsTheToolsThere(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("timeout"); err != nil {
+		t.Skip("timeout is not installed")
+	}
+	dir, h := open(t, anyNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
+	h.silence = time.Second // beats come every five
+	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.NoError(t, err)
+	_, err = sink.Write(random(1000))
+	require.NoError(t, err)
+	began := time.Now()
+	for err == nil {
+		_, err = sink.Write([]byte("x"))
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Incomplete})
+	require.NoError(t, sink.Abort(err))
+	require.FileExists(t, filepath.Join(dir, "stream"))
+}
+
+// Strangers are dropped, and the host's own nc is waited for.
+func TestAStrangerIsDropped(t *testing.T) {
+	t.Parallel()
+	dir, h := open(t, anyNC(t), keeps)
+	logged := make(chan string, 1)
+	h.log = func(s string) { logged <- s }
+	nc := filepath.Join(dir, "nc")
+	text, err := os.ReadFile(nc)
+	require.NoError(t, err)
+	start := filepath.Join(dir, "start")
+	require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte(`for port; do :; done; echo $port >`+dir+`/port.new; mv `+dir+`/port.new `+dir+`/port
+while [ ! -e `+start+` ]; do sleep 0.01; done
+exec`), 1), 0o700))
+	go func() {
+		port := filepath.Join(dir, "port")
+		for {
+			if text, err := os.ReadFile(port); err == nil {
+				c, err := net.Dial("tcp", "127.0.0.1:"+strings.TrimSpace(string(text)))
+				if err == nil {
+					_, _ = c.Write([]byte(strings.Repeat("0", 64) + "\n"))
+					_, _ = io.ReadAll(c) // until it is dropped
+				}
+				_ = os.WriteFile(start, nil, 0o600)
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.NoError(t, err)
+	require.NoError(t, sink.Commit(t.Context()))
+	require.Contains(t, <-logged, "it does not begin with the secret")
+}
+
+func TestHostsThatLackSomething(t *testing.T) {
+	t.Parallel()
+	_, o := plainHost(t, "cat /dev/null;", keeps)
+	_, err := Open(t.Context(), o)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "beta: its nc is of no dialect that zxfer knows")
+
+	_, h := open(t, anyNC(t), keeps)
+	h.tools.nc = "false"
+	_, err = h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
+	_, err = h.Digest(t.Context(), zfs.SendSpec{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+
+	_, err = h.Properties(t.Context(), []string{"pool/a b"}, []string{"guid"})
+	require.NoError(t, err, "a command without output")
+	o.Command = "false"
+	_, err = Open(t.Context(), o)
+	require.ErrorContains(t, err, "beta: ")
+}

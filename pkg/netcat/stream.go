@@ -1,0 +1,304 @@
+package netcat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+const (
+	// endWithin is how long the tools of the host may take to end by the end
+	// of their connection: a receive that was cut off saves its state first.
+	endWithin = time.Minute
+	// quitWithin is the same for a sender, which has nothing to save.
+	quitWithin = 10 * time.Second
+	// tellWithin is how long a broken connection waits for the host to tell
+	// why.
+	tellWithin = 10 * time.Second
+)
+
+// far is a connection to the tools of the host, and the script that runs them.
+type far struct {
+	host *Host
+	name string
+	conn *net.TCPConn
+	run  *rsh.Script
+}
+
+// open starts a script that dials in, and waits for its connection. offer is
+// of the listener here.
+func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name string, sends bool, script func(dialer) string) (f *far, err error) {
+	l, err := wire.ListenBare(ctx, offer, h.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = l.Close() // nobody uses it
+		}
+	}()
+	address, port, err := splitAddress(l.Address())
+	if err != nil {
+		return nil, err
+	}
+	args, ok := dialArgs(h.tools.dialect, address, port, sends)
+	if !ok {
+		return nil, fmt.Errorf("%s: nc of the dialect %q", h.name, h.tools.dialect)
+	}
+	d := dialer{nc: append([]string{h.tools.nc}, args...), secret: l.Secret(), silence: h.silence}
+	if h.tools.mbuffer {
+		d.buffer = buffer
+	}
+	f = &far{host: h, name: name}
+	// It is ended by Abort and Close, which let it wind down.
+	if f.run, err = rsh.Run(context.WithoutCancel(ctx), h.held.Options, script(d)); err != nil {
+		return nil, err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-f.run.Done():
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	if f.conn, err = l.Accept(waiting); err == nil {
+		return f, nil
+	}
+	f.run.End(quitWithin)
+	if ctx.Err() != nil || errors.Is(err, wire.ErrNobody) {
+		return nil, err
+	}
+	_, stderr, _, lost := f.run.Result()
+	if lost != nil {
+		return nil, f.cut(lost)
+	}
+	return nil, fault.Failf("a firewall between the two hosts? Open ports for it and name them: --port-range LOW-HIGH\nor let the data take the remote shell's connection: zfs send … | ssh … zfs receive …",
+		"%s: %s did not reach %s: %s", h.name, h.tools.nc, l.Address(), orNothing(stderr))
+}
+
+func orNothing(said string) string {
+	if said == "" {
+		return "it said nothing"
+	}
+	return strings.ReplaceAll(said, "\n", "; ")
+}
+
+// cut is an error that another try may cure.
+func (f *far) cut(why error) error { return fmt.Errorf("%s: %w: %w", f.name, wire.ErrCut, why) }
+
+// ended waits a while for the script's end; ok tells that it came.
+func (f *far) ended(within time.Duration) (ok bool) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-f.run.Done():
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// wake ends reads and writes of the connection once the tools are gone: over a
+// network that was cut no word of that would come.
+func (f *far) wake(after time.Duration, only func() bool) {
+	<-f.run.Done()
+	if only() {
+		_ = f.conn.SetDeadline(time.Now().Add(after))
+	}
+}
+
+// Name says what runs there.
+func (f *far) Name() string { return f.name }
+
+// sink is a zfs receive of the host.
+type sink struct {
+	*far
+	failed zfs.Failure
+}
+
+var (
+	_ transfer.Sink       = (*sink)(nil)
+	_ transfer.Withholder = (*sink)(nil)
+)
+
+// OpenReceive starts to store a stream on the host. offer is of the listener
+// here; buffer is the memory of the host's mbuffer in bytes, if it has one.
+// What was opened ends by Commit or Abort.
+func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
+	args, err := zfs.ReceiveArgs(r)
+	if err != nil {
+		return nil, err
+	}
+	argv := append([]string{"zfs"}, args...)
+	f, err := h.open(ctx, offer, buffer, h.name+": zfs receive "+r.Target, false, func(d dialer) string { return d.receive(argv) })
+	if err != nil {
+		return nil, err
+	}
+	properties := append([]string(nil), r.Exclude...)
+	for p := range r.Set {
+		properties = append(properties, p)
+	}
+	s := &sink{far: f, failed: zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: argv, Properties: properties, Rollback: r.Rollback}}
+	go f.wake(0, func() bool { return true })
+	return s, nil
+}
+
+// Withhold is how many bytes of the stream's end must not be written before
+// the source ended well.
+func (s *sink) Withhold() int { return zfs.TailSize }
+
+// Write passes bytes on. Where zfs receive failed, it says how.
+func (s *sink) Write(b []byte) (int, error) {
+	n, err := s.conn.Write(b)
+	if err == nil {
+		return n, nil
+	}
+	if s.ended(tellWithin) {
+		if failed := s.result(); failed != nil {
+			return n, failed
+		}
+	}
+	return n, s.cut(err)
+}
+
+// result is how zfs receive ended; nil if well.
+func (s *sink) result() error {
+	_, stderr, status, lost := s.run.Result()
+	switch {
+	case lost != nil:
+		return s.cut(lost)
+	case status != 0:
+		return zfsexec.Ran{Stderr: stderr, Status: status}.Err(s.failed, elsewhere{s.host})
+	}
+	for line := range strings.Lines(stderr) {
+		s.host.log(s.name + ": " + strings.TrimSpace(line))
+	}
+	return nil
+}
+
+// Commit ends the stream and waits for zfs receive to have stored it, as long
+// as that takes, but not beyond ctx.
+func (s *sink) Commit(ctx context.Context) error {
+	defer s.conn.Close()
+	if err := s.conn.CloseWrite(); err != nil && !s.ended(tellWithin) {
+		s.run.End(endWithin)
+		return s.cut(err)
+	}
+	select {
+	case <-s.run.Done():
+	case <-ctx.Done():
+		s.run.End(endWithin)
+	}
+	return s.result()
+}
+
+// Abort ends the stream early and waits for zfs receive to save its resumable
+// state.
+func (s *sink) Abort(error) error {
+	_ = s.conn.Close() // the end of the stream, but without its END record
+	if !s.ended(endWithin) {
+		s.run.End(quitWithin)
+	}
+	err := s.result()
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
+	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, wire.ErrCut):
+		return nil
+	}
+	return err
+}
+
+// source is a zfs send of the host.
+type source struct {
+	*far
+	failed zfs.Failure
+}
+
+var _ transfer.Source = (*source)(nil)
+
+// OpenSend starts a stream on the host; see OpenReceive. What was opened ends
+// by Close.
+func (h *Host) OpenSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer, buffer int64) (transfer.Source, error) {
+	args, err := zfs.SendArgs(spec)
+	if err != nil {
+		return nil, err
+	}
+	subject := spec.Dataset + "@" + spec.To
+	argv := append([]string{"zfs"}, args...)
+	f, err := h.open(ctx, offer, buffer, h.name+": zfs send "+subject, true, func(d dialer) string { return d.send(argv) })
+	if err != nil {
+		return nil, err
+	}
+	s := &source{far: f, failed: zfs.Failure{Op: zfs.OpSend, Subject: subject, Argv: argv}}
+	// What is on its way comes yet, and where all went well its end does.
+	go f.wake(tellWithin, func() bool { return s.result() != nil })
+	return s, nil
+}
+
+// Read reads from the stream. io.EOF means that zfs send exited 0, and that nc
+// passed on all that it wrote, as far as nc can tell.
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.conn.Read(b)
+	if n > 0 || err == nil {
+		return n, nil
+	}
+	_ = s.conn.Close() // some nc wait for it
+	if !s.ended(tellWithin) {
+		s.run.End(quitWithin)
+	}
+	if failed := s.result(); failed != nil {
+		return 0, failed
+	}
+	if !errors.Is(err, io.EOF) {
+		return 0, s.cut(err)
+	}
+	return 0, io.EOF
+}
+
+// result is how the tools ended; nil if well. Without nc, zfs send fails too,
+// but has nothing to say.
+func (s *source) result() error {
+	out, stderr, status, lost := s.run.Result()
+	sent, told := sentStatus(out)
+	switch {
+	case lost != nil:
+		return s.cut(lost)
+	case told && sent != 0 && status == 0:
+		return zfsexec.Ran{Stderr: stderr, Status: sent}.Err(s.failed, elsewhere{s.host})
+	case !told || status != 0:
+		return s.cut(fmt.Errorf("%s ended with status %d: %s", s.host.tools.nc, status, orNothing(stderr)))
+	}
+	return nil
+}
+
+// Close ends the tools, if they still run.
+func (s *source) Close() error {
+	_ = s.conn.Close() // its Reads fail; nothing is left to be said
+	if !s.ended(0) {
+		s.run.End(quitWithin)
+	}
+	return nil
+}
+
+func splitAddress(s string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err = net.LookupPort("tcp", text)
+	return host, port, err
+}
