@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,9 +23,7 @@ import (
 // ciphers limits, through tls, against the copy that follows. Both ends are on
 // this host, joined by a remote shell that only starts a shell.
 func TestDoctorForetellsProcessor(t *testing.T) { //nolint:paralleltest // it is a measurement
-	if runtime.NumCPU() < 2 {
-		t.Skip("the two ends need a processor each")
-	}
+	measurable(t)
 	dir := t.TempDir()
 	bin, rsh, src, dst := filepath.Join(dir, "zxfer"), filepath.Join(dir, "rsh"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
 	require.NoError(t, installSelf(bin))
@@ -48,7 +48,7 @@ exec sh -c "$*"
 		require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
 		return r
 	}
-	// A second's worth: with the race detector that is a tenth.
+	// A second's worth.
 	second := int64(run("-n").Expected.BytesPerSecond)
 	require.NoError(t, os.Truncate(src, min(second, int64(len(random)))))
 	measured(t, func() error {
@@ -73,4 +73,17 @@ func othersBusy(t *testing.T) float64 {
 	c, err := probe.Run(t.Context(), probe.Request{ID: probe.Idle, Time: 500 * time.Millisecond})
 	require.NoError(t, err)
 	return c.CPU
+}
+
+// measurable skips what cannot be measured here: two ends on one processor, or
+// with the race detector, which slows a program down several times.
+func measurable(t *testing.T) {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		t.Skip("the two ends need a processor each")
+	}
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("a measurement: run it without the race detector")
+	}
 }

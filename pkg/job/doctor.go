@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -183,10 +182,8 @@ func (d *doctor) look(ctx context.Context) error {
 		g.Go(func() error {
 			var text []byte
 			err := e.do(gctx, func(st site.Site) (err error) {
-				if facts[i], err = st.Facts(gctx); err != nil && st.Name() != "" && gctx.Err() == nil && !errors.Is(err, site.ErrLost) {
-					err = nil // a host without ZFS is what the checks tell
-				}
-				if err == nil {
+				// A host without ZFS is what the checks tell.
+				if facts[i], err = st.HostFacts(gctx); err == nil {
 					text, err = st.Capture(gctx, false)
 				}
 				return err

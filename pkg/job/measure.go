@@ -23,8 +23,10 @@ const (
 )
 
 const (
-	// moreStreams is how many streams a link that a window limits is tried with.
+	// moreStreams is how many times the streams are tried next on a link that
+	// something else than its rate seems to hold back, up to mostStreams.
 	moreStreams = 4
+	mostStreams = 64
 	// measureTime is how long --measure takes for each part.
 	measureTime = time.Second
 	// linkGrace is what a measurement of a link may take beyond its time.
@@ -37,6 +39,7 @@ const (
 // worth having.
 type measurer struct {
 	source, target *end
+	facts          [2]site.Facts // of the two
 	link           linkChoice
 	encrypted      bool // the streams are: the wire depends on it
 	time           time.Duration
@@ -101,13 +104,9 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 	if err != nil || link == nil {
 		return err
 	}
-	var more *preflight.Link
-	if (link.Windowed() || link.Lossy()) && m.link.streams < moreStreams {
-		c := m.link
-		c.streams = moreStreams
-		if more, err = m.try(ctx, c, id+"-streams", from, to); err != nil {
-			return err
-		}
+	more, err := m.more(ctx, id, from, to, *link)
+	if err != nil {
+		return err
 	}
 	f := link.Finding(more)
 	if id == linkBack && f.Severity == preflight.Warn {
@@ -118,6 +117,25 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 		m.findings = append(m.findings, link.MTUFinding()...)
 	}
 	return nil
+}
+
+// more measures with more and more streams a link that is held back, until the
+// path is full: it shows whether anything was, and what the path carries.
+func (m *measurer) more(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
+	for last.HeldBack() && last.Streams < mostStreams {
+		c := m.link
+		c.streams = min(last.Streams*moreStreams, mostStreams)
+		next, err := m.try(ctx, c, id+"-streams", from, to)
+		if err != nil || next == nil {
+			return more, err
+		}
+		more = append(more, *next)
+		if !next.Grew(last) {
+			break
+		}
+		last = *next
+	}
+	return more, nil
 }
 
 // try measures one direction; nil where it could not be measured.
@@ -155,8 +173,16 @@ func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, 
 	return &preflight.Link{
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
 		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.streams, Seconds: c.Seconds, Limit: c.Limit,
+		Window: choice.window, SendBuffer: n.SendBuffer, WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
+}
+
+func (m *measurer) factsOf(e *end) site.Facts {
+	if e == m.source {
+		return m.facts[0]
+	}
+	return m.facts[1]
 }
 
 // cross offers a link and moves noise over it.
@@ -225,7 +251,8 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 }
 
 func (s *sender) measurer(d time.Duration) *measurer {
-	return &measurer{source: s.source, target: s.target, link: s.link, encrypted: anyEncrypted(s.report.Plan), time: d, log: s.rep.Log}
+	return &measurer{source: s.source, target: s.target, facts: [2]site.Facts{s.facts.source, s.facts.target}, link: s.link,
+		encrypted: anyEncrypted(s.report.Plan), time: d, log: s.rep.Log}
 }
 
 // measureEnds measures the source's largest stream and the target's writing.

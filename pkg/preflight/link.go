@@ -11,6 +11,7 @@ type Link struct {
 	From, To       string // hosts
 	BytesPerSecond uint64
 	Streams        int
+	Window         int // socket buffers as asked for, bytes; 0 = autotuning
 	Seconds        float64
 	// Limit is what package transfer's meters named.
 	Limit string
@@ -20,6 +21,11 @@ type Link struct {
 	Busy, RwndLimited, SndbufLimited time.Duration
 	Retransmits                      uint64
 	Congestion                       string
+	SendBuffer                       int // of the largest, at the end, bytes
+
+	// WriteMax is how far the sender's kernel lets its buffers grow, ReadMax
+	// how far the receiver's does; bytes, 0 = unknown.
+	WriteMax, ReadMax int64
 
 	PathMTU       int // largest packet that passes unfragmented, bytes; 0 = unknown
 	Interface     string
@@ -36,58 +42,157 @@ const (
 	segment = 1448
 )
 
-// Lossy tells whether so much was lost that it limits the rate.
-func (l Link) Lossy() bool {
+// HeldBack tells whether something else than the path's rate may limit the
+// link: windows, buffers, losses. The same is seen of a path that is full: its
+// queue makes the round trip long and loses what it cannot hold. Measuring with
+// more streams tells the two apart.
+func (l Link) HeldBack() bool { return l.shortWindow() || l.shortBuffer() || l.lossy() }
+
+// processor is what limits a link that the network does not, "" if that does:
+// a source and a target that are memory are their processors.
+func (l Link) processor() string {
+	switch {
+	case strings.HasSuffix(l.Limit, "cpu"):
+		return l.Limit
+	case l.Limit == "source":
+		return "sender cpu"
+	case l.Limit == "target":
+		return "receiver cpu"
+	}
+	return ""
+}
+
+func (l Link) shortWindow() bool { return strings.Contains(l.Limit, "receiver window") }
+
+// shortBuffer tells whether the send buffer limits the rate. The kernel does
+// not count all of that as such: a buffer that is not allowed to grow also
+// keeps the congestion window from growing, and looks as if that was the limit.
+// A buffer that may grow is kept at twice the congestion window and more.
+//
+// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_input.c (tcp_sndbuf_expand)
+// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_output.c (tcp_cwnd_validate)
+func (l Link) shortBuffer() bool {
+	return strings.Contains(l.Limit, "send buffer") || strings.HasPrefix(l.Limit, "network") &&
+		2*float64(l.BytesPerSecond)*l.RTT.Seconds() > float64(l.Streams)*float64(l.SendBuffer)
+}
+
+// lossy tells whether so much was lost that it may limit the rate.
+func (l Link) lossy() bool {
 	segments := uint64(float64(l.BytesPerSecond)*l.Seconds) / segment
 	return l.Retransmits > 10 && l.Retransmits*lossy > segments && l.RTT > time.Millisecond
 }
 
-// Windowed tells whether a window or buffer limits the rate.
-func (l Link) Windowed() bool {
-	return strings.Contains(l.Limit, "receiver window") || strings.Contains(l.Limit, "send buffer")
+// Grew tells whether a link with more streams is faster about as much as it has
+// more of them: then something still holds each stream back, else the path is
+// full.
+func (l Link) Grew(from Link) bool {
+	return 4*l.BytesPerSecond*uint64(from.Streams) >= 3*from.BytesPerSecond*uint64(l.Streams)
 }
 
-// window is a buffer, in bytes, that a limited link would not fill: the
-// kernel counts its own overhead in it, at worst half, and a sender keeps up
-// to a second round trip's worth.
-func (l Link) window() int64 {
-	need := 4 * int64(float64(l.BytesPerSecond)*l.RTT.Seconds())
+// faster tells whether a link is so much faster than another that it is no
+// coincidence.
+func (l Link) faster(other Link) bool {
+	return l.BytesPerSecond > other.BytesPerSecond+other.BytesPerSecond*fasterBy/100
+}
+
+// flight is how much of a rate in bytes per second is under way at once in each
+// stream, in bytes.
+func (l Link) flight(rate uint64) int64 {
+	return int64(float64(rate) / float64(max(1, l.Streams)) * l.RTT.Seconds())
+}
+
+// window is a buffer, in bytes, that does not keep the link from a rate: the
+// kernel counts its own overhead in it, at worst half, and a sender keeps up to
+// a second round trip's worth.
+func (l Link) window(rate uint64) int64 {
 	w := int64(2 * smallBuffer)
-	for w < need && w < 1<<30 {
+	for w < 4*l.flight(rate) && w < 1<<30 {
 		w *= 2
 	}
 	return w
 }
 
 // Finding says what limits the link and how to mend it. more is the same link
-// measured with more streams, nil where that was not tried.
-func (l Link) Finding(more *Link) Finding {
+// measured with more and more streams, empty where that was not tried: what
+// the fastest had is what the path carries, and what a cure can be expected to
+// give.
+func (l Link) Finding(more []Link) Finding {
 	f := Finding{ID: "link", Host: l.From, Severity: OK,
 		Evidence: fmt.Sprintf("%d streams for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
 			l.Streams, l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
 			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, orUnknown(l.Congestion))}
 	where := fmt.Sprintf("%s to %s: %s/s", l.From, l.To, size(l.BytesPerSecond))
-	streams := ""
-	// What was tried is recommended only if it proved to help.
-	if more != nil && more.BytesPerSecond > l.BytesPerSecond+l.BytesPerSecond*fasterBy/100 {
-		streams = fmt.Sprintf("--streams %d (measured: %s/s); or ", more.Streams, size(more.BytesPerSecond))
+	best := l
+	for _, m := range more {
+		if m.BytesPerSecond > best.BytesPerSecond {
+			best = m
+		}
 	}
 	switch {
-	case strings.Contains(l.Limit, "receiver window"):
-		f.Severity, f.Summary = Warn, where+", limited by the receiver's window"
-		f.Remedy = fmt.Sprintf("%son %s: sysctl -w net.ipv4.tcp_rmem='4096 131072 %d'", streams, l.To, l.window())
-	case strings.Contains(l.Limit, "send buffer"):
-		f.Severity, f.Summary = Warn, where+", limited by the sender's buffer"
-		f.Remedy = fmt.Sprintf("%son %s: sysctl -w net.ipv4.tcp_wmem='4096 16384 %d'", streams, l.From, l.window())
-	case l.Lossy():
-		f.Severity, f.Summary = Warn, where+fmt.Sprintf(", %d segments were lost on the way", l.Retransmits)
-		f.Remedy = streams + "on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"
-	case strings.HasSuffix(l.Limit, "cpu"):
-		f.Summary = where + ", limited by the " + l.Limit + ", not by the network"
+	case l.HeldBack() && (len(more) == 0 || best.faster(l)):
+		expected := ""
+		switch n := len(more); {
+		case n > 1 && more[n-1].Grew(more[n-2]), n == 1 && more[0].Grew(l):
+			expected = "for as much or more, "
+		case n > 0:
+			expected = "for as much, "
+		}
+		cause, cure := l.cure(best.BytesPerSecond, expected)
+		f.Severity, f.Summary, f.Remedy = Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure), "; or ")
+	case l.processor() != "":
+		f.Summary = where + ", limited by the " + l.processor() + ", not by the network"
+	case len(more) > 0 && more[len(more)-1].processor() != "":
+		last := more[len(more)-1]
+		f.Summary = fmt.Sprintf("%s, and little more with %d streams, limited by the %s", where, last.Streams, last.processor())
 	default:
 		f.Summary = where + ", which is what the path carries"
 	}
 	return f
+}
+
+// moreStreams recommends the fewest streams that were about as fast as the best
+// of those tried.
+func (l Link) moreStreams(more []Link, best Link) []string {
+	for _, m := range more {
+		if m.faster(l) && m.BytesPerSecond > best.BytesPerSecond-best.BytesPerSecond/10 {
+			return []string{fmt.Sprintf("--streams %d (measured: %s/s)", m.Streams, size(m.BytesPerSecond))}
+		}
+	}
+	return nil
+}
+
+// cure says what holds the link back, and what to do on a host for a rate in
+// bytes per second. expected is put before what gives that.
+//
+// net.core.rmem_max and wmem_max bound only buffers that a program asks for,
+// not the kernel's autotuning: https://man7.org/linux/man-pages/man7/tcp.7.html
+func (l Link) cure(rate uint64, expected string) (cause, cure string) {
+	read := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_rmem='4096 131072 %d'", l.To, l.window(rate))
+	write := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_wmem='4096 16384 %d'", l.From, l.window(rate))
+	// What would be the next limit is raised with the first.
+	short := func(limit int64) bool { return limit > 0 && limit < l.flight(rate)*3/2 }
+	switch {
+	case l.shortWindow():
+		cause, cure = "limited by the receiver's window", read
+		if short(l.WriteMax) {
+			cure += ", and " + write
+		}
+	case l.shortBuffer():
+		cause, cure = "limited by the sender's buffer", write
+		if short(l.ReadMax) {
+			cure += ", and " + read
+		}
+	default:
+		cause = fmt.Sprintf("%d segments were lost on the way", l.Retransmits)
+		if l.Congestion == "bbr" {
+			return cause, "look for a bad cable, two ends that differ in duplex, a policer on the way"
+		}
+		return cause, "on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"
+	}
+	if l.Window > 0 {
+		cure = "without --window, which fixes both buffers"
+	}
+	return cause, expected + cure
 }
 
 // MTUFinding compares the packets that pass with what the interfaces at both

@@ -145,7 +145,7 @@ func window(in *Input) []Finding {
 	if rate >= link {
 		return nil
 	}
-	need := Link{BytesPerSecond: uint64(link / float64(in.Streams)), RTT: in.RTT}.window()
+	need := Link{Streams: in.Streams, RTT: in.RTT}.window(uint64(link))
 	return one(Finding{Host: in.Source.Name, Severity: Note,
 		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with --streams %d",
 			size(uint64(w)), size(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),

@@ -182,3 +182,62 @@ func TestMTU(t *testing.T) {
 	require.Contains(t, jumbo.MTUFinding()[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
 	require.Empty(t, Link{PathMTU: 1500}.MTUFinding())
 }
+
+// What holds a link back shows in what more streams had of it.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	const mb = 1_000_000
+	base := Link{From: "alpha", To: "beta", BytesPerSecond: 10 * mb, Streams: 1, Seconds: 1, Limit: "network", RTT: 20 * time.Millisecond,
+		SendBuffer: 4 << 20, WriteMax: 4 << 20, ReadMax: 6 << 20}
+	with := func(f func(*Link)) Link {
+		l := base
+		f(&l)
+		return l
+	}
+	tried := func(l Link, streams int, rate uint64) Link {
+		l.Streams, l.BytesPerSecond = streams, rate
+		return l
+	}
+	window := with(func(l *Link) { l.Limit = "network (receiver window)" })
+	buffer := with(func(l *Link) { l.SendBuffer = 256 << 10 }) // of which the kernel says nothing
+	losses := with(func(l *Link) { l.Retransmits = 500 })
+	for _, tt := range []struct {
+		name    string
+		link    Link
+		more    []Link
+		summary string
+		remedy  string
+	}{
+		{"as fast as the path", base, nil, "which is what the path carries", ""},
+		{"a processor", with(func(l *Link) { l.Limit = "sender cpu" }), nil, "limited by the sender cpu, not by the network", ""},
+		{"window", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 120*mb)}, "limited by the receiver's window",
+			"--streams 16 (measured: 114.4 MiB/s); or for as much or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'"},
+		{"window, then a full path", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 42*mb)}, "limited by the receiver's window",
+			"--streams 4 (measured: 38.1 MiB/s); or for as much, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
+		{"memory", with(func(l *Link) { l.Limit = "target" }), nil, "limited by the receiver cpu, not by the network", ""},
+		{"window, then a processor", window, []Link{with(func(l *Link) { l.Limit, l.Streams = "source", 4 })},
+			"and little more with 4 streams, limited by the sender cpu", ""},
+		{"window of a full path", window, []Link{tried(window, 4, 11*mb)}, "which is what the path carries", ""},
+		{"window, not tried", window, nil, "limited by the receiver's window", "on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
+		{"window, and the other is next", window, []Link{tried(window, 4, 200*mb)}, "limited by the receiver's window",
+			"--streams 4 (measured: 190.7 MiB/s); or for as much or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216', and on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 16777216'"},
+		{"window that was asked for", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
+			"--streams 4 (measured: 19.1 MiB/s); or for as much, without --window, which fixes both buffers"},
+		{"send buffer", buffer, []Link{tried(buffer, 4, 40*mb)}, "limited by the sender's buffer",
+			"--streams 4 (measured: 38.1 MiB/s); or for as much or more, on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},
+		{"send buffer, the kernel says", with(func(l *Link) { l.Limit = "network (send buffer)" }), nil, "limited by the sender's buffer",
+			"on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},
+		{"losses", losses, []Link{tried(losses, 4, 35*mb)}, "500 segments were lost on the way",
+			"--streams 4 (measured: 33.4 MiB/s); or on alpha: modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"},
+		{"losses with bbr", with(func(l *Link) { l.Retransmits, l.Congestion = 500, "bbr" }), nil, "500 segments were lost on the way", "look for a bad cable, two ends that differ in duplex, a policer on the way"},
+		{"losses of a full path", losses, []Link{tried(losses, 4, 11*mb)}, "which is what the path carries", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := tt.link.Finding(tt.more)
+			require.Equal(t, tt.remedy, f.Remedy)
+			require.Contains(t, f.Summary, ", "+tt.summary)
+			require.Equal(t, map[bool]Severity{true: OK, false: Warn}[tt.remedy == ""], f.Severity)
+		})
+	}
+}

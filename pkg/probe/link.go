@@ -15,9 +15,14 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// buffer is the ring of each side while a link is measured, in bytes: enough
-// to keep the connection busy, and little to be drained at the end.
-const buffer = 16 << 20
+// Of a link that is measured: frames small enough that all of many streams get
+// some in a short time, and no more of them in the rings than keep every stream
+// busy, as they are drained at the end, however slow the link is.
+const (
+	linkBlock  = 256 << 10 // bytes
+	linkBlocks = 16        // in each ring at least
+	perStream  = 4         // and for each stream
+)
 
 // Link measures one direction of an open link with the stages of a real
 // transfer, from memory to memory; the sender decides how long.
@@ -55,24 +60,26 @@ func interfaceOf(local netip.Addr) (name string, mtu int) {
 	return "", 0
 }
 
-func options() transfer.Options {
-	return transfer.Options{Buffer: buffer, Compress: "off", Stall: 30 * time.Second}
+func options(link *wire.Link) transfer.Options {
+	blocks := max(linkBlocks, perStream*len(link.Conns()))
+	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
 
 func sendLink(ctx context.Context, link *wire.Link, d time.Duration) (tally, error) {
-	src := &timedSource{data: noise(block), end: time.Now().Add(d)}
+	src := &timedSource{data: noise(linkBlock), end: time.Now().Add(d)}
 	defer src.Close()
-	res, err := transfer.Send(ctx, src, link, options(), nil)
+	res, err := transfer.Send(ctx, src, link, options(link), nil)
 	return tally{bytes: uint64(res.Bytes), seconds: res.Elapsed.Seconds(), network: res.Network, stages: res.Stages}, err
 }
 
 func receiveLink(ctx context.Context, link *wire.Link) (tally, error) {
-	sink := &discard{}
-	res, err := transfer.Receive(ctx, link, sink, options(), nil)
-	// The rate from the first byte to the last: the connection's making and
-	// the wait for the sender are no part of it.
-	n, s := sink.rate()
-	return tally{bytes: n, seconds: s, network: res.Network, stages: res.Stages}, err
+	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
+	res, err := transfer.Receive(ctx, link, sink, options(link), nil)
+	t := tally{network: res.Network, stages: res.Stages}
+	if res.Network != nil {
+		t.bytes, t.seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
+	}
+	return t, err
 }
 
 // loopback measures a wire from this process to itself.
@@ -129,24 +136,30 @@ func (s *timedSource) Read(p []byte) (int, error) {
 func (s *timedSource) Close() error { s.closed.Store(true); return nil }
 func (s *timedSource) Name() string { return "memory" }
 
-// discard counts what arrives.
+// discard takes the time from the first write to the last: neither making the
+// connections nor waiting for the sender is part of a link's rate.
 type discard struct {
+	arrived     func() uint64 // so far, on all streams, frames' overhead included
 	first, last time.Time
-	bytes       uint64 // after the first write, whose time is not known
+	before      uint64 // what had arrived by the first
 }
 
 func (d *discard) Write(p []byte) (int, error) {
 	d.last = time.Now()
 	if d.first.IsZero() {
-		d.first = d.last
-	} else {
-		d.bytes += uint64(len(p))
+		d.first, d.before = d.last, d.arrived()
 	}
 	return len(p), nil
 }
 
-func (d *discard) rate() (bytes uint64, seconds float64) {
-	return d.bytes, d.last.Sub(d.first).Seconds()
+// rate is what of all bytes crossed between the first write and the last. By
+// the first much has come already: more of that frame's stream, and parts of
+// frames on the others.
+func (d *discard) rate(all, arrived uint64) (bytes uint64, seconds float64) {
+	if arrived < d.before || arrived == 0 {
+		return 0, 0
+	}
+	return uint64(float64(all) * (1 - float64(d.before)/float64(arrived))), d.last.Sub(d.first).Seconds()
 }
 
 func (d *discard) Commit(context.Context) error { return nil }

@@ -277,6 +277,24 @@ func TestLink(t *testing.T) {
 	require.NotEmpty(t, transfer.LimitedBy(c.Stages, received.Stages, c.Network))
 }
 
+// What has arrived by the first write took time that is not counted.
+func TestDiscardRate(t *testing.T) {
+	t.Parallel()
+	arrived := uint64(300)
+	d := &discard{arrived: func() uint64 { return arrived }}
+	bytes, _ := d.rate(0, 0)
+	require.Zero(t, bytes)
+	_, _ = d.Write(nil)
+	arrived = 1200
+	time.Sleep(time.Millisecond)
+	_, _ = d.Write(nil)
+	bytes, seconds := d.rate(1000, arrived)
+	require.EqualValues(t, 750, bytes)
+	require.Positive(t, seconds)
+	bytes, _ = d.rate(1000, 200)
+	require.Zero(t, bytes, "what the kernel says makes no sense")
+}
+
 // An archive reads as the facts of this host, and holds only what Sources
 // names: nothing that could hold a secret.
 func TestCapture(t *testing.T) {

@@ -62,11 +62,12 @@ type Network struct {
 	Streams       int           `json:"streams"`
 	RTT           time.Duration `json:"rtt_ns"`
 	Retransmits   uint64        `json:"retransmits"`
-	DeliveryRate  uint64        `json:"delivery_rate"`     // bytes per second
-	BusyTime      time.Duration `json:"busy_ns"`           // there was something to send
-	RwndLimited   time.Duration `json:"rwnd_limited_ns"`   // of that, the receiver's window was full
-	SndbufLimited time.Duration `json:"sndbuf_limited_ns"` // of that, the send buffer was too small
-	SendBuffer    int           `json:"send_buffer"`       // granted, bytes
+	DeliveryRate  uint64        `json:"delivery_rate"`      // bytes per second
+	Received      uint64        `json:"received,omitempty"` // bytes that arrived, in order or not yet
+	BusyTime      time.Duration `json:"busy_ns"`            // there was something to send
+	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // of that, the receiver's window was full
+	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // of that, the send buffer was too small
+	SendBuffer    int           `json:"send_buffer"`        // granted, bytes
 	ReceiveBuffer int           `json:"receive_buffer"`
 	Congestion    string        `json:"congestion,omitempty"` // control algorithm
 	PathMTU       int           `json:"path_mtu,omitempty"`   // largest packet that the path is known to take unfragmented, bytes; the smallest of all
@@ -87,6 +88,7 @@ func (n *Network) add(fd int) error {
 		n.PathMTU = p
 	}
 	n.DeliveryRate += info.Delivery_rate
+	n.Received += info.Bytes_received
 	n.BusyTime += time.Duration(info.Busy_time) * time.Microsecond
 	n.RwndLimited += time.Duration(info.Rwnd_limited) * time.Microsecond
 	n.SndbufLimited += time.Duration(info.Sndbuf_limited) * time.Microsecond
