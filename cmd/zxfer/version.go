@@ -42,9 +42,11 @@ line is used, and why.`,
 				local := site.NewLocal(buildVersion(), func(string) {})
 				defer local.Close()
 				f, err := local.Facts(cmd.Context())
-				r.ZFS, r.Backend = f.ZFS, f.Backend
+				r.ZFS = f.ZFS
 				if err != nil {
 					r.Problem = err.Error()
+				} else {
+					r.Backend = local.Backend()
 				}
 			}
 			if asJSON {

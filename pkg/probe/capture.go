@@ -43,7 +43,7 @@ const (
 func Capture(ctx context.Context, brief bool) ([]byte, error) {
 	files := map[string]string{sysinfo.Platform: runtime.GOOS + "/" + runtime.GOARCH + "\n", sysinfo.DevZFS: devZFS()}
 	root := os.DirFS("/")
-	files[sysinfo.PyZFS] = pyZFS(root) + "\n"
+	files[sysinfo.PyZFS] = sysinfo.FindPyZFS(root) + "\n"
 	for _, pattern := range sysinfo.Sources() {
 		if pattern == sysinfo.Symbols && brief && !sysinfo.SymbolsDecide(root) {
 			continue
@@ -166,16 +166,6 @@ func devZFS() string {
 	}
 	_ = f.Close() // nothing was written
 	return "ok\n"
-}
-
-// pyZFS is where Python finds libzfs_core.
-func pyZFS(root fs.FS) string {
-	for _, p := range sysinfo.PyZFSPlaces() {
-		if found, err := fs.Glob(root, p); err == nil && len(found) > 0 {
-			return "/" + found[0]
-		}
-	}
-	return sysinfo.Missing
 }
 
 // find looks for a program as package zfsexec does.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/sysinfo"
@@ -32,6 +33,7 @@ type Local struct {
 	end  context.CancelFunc
 
 	backend func() (zfsexec.Backend, string)
+	started atomic.Bool // backend was asked for
 
 	stdin  io.Reader // nil where the process speaks a protocol on them
 	stdout io.Writer
@@ -46,7 +48,8 @@ type Local struct {
 func NewLocal(version string, log func(string)) *Local {
 	l := &Local{cli: zfsexec.New(log), version: version, log: log, offers: map[string]*wire.Listener{}}
 	l.life, l.end = context.WithCancel(context.Background())
-	// The helper takes a moment to start: only who needs it waits, once.
+	// The helper takes longer to start than a small job has work for it: only
+	// who needs it waits, once.
 	l.backend = sync.OnceValues(l.startBackend)
 	return l
 }
@@ -54,11 +57,33 @@ func NewLocal(version string, log func(string)) *Local {
 // startBackend prefers libzfs_core, which does in bulk and in one transaction
 // what the command line does name by name.
 func (l *Local) startBackend() (zfsexec.Backend, string) {
+	l.started.Store(true)
 	c, err := lzc.Start(l.life)
 	if err != nil {
+		if sysinfo.FindPyZFS(os.DirFS("/")) != sysinfo.Missing {
+			l.log(fmt.Sprintf("libzfs_core cannot be used, the zfs command line does its work: %v", err))
+		}
 		return l.cli, fmt.Sprintf("zfs command line (%v)", err)
 	}
 	return c, c.Name()
+}
+
+// Backend says what makes the changes around a transfer on this host, for
+// people; it starts it.
+func (l *Local) Backend() string {
+	_, name := l.backend()
+	return name
+}
+
+// likelyBackend is Backend without starting it: what is installed decides.
+func (l *Local) likelyBackend() string {
+	switch {
+	case l.started.Load():
+		return l.Backend()
+	case sysinfo.FindPyZFS(os.DirFS("/")) == sysinfo.Missing:
+		return "zfs command line (pyzfs is not installed)"
+	}
+	return "libzfs_core (pyzfs)"
 }
 
 // Name is "local".
@@ -115,7 +140,7 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 		return f, &zfs.Error{Kind: zfs.NoZFS, Op: "version", Detail: "the ZFS kernel module is not loaded",
 			Hint: "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"}
 	}
-	_, f.Backend = l.backend()
+	f.Backend = l.likelyBackend()
 	return f, nil
 }
 
@@ -150,8 +175,14 @@ func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backen
 	return f(ctx, b)
 }
 
-// Estimate returns the sizes of streams in bytes.
+// Estimate returns the sizes of streams in bytes. One alone the command line
+// estimates sooner than the helper has started.
 func (l *Local) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
+	if len(streams) == 1 && !l.started.Load() {
+		ctx, cancel := l.bound(ctx)
+		defer cancel()
+		return l.cli.Estimate(ctx, streams)
+	}
 	err = l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error {
 		sizes, err = b.Estimate(ctx, streams)
 		return err

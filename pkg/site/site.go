@@ -154,7 +154,7 @@ type Facts struct {
 	User        string `json:"user"`          // effective user name
 	Root        bool   `json:"root"`          // effective uid 0
 	ZFS         string `json:"zfs"`           // kernel module, "2.3.9-1"
-	Backend     string `json:"backend"`       // "libzfs_core (pyzfs …)" or "zfs command line: why"
+	Backend     string `json:"backend"`       // "libzfs_core (pyzfs)" or "zfs command line (why)", by what is installed
 	SSHLocal    string `json:"ssh_local"`     // address this host was reached at over ssh, from SSH_CONNECTION
 	SSHPeer     string `json:"ssh_peer"`      // address the ssh client came from
 	TCPReadMax  int64  `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes

@@ -1,5 +1,7 @@
 package sysinfo
 
+import "io/fs"
+
 // Files of a captured tree that no Linux has: what zxfer found out itself.
 const (
 	Platform = "zxfer/platform" // GOOS/GOARCH
@@ -10,10 +12,17 @@ const (
 // Missing is what is not there.
 const Missing = "missing"
 
-// PyZFSPlaces are the patterns of where Python looks for libzfs_core.
-func PyZFSPlaces() []string {
-	return []string{"usr/lib/python3*/dist-packages/libzfs_core", "usr/lib/python3*/site-packages/libzfs_core",
-		"usr/local/lib/python3*/dist-packages/libzfs_core", "usr/local/lib/python3*/site-packages/libzfs_core"}
+// FindPyZFS is where Python finds libzfs_core on a host, or Missing.
+func FindPyZFS(root fs.FS) string {
+	for _, dir := range []string{"usr", "usr/local"} {
+		for _, packages := range []string{"dist-packages", "site-packages"} {
+			found, err := fs.Glob(root, dir+"/lib/python3*/"+packages+"/libzfs_core")
+			if err == nil && len(found) > 0 {
+				return "/" + found[0]
+			}
+		}
+	}
+	return Missing
 }
 
 // Symbols are the kernel's, by far the largest of all files that are read.
