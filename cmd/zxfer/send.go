@@ -135,7 +135,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain or nc: nobody on the link reads or changes data")
 		f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
 		f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
-		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 256MiB)")
+		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side, used as far as it helps (default 256MiB)")
 		f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
 		f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are")
 		f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")

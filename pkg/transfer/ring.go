@@ -21,8 +21,13 @@ type piece struct {
 // ring hands pieces from one stage to the next in the order of their numbers,
 // in whatever order they come, and bounds how many wait.
 //
+// It uses no more of its room than helps. A ring that is always full because its
+// stream is slow behind it is no better for being large: its blocks only leave
+// the processor's cache. It starts small and grows where it ran empty although
+// it had been full before: then more would have been there.
+//
 // It cannot lock up. A piece is admitted if its number is less than the next
-// one to be taken plus the ring's size, so the next one itself always is. Each
+// one to be taken plus the room in use, so the next one itself always is. Each
 // connection carries rising numbers: the one that carries the next piece is
 // never kept waiting with a later one before it.
 type ring struct {
@@ -30,6 +35,8 @@ type ring struct {
 	room  sync.Cond
 	ready sync.Cond
 	slots []*piece // number n at n % len
+	used  uint64   // of the slots, at most len
+	full  bool     // a piece had to wait since used grew
 	next  uint64   // to be taken
 	end   uint64   // one above the highest number that was put
 	last  uint64   // number of pieces of the stream, once closed
@@ -44,10 +51,14 @@ type ring struct {
 	block, front int
 }
 
-// newRing makes a ring of about size bytes in blocks of block bytes, each with
-// front bytes of room before it. Blocks are made when they are first needed.
+// firstRoom is what a ring uses at first, in bytes.
+const firstRoom = 16 << 20
+
+// newRing makes a ring of up to about size bytes in blocks of block bytes, each
+// with front bytes of room before it. Blocks are made when they are first needed.
 func newRing(size int64, block, front int) *ring {
 	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
+	r.used = min(uint64(len(r.slots)), uint64(max(2, firstRoom/block)))
 	r.room.L, r.ready.L = &r.mu, &r.mu
 	return r
 }
@@ -77,9 +88,10 @@ func (r *ring) put(p *piece, full *wire.Stopwatch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
-	if n-r.next >= uint64(len(r.slots)) && n >= r.next && r.fault == nil {
+	if n-r.next >= r.used && n >= r.next && r.fault == nil {
+		r.full = true
 		full.Start()
-		for n-r.next >= uint64(len(r.slots)) && r.fault == nil {
+		for n-r.next >= r.used && r.fault == nil {
 			r.room.Wait()
 		}
 		full.Stop()
@@ -132,6 +144,10 @@ func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
 		}
 		if !waiting {
 			waiting = true
+			if r.full && r.used < uint64(len(r.slots)) {
+				r.used = min(2*r.used, uint64(len(r.slots)))
+				r.full = false
+			}
 			r.hungry.Add(1)
 			empty.Start()
 		}
