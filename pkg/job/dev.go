@@ -13,106 +13,11 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
-
-// Dev is a request for `zxfer dev`.
-type Dev struct {
-	Source endpoint.Endpoint // Name is an absolute path
-	Target endpoint.Endpoint
-	// Compare hashes both and copies nothing.
-	Compare bool
-	DryRun  bool
-	Measure bool // measure what limits the copy before it starts
-
-	Way Way // how the bytes cross
-
-	// Options.Block 0 lets the job choose.
-	Options    transfer.DeviceOptions
-	Allow      blockdev.Allow
-	Sparse     bool
-	SkipErrors bool
-	NoResume   bool
-	// LVMSnapshot is the room of a snapshot to be taken of the source and
-	// copied in its place, "" for none.
-	LVMSnapshot string
-
-	SkipChecks []string // findings to pass over, by id
-
-	Retries  int           // after a cut, without progress between
-	RetryFor time.Duration // longest back-off between two tries
-}
-
-// Way says how bytes cross between two hosts; the fields are those of Send.
-type Way struct {
-	Wire              string
-	Streams, Window   int
-	Dial              string
-	DataAddress       string
-	PortLow, PortHigh int
-}
-
-// DevReporter is told what happens while a device is copied. Methods may be
-// called from several goroutines.
-type DevReporter interface {
-	Log(message string)
-	// DevicePlanned is called once, before anything is changed.
-	DevicePlanned(*DevReport)
-	// DeviceStarted is called for every try.
-	DeviceStarted(r *DevReport, done uint64)
-	// Progress is called about twice a second; id is 1.
-	Progress(id int, p StepProgress)
-	// DeviceFinished is called for every try that was started.
-	DeviceFinished(r *DevReport, result *DevResult)
-}
-
-// DevReport is the account of `zxfer dev`: before (plan) and after (results).
-// It is the object that --json prints.
-type DevReport struct {
-	Schema    string              `json:"schema"` // "zxfer.dev/v1"
-	Source    string              `json:"source"`
-	Target    string              `json:"target"`
-	DryRun    bool                `json:"dry_run"`
-	Compare   bool                `json:"compare,omitempty"`
-	Wire      WireReport          `json:"wire"`
-	From      *blockdev.Facts     `json:"source_device,omitempty"`
-	To        *blockdev.Facts     `json:"target_device,omitempty"`
-	Problems  []blockdev.Problem  `json:"problems"`
-	Findings  []preflight.Finding `json:"findings"`           // of the hosts and the way between them
-	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of a measurement
-	Expected  *Expected           `json:"expected,omitempty"`
-	Size      uint64              `json:"size"`
-	Block     int                 `json:"block"`
-	Delta     bool                `json:"delta,omitempty"`
-	Resumable uint64              `json:"resumable,omitempty"` // bytes that an interrupted copy stored
-	Unusable  string              `json:"unusable,omitempty"`  // why such a copy cannot be resumed
-	Results   []*DevResult        `json:"results"`             // of every try
-	Seconds   float64             `json:"seconds,omitempty"`
-	Equal     *bool               `json:"equal,omitempty"`  // of a comparison
-	Differ    []transfer.Range    `json:"differ,omitempty"` // of a comparison: where about
-	Outcome   string              `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
-	Error     string              `json:"error,omitempty"`
-	Hint      string              `json:"hint,omitempty"`
-}
-
-// DevResult is the end of one try.
-type DevResult struct {
-	transfer.DeviceResult
-	Seconds   float64           `json:"seconds"`
-	Rate      uint64            `json:"bytes_per_second"` // of device
-	WireBytes int64             `json:"wire_bytes"`
-	Wire      string            `json:"wire"`
-	Tries     int               `json:"tries"`
-	Resumes   bool              `json:"resumes"`
-	LimitedBy string            `json:"limited_by,omitempty"`
-	Stages    []transfer.Stage  `json:"stages,omitempty"`
-	Network   *transfer.Network `json:"network,omitempty"`
-	Error     string            `json:"error,omitempty"`
-}
 
 // RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
 // error too. Errors are of class fault.Refused as long as nothing was changed,

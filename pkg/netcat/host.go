@@ -27,24 +27,9 @@ import (
 	"zxfer/pkg/zfs/zfsexec"
 )
 
-// operations are those of a Site that need zfs(8) and nothing else.
-type operations interface {
-	DatasetOf(ctx context.Context, path string) (string, error)
-	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
-	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
-	Snapshot(ctx context.Context, snapshots []string) error
-	Hold(ctx context.Context, tag string, snapshots []string) error
-	Release(ctx context.Context, tag string, snapshots []string) error
-	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
-	Bookmark(ctx context.Context, bookmarks map[string]string) error
-	Destroy(ctx context.Context, versions []string) error
-	CreateParents(ctx context.Context, dataset string) error
-	DiscardPartial(ctx context.Context, dataset string) error
-}
-
 // Host is such a host.
 type Host struct {
-	operations
+	site.Datasets
 	cli   *zfsexec.CLI
 	name  string
 	held  *rsh.Held
@@ -65,7 +50,7 @@ func Open(ctx context.Context, o rsh.Options) (*Host, error) {
 		h.log = func(string) {}
 	}
 	h.cli = zfsexec.NewElsewhere(elsewhere{h}, h.log)
-	h.operations = h.cli
+	h.Datasets = h.cli
 	var err error
 	if h.held, err = rsh.Hold(ctx, o); err != nil {
 		return nil, err

@@ -19,26 +19,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Site is one host that has datasets and devices.
-//
-// Every method may be called from several goroutines. Each returns promptly
-// when its context ends, with everything it started ended too. Errors of ZFS
-// are *zfs.Error, refusals and hints *fault.Error, also through a Remote. A
-// lost connection to the host is ErrLost: nothing can be said about what the
-// host did, except that a Transfer without a Result never committed more than
-// its authenticated end allowed.
-type Site interface {
-	// Name is the host as messages name it: "local", or what the user typed.
-	Name() string
-	// Facts returns what does not change during a run.
-	Facts(ctx context.Context) (Facts, error)
-	// HostFacts returns the same of a host that may have no ZFS: Backend is
-	// unknown then, and ZFS is "".
-	HostFacts(ctx context.Context) (Facts, error)
-	// List surveys a dataset: one scoped listing. A dataset that does not
-	// exist is not an error: Datasets is then empty. A pool that does not
-	// exist is a *zfs.Error of kind NotFound.
-	List(ctx context.Context, q ListQuery) (zfs.Listing, error)
+// Datasets are the operations of a Site that need no more than zfs(8).
+type Datasets interface {
 	// DatasetOf returns the dataset that is mounted at, or holds, an absolute
 	// path; a *zfs.Error of kind NotFound where that is no ZFS filesystem.
 	DatasetOf(ctx context.Context, path string) (string, error)
@@ -68,6 +50,29 @@ type Site interface {
 	CreateParents(ctx context.Context, dataset string) error
 	// DiscardPartial drops the saved state of an interrupted receive.
 	DiscardPartial(ctx context.Context, dataset string) error
+}
+
+// Site is one host that has datasets and devices.
+//
+// Every method may be called from several goroutines. Each returns promptly
+// when its context ends, with everything it started ended too. Errors of ZFS
+// are *zfs.Error, refusals and hints *fault.Error, also through a Remote. A
+// lost connection to the host is ErrLost: nothing can be said about what the
+// host did, except that a Transfer without a Result never committed more than
+// its authenticated end allowed.
+type Site interface {
+	// Name is the host as messages name it: "local", or what the user typed.
+	Name() string
+	// Facts returns what does not change during a run.
+	Facts(ctx context.Context) (Facts, error)
+	// HostFacts returns the same of a host that may have no ZFS: Backend is
+	// unknown then, and ZFS is "".
+	HostFacts(ctx context.Context) (Facts, error)
+	// List surveys a dataset: one scoped listing. A dataset that does not
+	// exist is not an error: Datasets is then empty. A pool that does not
+	// exist is a *zfs.Error of kind NotFound.
+	List(ctx context.Context, q ListQuery) (zfs.Listing, error)
+	Datasets
 	// Digest produces a stream and returns the digest of its contents
 	// instead of sending it (see zfs.ContentDigest).
 	Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
