@@ -113,7 +113,7 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := loop(t, 16*mib, 512)
-	command(t, "mkfs.ext4", "-q", dev)
+	mkfs(t, dev)
 	dir := mount(t, dev)
 	name := filepath.Join(dir, "image")
 	f := look(t, name)
@@ -146,7 +146,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	undo(t, "vgremove", "--force", "--yes", "zx-snap")
 	command(t, "lvcreate", "--quiet", "--yes", "--size", "32m", "--name", "data-1", "zx-snap")
 	dev := "/dev/zx-snap/data-1"
-	command(t, "mkfs.ext4", "-q", dev)
+	mkfs(t, dev)
 	dir := mount(t, dev)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "before"), noise(mib), 0o600))
 

@@ -83,6 +83,13 @@ func mount(t *testing.T, dev string, args ...string) string {
 	return dir
 }
 
+// mkfs makes an ext4 whose kernel writes nothing on its own once it is mounted:
+// the inode tables and the journal are not left for later.
+func mkfs(t *testing.T, args ...string) {
+	t.Helper()
+	command(t, "mkfs.ext4", append([]string{"-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, args...)...)
+}
+
 // partitioned is a disk with one DOS partition, 1 MiB to 9 MiB.
 func partitioned(t *testing.T, size int64) string {
 	t.Helper()
@@ -196,7 +203,7 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	hard := file + ".hard"
 	require.NoError(t, os.Link(file, hard))
 	inside := loop(t, 32*mib, 512)
-	command(t, "mkfs.ext4", "-q", inside)
+	mkfs(t, inside)
 	within := filepath.Join(mount(t, inside), "image")
 	for _, c := range []struct{ name, src, dst string }{
 		{"itself", disk, disk},
@@ -241,7 +248,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := loop(t, 16*mib, 512)
-	command(t, "mkfs.ext4", "-q", dev)
+	mkfs(t, dev)
 	f := look(t, dev)
 	target, err := OpenTarget(context.Background(), f, 16*mib, Options{})
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ const mib = int64(1 << 20)
 func setups() []setup {
 	ext4 := func(t *testing.T) string {
 		dev := loop(t, 16*mib, 512)
-		command(t, "mkfs.ext4", "-q", dev)
+		mkfs(t, dev)
 		return dev
 	}
 	group := func(t *testing.T, names ...string) (pv, vg string) {
@@ -59,19 +59,19 @@ func setups() []setup {
 		{"mounted read-only", func(t *testing.T) string { d := ext4(t); mount(t, d, "-o", "ro"); return d }, []string{"target-mounted"}, true},
 		{"disk of a mounted partition", func(t *testing.T) string {
 			d := partitioned(t, 16*mib)
-			command(t, "mkfs.ext4", "-q", d+"p1")
+			mkfs(t, d+"p1")
 			mount(t, d+"p1")
 			return d
 		}, []string{"target-mounted"}, true},
 		{"mounted partition", func(t *testing.T) string {
 			d := partitioned(t, 16*mib) + "p1"
-			command(t, "mkfs.ext4", "-q", d)
+			mkfs(t, d)
 			mount(t, d)
 			return d
 		}, []string{"target-mounted"}, true},
 		{"unmounted partition", func(t *testing.T) string {
 			d := partitioned(t, 16*mib) + "p1"
-			command(t, "mkfs.ext4", "-q", d)
+			mkfs(t, d)
 			return d
 		}, []string{"target-contents"}, false},
 		{"unmounted ext4", ext4, []string{"target-contents"}, false},
@@ -94,7 +94,7 @@ func setups() []setup {
 		{"physical volume in use", func(t *testing.T) string { pv, _ := group(t, "a"); return pv }, []string{"target-held"}, true},
 		{"physical volume of a mounted volume", func(t *testing.T) string {
 			pv, vg := group(t, "a-b")
-			command(t, "mkfs.ext4", "-q", "/dev/"+vg+"/a-b")
+			mkfs(t, "/dev/"+vg+"/a-b")
 			mount(t, "/dev/"+vg+"/a-b")
 			return pv
 		}, []string{"target-mounted", "target-held"}, true},
@@ -105,7 +105,7 @@ func setups() []setup {
 		}, []string{"target-contents"}, false},
 		{"mounted logical volume", func(t *testing.T) string {
 			_, vg := group(t, "a")
-			command(t, "mkfs.ext4", "-q", "/dev/"+vg+"/a")
+			mkfs(t, "/dev/"+vg+"/a")
 			mount(t, "/dev/"+vg+"/a")
 			return "/dev/" + vg + "/a"
 		}, []string{"target-mounted"}, true},
@@ -122,7 +122,7 @@ func setups() []setup {
 		{"mounted array", func(t *testing.T) string {
 			_, md := array(t)
 			undo(t, "mdadm", "--stop", md)
-			command(t, "mkfs.ext4", "-q", md)
+			mkfs(t, md)
 			mount(t, md)
 			return md
 		}, []string{"target-mounted"}, true},
@@ -143,13 +143,13 @@ func setups() []setup {
 		}, []string{"target-contents"}, false},
 		{"mounted zvol", func(t *testing.T) string {
 			d := zvol(t)
-			command(t, "mkfs.ext4", "-q", d)
+			mkfs(t, d)
 			mount(t, d)
 			return d
 		}, []string{"target-mounted"}, true},
 		{"zvol with a file system", func(t *testing.T) string {
 			d := zvol(t)
-			command(t, "mkfs.ext4", "-q", d)
+			mkfs(t, d)
 			return d
 		}, []string{"target-contents"}, false},
 		{"read-only", func(t *testing.T) string { return attach(t, image(t, 16*mib), "--read-only") }, []string{"target-read-only"}, true},
@@ -160,7 +160,7 @@ func setups() []setup {
 		}, []string{"target-held"}, false},
 		{"image with a file system", func(t *testing.T) string {
 			file := image(t, 16*mib)
-			command(t, "mkfs.ext4", "-q", "-F", file)
+			mkfs(t, "-F", file)
 			return file
 		}, []string{"target-contents"}, false},
 		{"too small", func(t *testing.T) string { return loop(t, 4*mib, 4096) }, []string{"target-too-small"}, true},
