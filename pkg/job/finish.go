@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,8 +20,7 @@ func (s *sender) finish(ctx context.Context) error {
 	arrived := s.state.Target
 	if s.report.Plan.Steps() > 0 {
 		var err error
-		arrived, err = s.target.list(ctx, site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true})
-		if err != nil {
+		if arrived, err = s.arrived(ctx); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 	}
@@ -33,6 +34,42 @@ func (s *sender) finish(ctx context.Context) error {
 		}
 	}
 	return s.keep(ctx, have)
+}
+
+// arrived looks at the target once more: at the datasets and snapshots of the
+// plan, or at all that it has where it lacks one of these by name, as when
+// somebody renamed it, and where contents are to be compared.
+func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
+	var names []string
+	for _, d := range s.report.Plan.Datasets {
+		names = append(names, d.Target, s.arrivedName(d))
+	}
+	found, err := s.target.properties(ctx, names, []string{"guid", "canmount", "readonly"})
+	if err != nil {
+		return zfs.Listing{}, err
+	}
+	l := zfs.Listing{Root: s.state.Target.Root}
+	for _, d := range s.report.Plan.Datasets {
+		t, snapshot := found[d.Target], found[s.arrivedName(d)]
+		if t == nil || s.req.Verify || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
+			return s.target.list(ctx, site.ListQuery{Dataset: l.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true})
+		}
+		at := d.Arrive
+		_, at.Name, _ = strings.Cut(s.arrivedName(d), "@")
+		l.Datasets = append(l.Datasets, &zfs.Dataset{Name: d.Target, Type: d.Type, Properties: t, Versions: []zfs.Version{at}, NewestOnly: true})
+	}
+	return l, nil
+}
+
+// arrivedName is the full name on the target of the snapshot that a dataset
+// arrives at: another than on the source where it was there already, renamed.
+func (s *sender) arrivedName(d *plan.Dataset) string {
+	if t := s.state.Target.Find(d.Target); t != nil {
+		if v, ok := snapshotByGUID(t, d.Arrive.GUID); ok {
+			return v.In(d.Target)
+		}
+	}
+	return d.Target + "@" + d.Arrive.Name
 }
 
 // verifyGUIDs checks that every dataset of the plan holds the very snapshot

@@ -225,34 +225,6 @@ func refusals(findings []preflight.Finding, skip []string) []error {
 	return errs
 }
 
-// makePlan plans and, where raw increments depend on it, looks up IV sets.
-func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.State) (plan.Plan, error) {
-	p := plan.Make(req, *state)
-	return p, s.checkChains(ctx, &p, state)
-}
-
-// checkChains looks up the IV sets that raw increments depend on.
-func (s *sender) checkChains(ctx context.Context, p *plan.Plan, state *plan.State) error {
-	source, target := plan.NeedIVSets(*p)
-	if len(p.Conflicts) > 0 || len(source) == 0 {
-		return nil
-	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		state.SourceIVSets, err = s.source.ivSets(gctx, source)
-		return err
-	})
-	g.Go(func() (err error) {
-		state.TargetIVSets, err = s.target.ivSets(gctx, target)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	plan.CheckIVSets(p, *state)
-	return nil
-}
-
 // takeSnapshot takes the snapshot of --snapshot and plans anew with it.
 func (s *sender) takeSnapshot(ctx context.Context) error {
 	var names []string

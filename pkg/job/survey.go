@@ -15,7 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// survey lists both sides at once, one scoped listing each.
+// survey lists both sides at once, one scoped listing each: of the source all
+// versions, of the target the newest snapshots, which are what most plans need.
 func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, error) {
 	state := plan.State{SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target}
 	target, err := plan.TargetName(req.Source, req.Target)
@@ -31,7 +32,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 		return err
 	})
 	g.Go(func() (err error) {
-		state.Target, err = s.target.list(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Versions: true})
+		state.Target, err = s.target.list(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -124,7 +124,7 @@ func (h *Host) HostFacts(ctx context.Context) (site.Facts, error) { return h.Fac
 // List surveys a dataset.
 func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
 	return h.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
-		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Alone: q.Alone, Changed: q.Changed,
+		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Newest: q.Newest, Alone: q.Alone, Changed: q.Changed,
 	})
 }
 

@@ -57,7 +57,7 @@ func TestEncryption(t *testing.T) {
 			if tt.target != nil {
 				datasets = append(datasets, dataset(t, "vault/a", "@a,1", tt.target...))
 			}
-			p := Make(req, given(datasets...))
+			p := made(t, req, given(datasets...))
 			if tt.refused != "" {
 				refused(t, p, tt.refused, tt.texts...)
 				return
@@ -121,7 +121,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&state)
 			}
-			p := Make(request(), state)
+			p := made(t, request(), state)
 			d := only(t, p)
 			for _, st := range d.Steps {
 				require.Equal(t, tt.flags, flagString(st.Send.Flags))
@@ -138,7 +138,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 	}
 	inherited := dataset(t, "vault/a", "@a,1")
 	inherited.Properties[zfs.FlagsProperty] = zfs.Property{Value: "c", Source: "inherited from vault"}
-	d := only(t, Make(request(), given(dataset(t, "tank/a", "@a,1 @b,2"), inherited)))
+	d := only(t, made(t, request(), given(dataset(t, "tank/a", "@a,1 @b,2"), inherited)))
 	require.Equal(t, "ec", flagString(d.Steps[0].Send.Flags), "what is inherited was recorded for another")
 }
 
@@ -160,7 +160,7 @@ func TestParseFlags(t *testing.T) {
 func TestPlainBelowEncryptedReplica(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
-	p := Make(req, given(dataset(t, "tank/a", "@s,1", encrypted, locked), dataset(t, "tank/a/plain", "@s,2", "encryption=off")))
+	p := made(t, req, given(dataset(t, "tank/a", "@s,1", encrypted, locked), dataset(t, "tank/a/plain", "@s,2", "encryption=off")))
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, "off", p.Datasets[1].Steps[0].Receive.Set["encryption"])
 	require.Equal(t, "Lec", flagString(p.Datasets[1].Steps[0].Send.Flags))
@@ -168,7 +168,7 @@ func TestPlainBelowEncryptedReplica(t *testing.T) {
 	require.NotContains(t, p.Datasets[0].Steps[0].Receive.Set, "encryption")
 
 	// The encrypted one is there from before.
-	p = Make(req, given(dataset(t, "tank/a", "@s,1", encrypted, locked), dataset(t, "tank/a/plain", "@s,2", "encryption=off"),
+	p = made(t, req, given(dataset(t, "tank/a", "@s,1", encrypted, locked), dataset(t, "tank/a/plain", "@s,2", "encryption=off"),
 		dataset(t, "vault/a", "@s,1", encrypted, locked)))
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, "off", p.Datasets[1].Steps[0].Receive.Set["encryption"])
@@ -182,16 +182,16 @@ func TestPlainBelowEncryptedParent(t *testing.T) {
 		return s
 	}
 	req := request().with(func(r *Request) { r.Target = "vault/enc/" })
-	d := only(t, Make(req, under(unlocked)))
+	d := only(t, made(t, req, under(unlocked)))
 	require.NotContains(t, d.Steps[0].Receive.Set, "encryption")
-	refused(t, Make(req, under(locked)), KeyNotLoaded, "beta:vault/enc/a", "zfs load-key vault/enc")
+	refused(t, made(t, req, under(locked)), KeyNotLoaded, "beta:vault/enc/a", "zfs load-key vault/enc")
 	off := req.with(func(r *Request) { r.Set = map[string]string{"encryption": "off"} })
-	d = only(t, Make(off, under(locked)))
+	d = only(t, made(t, off, under(locked)))
 	require.Equal(t, "Lec", flagString(d.Steps[0].Send.Flags))
 
 	raw := under(locked)
 	raw.Source.Datasets[0] = dataset(t, "tank/a", "@s,1", encrypted, locked)
-	require.Equal(t, "w", flagString(only(t, Make(req, raw)).Steps[0].Send.Flags), "a raw stream needs no key there")
+	require.Equal(t, "w", flagString(only(t, made(t, req, raw)).Steps[0].Send.Flags), "a raw stream needs no key there")
 }
 
 func TestFeatures(t *testing.T) {
@@ -227,7 +227,7 @@ func TestFeatures(t *testing.T) {
 				if target == "" {
 					delete(s.Target.Pool.Features, tt.missing)
 				}
-				return Make(request(), s)
+				return made(t, request(), s)
 			}
 			require.Empty(t, planFor("enabled").Conflicts)
 			if !tt.want {
@@ -240,7 +240,7 @@ func TestFeatures(t *testing.T) {
 	}
 	s := given(dataset(t, "tank/a", "@s,1", encrypted))
 	s.Target.Pool.Features = nil
-	require.Empty(t, Make(request(), s).Conflicts, "unknown features are not judged")
+	require.Empty(t, made(t, request(), s).Conflicts, "unknown features are not judged")
 }
 
 func TestIVSets(t *testing.T) {
@@ -265,7 +265,7 @@ func TestIVSets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := state("@a,1 @b,2")
-			p := Make(tt.req, s)
+			p := made(t, tt.req, s)
 			source, target := NeedIVSets(p)
 			require.Equal(t, []string{"tank/a@a"}, source)
 			require.Equal(t, []string{"vault/a@x"}, target)
@@ -279,14 +279,14 @@ func TestIVSets(t *testing.T) {
 			require.NotEmpty(t, p.Conflicts[0].Hint)
 		})
 	}
-	source, _ := NeedIVSets(Make(request(), state("#mark,1 @b,2")))
+	source, _ := NeedIVSets(made(t, request(), state("#mark,1 @b,2")))
 	require.Equal(t, []string{"tank/a#mark"}, source)
 	for name, s := range map[string]State{
 		"up to date":    state("@a,1"),
 		"not encrypted": given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1")),
 		"full":          given(dataset(t, "tank/a", "@a,1", encrypted)),
 	} {
-		source, target := NeedIVSets(Make(request(), s))
+		source, target := NeedIVSets(made(t, request(), s))
 		require.Empty(t, source, name)
 		require.Empty(t, target, name)
 	}
@@ -299,14 +299,14 @@ func TestRawClones(t *testing.T) {
 	state := func(target string) State {
 		return given(dataset(t, "tank/a", "@s,1", encrypted), dataset(t, "tank/a/c", "@t,2", encrypted, "origin=tank/a@s"), dataset(t, "vault/a", "@s,1", target))
 	}
-	p := Make(req, state(encrypted))
+	p := made(t, req, state(encrypted))
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, "clone tank/a@s>@t", steps(p.Datasets[1]))
 	source, target := NeedIVSets(p)
 	require.Equal(t, []string{"tank/a@s"}, source)
 	require.Equal(t, []string{"vault/a@s"}, target)
 
-	p = Make(req, state("encryption=off"))
+	p = made(t, req, state("encryption=off"))
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, "full @t", steps(p.Datasets[1]))
 	require.Contains(t, notes(p), "differs from its origin in encryption")

@@ -88,7 +88,7 @@ func TestHistory(t *testing.T) {
 					have[v.GUID] = true
 				}
 			}
-			p := Make(req, given(datasets...))
+			p := made(t, req, given(datasets...))
 			d := only(t, p)
 			require.Equal(t, tt.want, steps(d))
 			require.Equal(t, tt.loses, strings.Join(d.Loses, " "))
@@ -153,7 +153,7 @@ func TestHistoryConflicts(t *testing.T) {
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			p := Make(req, given(dataset(t, "tank/a", tt.source), dataset(t, "vault/a", tt.target, tt.properties...)))
+			p := made(t, req, given(dataset(t, "tank/a", tt.source), dataset(t, "vault/a", tt.target, tt.properties...)))
 			refused(t, p, tt.id, tt.texts...)
 			c := p.Conflicts[0]
 			require.Equal(t, "tank/a", c.Source)
@@ -169,7 +169,7 @@ func TestHistoryConflicts(t *testing.T) {
 
 func TestRollbackOfChanges(t *testing.T) {
 	t.Parallel()
-	p := Make(request().with(func(r *Request) { r.Rollback = true }),
+	p := made(t, request().with(func(r *Request) { r.Rollback = true }),
 		given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))
 	d := only(t, p)
 	require.Equal(t, "-F @a>@b", steps(d))
@@ -178,7 +178,7 @@ func TestRollbackOfChanges(t *testing.T) {
 
 func TestEvidenceIsBounded(t *testing.T) {
 	t.Parallel()
-	p := Make(request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
+	p := made(t, request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
 	refused(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
 	require.Len(t, p.Conflicts[0].SourceVersions, evidence)
 	require.NotContains(t, p.Conflicts[0].Message, "@s34")

@@ -138,7 +138,7 @@ func TestPlansAreSound(t *testing.T) {
 			state.Target.Datasets = []*zfs.Dataset{there}
 		}
 		before := slices.Clone(m.snapshots)
-		p := Make(req, state)
+		p := made(t, req, state)
 		require.Equal(t, p, Make(req, state), "the same input gives the same plan")
 		if len(p.Conflicts) > 0 {
 			outcomes[string(p.Conflicts[0].ID)]++

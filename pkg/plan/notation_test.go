@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -152,4 +153,44 @@ func series(n int) string {
 		fmt.Fprintf(&b, "@s%d,%d ", i, i+1)
 	}
 	return b.String()
+}
+
+// made is what Make makes, the same whether or not the survey of the target had
+// only the newest snapshots at first.
+func made(t testing.TB, req Request, state State) Plan {
+	t.Helper()
+	p := Make(req, state)
+	require.Equal(t, p, fromNewest(req, state))
+	return p
+}
+
+// fromNewest plans as a job does, whose survey of the target has only the newest
+// snapshots at first.
+func fromNewest(req Request, state State) Plan {
+	whole := map[string]*zfs.Dataset{}
+	var short []*zfs.Dataset
+	for _, d := range state.Target.Datasets {
+		whole[d.Name] = d
+		cut := *d
+		cut.Versions, cut.NewestOnly = nil, true
+		if latest, ok := d.Latest(); ok {
+			cut.Versions = []zfs.Version{latest}
+		}
+		short = append(short, &cut)
+	}
+	state.Target.Datasets = short
+	p := Make(req, state)
+	datasets, names := NeedHistories(p, state)
+	for _, name := range names {
+		dataset, snapshot, _ := strings.Cut(name, "@")
+		if slices.ContainsFunc(whole[dataset].Snapshots(), func(v zfs.Version) bool { return v.Name == snapshot }) {
+			datasets = append(datasets, dataset)
+		}
+	}
+	for i, d := range short {
+		if slices.Contains(datasets, d.Name) {
+			short[i] = whole[d.Name]
+		}
+	}
+	return Make(req, state)
 }

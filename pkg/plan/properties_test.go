@@ -54,7 +54,7 @@ func TestReceiveProperties(t *testing.T) {
 			for _, ask := range tt.ask {
 				ask(&req)
 			}
-			p := Make(req, given(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
+			p := made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
 			d := only(t, p)
 			require.Equal(t, tt.want, d.Steps[0].Receive.Set)
 			require.Empty(t, d.Steps[1].Receive.Set, "once is enough")
@@ -69,7 +69,7 @@ func TestReceiveProperties(t *testing.T) {
 	received := dataset(t, "tank/a", "@a,1", "recordsize=16384", "compression=off", "checksum=sha256")
 	received.Properties["recordsize"] = zfs.Property{Value: "16384", Source: "received"}
 	received.Properties["compression"] = zfs.Property{Value: "off", Source: "inherited from tank"}
-	set1 := only(t, Make(request(), given(received))).Steps[0].Receive.Set
+	set1 := only(t, made(t, request(), given(received))).Steps[0].Receive.Set
 	require.Equal(t, "16384", set1["recordsize"], "what was received with -p was set once")
 	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
 }
@@ -78,13 +78,13 @@ func TestReceiveProperties(t *testing.T) {
 func TestPropertiesOfIncrements(t *testing.T) {
 	t.Parallel()
 	state := given(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
-	d := only(t, Make(request(), state))
+	d := only(t, made(t, request(), state))
 	require.Len(t, d.Steps, 2)
 	require.Nil(t, d.Steps[0].Receive.Set)
-	d = only(t, Make(request().with(func(r *Request) { r.Set = map[string]string{"compression": "zstd", "readonly": "off"} }), state))
+	d = only(t, made(t, request().with(func(r *Request) { r.Set = map[string]string{"compression": "zstd", "readonly": "off"} }), state))
 	require.Equal(t, map[string]string{"compression": "zstd", "readonly": "off"}, d.Steps[0].Receive.Set)
 	require.Nil(t, d.Steps[1].Receive.Set)
-	d = only(t, Make(request().with(func(r *Request) { r.CarryProperties = true }), state))
+	d = only(t, made(t, request().with(func(r *Request) { r.CarryProperties = true }), state))
 	require.Equal(t, map[string]string{"recordsize": "1048576", "atime": "off"}, d.Steps[0].Receive.Set)
 }
 
@@ -121,10 +121,10 @@ func TestBadProperties(t *testing.T) {
 				datasets = append(datasets, dataset(t, "vault/a", "@a,1"))
 			}
 			req := request().with(func(r *Request) { r.Set, r.Exclude = tt.set, tt.exclude })
-			refused(t, Make(req, given(datasets...)), BadProperty, tt.text)
+			refused(t, made(t, req, given(datasets...)), BadProperty, tt.text)
 		})
 	}
-	d := only(t, Make(request().with(func(r *Request) {
+	d := only(t, made(t, request().with(func(r *Request) {
 		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
 	}),
 		given(dataset(t, "tank/a", "@a,1"))))

@@ -85,7 +85,7 @@ func TestResume(t *testing.T) {
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			d := only(t, Make(req, given(dataset(t, root, ofToken(token, tt.source), props...),
+			d := only(t, made(t, req, given(dataset(t, root, ofToken(token, tt.source), props...),
 				dataset(t, there, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
 			require.Equal(t, tt.want, steps(d))
 			if tt.discard != "" {
@@ -125,7 +125,7 @@ func TestResumeFlags(t *testing.T) {
 		if tt.recorded != "" {
 			props = append(props, zfs.FlagsProperty+"="+tt.recorded)
 		}
-		d := only(t, Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
+		d := only(t, made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
 		require.Equal(t, "resume @one, @one>@b", steps(d))
 		for _, st := range d.Steps {
 			require.Equal(t, tt.want, flagString(st.Send.Flags), "%s recorded as %q", tt.token, tt.recorded)
@@ -141,12 +141,12 @@ func TestResumeClone(t *testing.T) {
 	state := given(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
 		dataset(t, "vault/c", "", "inconsistent=1", "origin=vault/a@one", "receive_resume_token="+text))
 	req := Request{Source: "tank/c", Target: "vault"}
-	d := only(t, Make(req, state))
+	d := only(t, made(t, req, state))
 	require.Equal(t, "full @two, @two>@three", steps(d), "the origin is unknown")
 	require.Contains(t, d.Discard, "base of its stream")
 
 	state.SourceOrigins = map[string]uint64{"tank/a@one": token.FromGUID}
-	d = only(t, Make(req, state))
+	d = only(t, made(t, req, state))
 	require.Equal(t, "resume @two, @two>@three", steps(d))
 	require.Equal(t, "tank/a@one", d.Steps[0].Send.From)
 	require.Equal(t, "vault/a@one", d.Steps[0].Receive.Origin)
@@ -155,7 +155,7 @@ func TestResumeClone(t *testing.T) {
 func TestTokenThatIsNone(t *testing.T) {
 	t.Parallel()
 	state := given(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
-	d := only(t, Make(request(), state))
+	d := only(t, made(t, request(), state))
 	require.Equal(t, "full @one", steps(d))
 	require.Contains(t, d.Discard, "resume token")
 }
@@ -166,10 +166,10 @@ func TestUpToDateWithPartialState(t *testing.T) {
 	text, token := cut(t, "incremental")
 	state := given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
 	one := request().with(func(r *Request) { r.Snapshot = "one" })
-	p := Make(one, state)
+	p := made(t, one, state)
 	require.Empty(t, only(t, p).Discard)
 	require.Contains(t, notes(p), "keeps the state of an interrupted receive")
-	require.NotEmpty(t, only(t, Make(one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
+	require.NotEmpty(t, only(t, made(t, one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
 }
 
 // Other reasons to refuse hold for a resumed chain too.
@@ -177,10 +177,10 @@ func TestResumeRefused(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
 	target := dataset(t, "vault/a", ofToken(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
-	p := Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
+	p := made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
 	refused(t, p, NameTaken, "@c exists on both sides")
 
-	p = Make(request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
+	p = made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
 		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
 	refused(t, p, Modified, "zfs rollback vault/a@one")
 }

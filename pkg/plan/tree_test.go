@@ -31,7 +31,7 @@ func TestTargetName(t *testing.T) {
 		_, err := TargetName("tank/a", typed)
 		require.Error(t, err, typed)
 		require.Equal(t, fault.Usage, fault.ClassOf(err), typed)
-		p := Make(request().with(func(r *Request) { r.Target = typed }), given(dataset(t, "tank/a", "@a,1")))
+		p := made(t, request().with(func(r *Request) { r.Target = typed }), given(dataset(t, "tank/a", "@a,1")))
 		refused(t, p, BadName)
 	}
 }
@@ -45,21 +45,21 @@ func TestPlace(t *testing.T) {
 	to := func(target string, recursive bool) Request {
 		return request().with(func(r *Request) { r.Target, r.Recursive = target, recursive })
 	}
-	refused(t, Make(to("tank/a", false), same), SameDataset, "alpha:tank/a")
-	refused(t, Make(to("tank", false), same), SameDataset)
-	refused(t, Make(to("tank/a/copy", true), same), SameDataset, "lies inside")
-	require.Equal(t, "full @a", steps(only(t, Make(to("tank/b", true), same))))
-	require.Equal(t, "full @a", steps(only(t, Make(to("tank/ab", true), same))), "a name that only begins alike")
-	require.Equal(t, "full @a", steps(only(t, Make(to("tank/a/copy", false), same))), "a copy below, when what is below is not sent")
+	refused(t, made(t, to("tank/a", false), same), SameDataset, "alpha:tank/a")
+	refused(t, made(t, to("tank", false), same), SameDataset)
+	refused(t, made(t, to("tank/a/copy", true), same), SameDataset, "lies inside")
+	require.Equal(t, "full @a", steps(only(t, made(t, to("tank/b", true), same))))
+	require.Equal(t, "full @a", steps(only(t, made(t, to("tank/ab", true), same))), "a name that only begins alike")
+	require.Equal(t, "full @a", steps(only(t, made(t, to("tank/a/copy", false), same))), "a copy below, when what is below is not sent")
 	other := given(a)
-	require.Equal(t, "full @a", steps(only(t, Make(to("tank/a", false), other))), "another host's pool of the same name")
+	require.Equal(t, "full @a", steps(only(t, made(t, to("tank/a", false), other))), "another host's pool of the same name")
 
 	volume := given(a)
 	volume.Target.Ancestors = append(volume.Target.Ancestors, &zfs.Dataset{Name: "vault/v", Type: zfs.Volume})
-	refused(t, Make(to("vault/v/", false), volume), TypeMismatch, "vault/v is a volume")
+	refused(t, made(t, to("vault/v/", false), volume), TypeMismatch, "vault/v is a volume")
 
-	require.False(t, only(t, Make(to("vault", false), given(a))).CreateParents)
-	require.True(t, only(t, Make(to("vault/x/", false), given(a))).CreateParents)
+	require.False(t, only(t, made(t, to("vault", false), given(a))).CreateParents)
+	require.True(t, only(t, made(t, to("vault/x/", false), given(a))).CreateParents)
 }
 
 // The root of a pool always exists: a full stream cannot go there.
@@ -71,11 +71,11 @@ func TestPoolRoot(t *testing.T) {
 		return s
 	}
 	req := Request{Source: "tank", Target: "vault"}
-	p := Make(req, root(""))
+	p := made(t, req, root(""))
 	refused(t, p, NoCommon, "vault/NAME")
 	require.NotContains(t, p.Conflicts[0].Hint, "zfs rename", "a pool's root cannot be renamed")
-	require.Empty(t, only(t, Make(req, root("@a,1"))).Steps)
-	into := only(t, Make(Request{Source: "tank", Target: "vault/tank"}, root("")))
+	require.Empty(t, only(t, made(t, req, root("@a,1"))).Steps)
+	into := only(t, made(t, Request{Source: "tank", Target: "vault/tank"}, root("")))
 	require.Equal(t, "full @a", steps(into))
 	require.False(t, into.CreateParents)
 }
@@ -83,14 +83,14 @@ func TestPoolRoot(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 200)
-	p := Make(request().with(func(r *Request) { r.Target = "vault/" + strings.Repeat("x", 60) }), given(dataset(t, "tank/a", "@"+long+",1 @b,2")))
+	p := made(t, request().with(func(r *Request) { r.Target = "vault/" + strings.Repeat("x", 60) }), given(dataset(t, "tank/a", "@"+long+",1 @b,2")))
 	refused(t, p, BadName, long, "255")
 	latest := request().with(func(r *Request) { r.Target, r.LatestOnly = "vault/"+strings.Repeat("x", 60), true })
-	require.Equal(t, "full @b", steps(only(t, Make(latest, given(dataset(t, "tank/a", "@"+long+",1 @b,2"))))), "what is not carried is no matter")
+	require.Equal(t, "full @b", steps(only(t, made(t, latest, given(dataset(t, "tank/a", "@"+long+",1 @b,2"))))), "what is not carried is no matter")
 
 	deep := "tank/a" + strings.Repeat("/d", 47)
 	state := given(dataset(t, "tank/a", "@a,1"), dataset(t, deep, "@a,1"))
-	p = Make(Request{Source: "tank/a", Target: "vault/1/2/3/", Recursive: true}, state)
+	p = made(t, Request{Source: "tank/a", Target: "vault/1/2/3/", Recursive: true}, state)
 	refused(t, p, BadName, "nested")
 	require.Equal(t, deep, p.Conflicts[0].Source)
 }
@@ -135,15 +135,15 @@ func TestRecursive(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := Make(tt.req, tt.state)
+			p := made(t, tt.req, tt.state)
 			require.Empty(t, p.Conflicts)
 			require.Equal(t, tt.want, planned(p))
 			require.Equal(t, strings.Join(tt.notes, "\n"), notes(p))
 		})
 	}
-	p := Make(named, given(dataset(t, "tank/a", "@t,1"), dataset(t, "tank/a/b", "@s,2")))
+	p := made(t, named, given(dataset(t, "tank/a", "@t,1"), dataset(t, "tank/a/b", "@s,2")))
 	refused(t, p, NoSnapshot, "tank/a has no snapshot @s")
-	p = Make(recursive, given(dataset(t, "tank/a", "@s,1", "inconsistent=1")))
+	p = made(t, recursive, given(dataset(t, "tank/a", "@s,1", "inconsistent=1")))
 	refused(t, p, HalfReceived, "alpha:tank/a is itself only half received", "zfs receive -A tank/a")
 }
 
@@ -194,7 +194,7 @@ func TestClones(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := Make(tt.req, tt.state)
+			p := made(t, tt.req, tt.state)
 			require.Empty(t, p.Conflicts)
 			require.Equal(t, tt.want, planned(p))
 			last := p.Datasets[len(p.Datasets)-1]
@@ -237,9 +237,9 @@ func TestNeedOrigins(t *testing.T) {
 			}
 			state.SourceOrigins = map[string]uint64{tt.origin: 77}
 			state.TargetOrigins = map[string]uint64{}
-			require.Equal(t, "full @s", steps(only(t, Make(req, state))))
+			require.Equal(t, "full @s", steps(only(t, made(t, req, state))))
 			state.TargetOrigins["vault/anywhere@1"] = 77
-			d := only(t, Make(req, state))
+			d := only(t, made(t, req, state))
 			require.Equal(t, "clone "+tt.origin+">@s", steps(d))
 			require.Equal(t, "vault/anywhere@1", d.Steps[0].Receive.Origin)
 		})
@@ -276,7 +276,7 @@ func TestLargeTree(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	p := Make(request().with(func(r *Request) { r.Recursive = true }), given(all...))
+	p := made(t, request().with(func(r *Request) { r.Recursive = true }), given(all...))
 	took := time.Since(began)
 	require.Empty(t, p.Conflicts)
 	require.Len(t, p.Datasets, datasets)

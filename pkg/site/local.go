@@ -149,7 +149,7 @@ func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	return l.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
-		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Alone: q.Alone, Changed: q.Changed,
+		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Newest: q.Newest, Alone: q.Alone, Changed: q.Changed,
 	})
 }
 

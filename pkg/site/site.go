@@ -110,6 +110,9 @@ type ListQuery struct {
 	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
 	// Versions wants snapshots and bookmarks.
 	Versions bool `json:"versions,omitempty"`
+	// Newest wants the newest snapshot of each dataset in place of Versions:
+	// where there are many snapshots, a small part of the time.
+	Newest bool `json:"newest,omitempty"`
 	// Alone leaves out the pool and the ancestors.
 	Alone bool `json:"alone,omitempty"`
 	// Only are the datasets to survey, all below Dataset or it itself, in

@@ -55,6 +55,9 @@ type Dataset struct {
 	GUID       uint64              `json:"guid,string"`
 	Properties map[string]Property `json:"properties"`
 	Versions   []Version           `json:"versions"` // ascending CreateTXG, a bookmark before the snapshot it was made of
+	// NewestOnly tells that Versions has no more than the newest snapshot: there
+	// may be older ones, and bookmarks.
+	NewestOnly bool `json:"newest_only,omitempty"`
 }
 
 // Get returns the value of a property, "" where it is unknown or "-".

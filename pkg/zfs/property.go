@@ -28,6 +28,15 @@ const FlagsProperty = "zxfer:stream"
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dir.c (dsl_dir_snap_cmtime_update)
 const ChangedProperty = "snapshots_changed"
 
+// NewestProperty is the full name of a dataset's newest snapshot; of a clone
+// without a snapshot of its own, its origin. zfs(8) knows it by name and does not
+// list it among all. Reading it costs nothing beside the dataset's other
+// properties, where a listing of all snapshots takes the kernel some lookups for
+// each, and for each of an unmounted filesystem many.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (dsl_get_prev_snap)
+const NewestProperty = "prevsnap"
+
 // ChangeProperties are those of a survey that only is to find out what changed.
 func ChangeProperties() []string {
 	return []string{"type", "guid", "inconsistent", "origin", "encryptionroot", "receive_resume_token", "written", ChangedProperty}

@@ -45,6 +45,20 @@ func (s *suite) testList(t *testing.T, p *zfstest.Pool) {
 	}
 	require.Equal(t, []string{"#one", "@one", "@two"}, names)
 
+	// A clone's newest snapshot would be its origin: that is of another dataset.
+	clone := p.Dataset("a/clone")
+	p.ZFS("clone", ds+"@one", clone)
+	short, err := s.source.List(t.Context(), site.ListQuery{Dataset: ds, Recursive: true, Newest: true})
+	require.NoError(t, err)
+	require.Len(t, short.Datasets, 3)
+	two := l.Datasets[0].Versions[2]
+	require.Equal(t, "two", two.Name)
+	for i, want := range [][]zfs.Version{{two}, nil, nil} { // the dataset, what is below it, the clone
+		require.Equal(t, want, short.Datasets[i].Versions)
+		require.True(t, short.Datasets[i].NewestOnly)
+	}
+	require.False(t, l.Datasets[0].NewestOnly)
+
 	l, err = s.source.List(t.Context(), site.ListQuery{Dataset: ds})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type ListOptions struct {
 	// below it, which must be above them all.
 	Only     []string
 	Versions bool // snapshots and bookmarks
+	Newest   bool // the newest snapshot of each dataset in place of Versions
 	Alone    bool // without the pool and the ancestors
 	// Changed reads snapshots_changed too, and without Versions no more than
 	// zfs.ChangeProperties. OpenZFS before 2.2 does not know it, and refuses a
@@ -88,10 +90,47 @@ func (c *CLI) List(ctx context.Context, dataset string, o ListOptions) (zfs.List
 	if err := g.Wait(); err != nil {
 		return zfs.Listing{}, err
 	}
+	if o.Newest {
+		return l, c.newest(ctx, l.Datasets)
+	}
 	for _, d := range l.Datasets {
 		d.Versions = history[d.Name]
 	}
 	return l, nil
+}
+
+// newest looks at the newest snapshot of each dataset.
+func (c *CLI) newest(ctx context.Context, datasets []*zfs.Dataset) error {
+	var names []string
+	for _, d := range datasets {
+		d.NewestOnly = true
+		if name := d.Get(zfs.NewestProperty); strings.HasPrefix(name, d.Name+"@") {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := c.Properties(ctx, names, []string{"guid", "createtxg"})
+	if err != nil {
+		return err
+	}
+	for _, d := range datasets {
+		name := d.Get(zfs.NewestProperty)
+		of, ok := found[name]
+		if !ok {
+			continue
+		}
+		v := zfs.Version{Kind: zfs.Snapshot, Name: strings.TrimPrefix(name, d.Name+"@")}
+		if v.GUID, err = zfs.ParseGUID(of["guid"].Value); err != nil {
+			return fmt.Errorf("guid of %s: %w", name, err)
+		}
+		if v.CreateTXG, err = strconv.ParseUint(of["createtxg"].Value, 10, 64); err != nil {
+			return fmt.Errorf("createtxg of %s: %w", name, err)
+		}
+		d.Versions = []zfs.Version{v}
+	}
+	return nil
 }
 
 // ancestors are the datasets above, the pool first.
@@ -121,6 +160,9 @@ func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs
 		properties = zfs.ChangeProperties()
 	case o.Changed:
 		properties = append(properties, zfs.ChangedProperty)
+	}
+	if o.Newest {
+		properties = append(properties, zfs.NewestProperty)
 	}
 	var all []*zfs.Dataset
 	for some := range chunks(names) {

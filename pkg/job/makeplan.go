@@ -1,0 +1,79 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+)
+
+// makePlan plans and, where raw increments depend on it, looks up IV sets.
+func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.State) (plan.Plan, error) {
+	p := plan.Make(req, *state)
+	more, err := s.histories(ctx, &p, state)
+	if err != nil {
+		return p, err
+	}
+	if more {
+		p = plan.Make(req, *state)
+	}
+	return p, s.checkChains(ctx, &p, state)
+}
+
+// histories lists the target's datasets whose whole history a plan needs, and
+// returns whether there are any.
+func (s *sender) histories(ctx context.Context, p *plan.Plan, state *plan.State) (bool, error) {
+	datasets, names := plan.NeedHistories(*p, *state)
+	if len(names) > 0 {
+		taken, err := s.target.properties(ctx, names, []string{"guid"})
+		if err != nil {
+			return false, err
+		}
+		for name := range taken {
+			dataset, _, _ := strings.Cut(name, "@")
+			datasets = append(datasets, dataset)
+		}
+	}
+	if len(datasets) == 0 {
+		return false, nil
+	}
+	slices.Sort(datasets)
+	whole, err := s.target.list(ctx, site.ListQuery{
+		Dataset: state.Target.Root, Only: slices.Compact(datasets), Versions: true, Alone: true,
+	})
+	if err != nil {
+		return false, err
+	}
+	for i, d := range state.Target.Datasets {
+		if w := whole.Find(d.Name); w != nil {
+			state.Target.Datasets[i] = w
+		}
+	}
+	return true, nil
+}
+
+// checkChains looks up the IV sets that raw increments depend on.
+func (s *sender) checkChains(ctx context.Context, p *plan.Plan, state *plan.State) error {
+	source, target := plan.NeedIVSets(*p)
+	if len(p.Conflicts) > 0 || len(source) == 0 {
+		return nil
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		state.SourceIVSets, err = s.source.ivSets(gctx, source)
+		return err
+	})
+	g.Go(func() (err error) {
+		state.TargetIVSets, err = s.target.ivSets(gctx, target)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	plan.CheckIVSets(p, *state)
+	return nil
+}
