@@ -209,8 +209,11 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 // target where something was sent.
 func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed map[string]error) error {
 	if s.report.Plan.Steps() > 0 {
-		// What was interrupted wants to be told of all the same.
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), windDown)
+		// What was interrupted wants to be told of all the same, but soon.
+		look, cancel := ctx, context.CancelFunc(func() {})
+		if ctx.Err() != nil {
+			look, cancel = context.WithTimeout(context.WithoutCancel(ctx), windDown)
+		}
 		defer cancel()
 		l, err := s.listTarget(look, b, s.state.Target.Root)
 		if err != nil {
