@@ -120,6 +120,7 @@ transfer = { rsh = "%s" }
 	begin := time.Date(2026, 10, 28, 0, 10, 0, 0, time.UTC)
 	runs := int(30 * 24 * time.Hour / step)
 	perDay := int(24 * time.Hour / step)
+	often := max(perDay, 4) // runs between two faults, on average
 	random := rand.New(rand.NewPCG(11, 2026))
 	kills, cuts, failed := 0, 0, 0
 
@@ -131,8 +132,8 @@ transfer = { rsh = "%s" }
 			upTo := last
 			fault := ""
 			if faults {
-				upTo = min(last, first+perDay/2+random.IntN(perDay))
-				fault = []string{"kill", "cut", ""}[random.IntN(3)]
+				upTo = min(last, first+often/2+random.IntN(often))
+				fault = []string{"kill", "cut"}[(kills+cuts)%2]
 			}
 			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(upTo))
 			if fault != "" {
@@ -189,6 +190,8 @@ transfer = { rsh = "%s" }
 	kept := failed
 	stretch(runs-2, runs-1, false) // the last runs are undisturbed
 	require.Equal(t, kept, failed, "the last runs succeed")
+	require.Positive(t, kills)
+	require.Positive(t, cuts)
 	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)
 
 	// What the grid says of all snapshots that were ever taken.
