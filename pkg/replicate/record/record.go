@@ -102,6 +102,7 @@ type Arrival struct {
 	There          string    `json:"there,omitempty"`           // as the target does
 	BaseGUID       uint64    `json:"base_guid,string,omitempty"`
 	Held           []Held    `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
+	Moving         bool      `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
 	Success        time.Time `json:"success,omitzero"` // begin of the last run that succeeded
 	Tried          time.Time `json:"tried"`            // begin of the last run
 	Bytes          uint64    `json:"bytes"`            // that the last run moved
@@ -111,7 +112,7 @@ type Arrival struct {
 }
 
 // Held is a snapshot that the job holds for a target, on both sides, by full
-// names.
+// names; "" where it does not.
 type Held struct {
 	Source string `json:"source"`
 	There  string `json:"there"`

@@ -30,9 +30,10 @@ type world struct {
 	now      int64 // seconds, the host's clock
 	txg      uint64
 	guid     uint64
-	old      bool  // OpenZFS before 2.2
-	full     error // of taking snapshots
-	stuck    error // of releasing holds
+	old      bool             // OpenZFS before 2.2
+	full     error            // of taking snapshots
+	stuck    error            // of releasing holds
+	deny     map[string]error // of placing holds, by pool
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
 	// looked are the datasets whose snapshots were listed.
@@ -276,6 +277,9 @@ func (w *world) Hold(_ context.Context, tag string, names []string) error {
 	defer w.mu.Unlock()
 	for _, n := range names {
 		d, i := w.find(n)
+		if err := w.deny[zfs.PoolOf(n)]; err != nil {
+			return err
+		}
 		if i < 0 {
 			return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpHold, Subject: n}
 		}
