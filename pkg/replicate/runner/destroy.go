@@ -104,15 +104,16 @@ func busyOf(err error) map[string]bool {
 }
 
 // pruneBookmarks removes the job's bookmarks that are older than every
-// target's base: no increment begins with them any more.
+// target's bases: no increment begins with them any more.
 func (w *work) pruneBookmarks(ctx context.Context) {
 	var gone []string
 	for _, d := range w.listing.Datasets {
 		oldest, known := uint64(0), true
 		for _, t := range w.targets {
-			at := uint64(0)
+			at, bases := uint64(0), map[uint64]bool{}
+			w.addBases(bases, t, d)
 			for _, v := range d.Versions {
-				if base := w.state.Arrival(d.Name, t.Name).BaseGUID; base != 0 && v.GUID == base {
+				if bases[v.GUID] && (at == 0 || v.CreateTXG < at) {
 					at = v.CreateTXG
 				}
 			}

@@ -103,7 +103,7 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 		r.now += 10
 		r.run(t)
 		require.Equal(t, step.want, r.heldBy(t, "src/a", "dst/copy/a"), step.holds)
-		
+
 	}
 	r.job.Holds = "none"
 	r.job.Retention = &replicate.Grid{Last: 1}

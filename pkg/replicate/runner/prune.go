@@ -178,48 +178,40 @@ func (w *work) side(t *targetWork) *side {
 	}}
 }
 
-// bases are the versions of a source dataset that the next increment to any
-// target, or the rest of an interrupted one, begins with. Of a target that
-// was not reached the state knows.
-func (w *work) bases(d *zfs.Dataset) map[uint64]bool {
-	out := map[uint64]bool{}
-	for _, t := range w.targets {
-		if known := w.state.Arrival(d.Name, t.Name); known.BaseGUID != 0 {
-			out[known.BaseGUID] = true
-		}
-		if t.result == nil {
-			continue
-		}
-		for guid := range t.result.Partial {
-			out[guid] = true
-		}
-		if td := w.copyOf(t, d.Name); td != nil {
-			if base, ok := replicate.Base(d, td); ok {
-				out[base.GUID] = true
-			}
-		}
-	}
-	return out
-}
-
 func (w *work) copyOf(t *targetWork, source string) *zfs.Dataset {
 	return t.copies.of(&t.result.Target, w.copyName(t, source))
 }
 
-// index finds datasets of a listing by name.
+// index finds datasets of a listing by name, and snapshots by GUID.
 type index struct {
 	listing *zfs.Listing
 	byName  map[string]*zfs.Dataset
+	guids   map[uint64]bool // nil until they were asked for
 }
 
 func (x *index) of(l *zfs.Listing, name string) *zfs.Dataset {
 	if x.listing != l {
-		x.listing, x.byName = l, make(map[string]*zfs.Dataset, len(l.Datasets))
+		x.listing, x.byName, x.guids = l, make(map[string]*zfs.Dataset, len(l.Datasets)), nil
 		for _, d := range l.Datasets {
 			x.byName[d.Name] = d
 		}
 	}
 	return x.byName[name]
+}
+
+// snapshots are the GUIDs of all in the listing.
+func (x *index) snapshots(l *zfs.Listing) map[uint64]bool {
+	if x.of(l, ""); x.guids == nil {
+		x.guids = map[uint64]bool{}
+		for _, d := range l.Datasets {
+			for _, v := range d.Versions {
+				if v.Kind == zfs.Snapshot {
+					x.guids[v.GUID] = true
+				}
+			}
+		}
+	}
+	return x.guids
 }
 
 // find fills in what retention removes of some datasets of a side.

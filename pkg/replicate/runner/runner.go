@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -66,6 +67,8 @@ type work struct {
 	showing bool
 	// pruneFailed is why retention on the source did.
 	pruneFailed error
+	// shared is held for state and run while several targets are served.
+	shared sync.Mutex
 }
 
 // targetWork is the part of a run that is one target's.
@@ -76,6 +79,7 @@ type targetWork struct {
 	run      *record.TargetRun
 	result   *job.BatchResult // nil until there is one
 	copies   index            // of result.Target
+	cut      map[string]bool  // source datasets whose streams were cut in this run
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
@@ -90,7 +94,7 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error
 		return nil, err
 	}
 	for i := range j.Targets {
-		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i])}
+		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i]), cut: map[string]bool{}}
 		if t.to, err = endpoint.Parse(t.To); err != nil {
 			return nil, err
 		}
@@ -194,6 +198,7 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 			w.selected[d.Name] = true
 		}
 	}
+	w.followRenames()
 	w.run.Datasets = len(w.listing.Datasets)
 	if w.run.Datasets == 0 {
 		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %d datasets over", w.source, len(w.all.Datasets))

@@ -34,7 +34,7 @@ func (w *work) send(ctx context.Context) {
 		}
 		wg.Go(func() {
 			b := w.request(t, g)
-			rep := &quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}
+			rep := &sending{w: w, t: t, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}}
 			began := time.Now()
 			res, err := job.RunBatch(ctx, b, w.hosts.through(t.transfer), rep)
 			t.run.Seconds = time.Since(began).Seconds()
@@ -135,6 +135,7 @@ func (w *work) update(t *targetWork) {
 		a := w.state.Arrival(d.Source, t.Name)
 		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
 		a.Error, a.Hint = "", ""
+		t.arrived(a, d)
 		if d.Err != nil {
 			a.Error, a.Hint = d.Err.Error(), fault.HintOf(d.Err)
 			continue

@@ -36,6 +36,9 @@ type world struct {
 	deny     map[string]error // of placing holds, by pool
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
+	away     bool                // dst cannot be reached
+	// cut, where not 0, is after how many snapshots of a stream dst is away.
+	cut int
 	// looked are the datasets whose snapshots were listed.
 	looked []string
 }
@@ -208,10 +211,21 @@ func (w *world) Estimate(_ context.Context, s []zfs.SendSpec) ([]uint64, error) 
 	return make([]uint64, len(s)), nil
 }
 
+// reach fails where a dataset is on a host that is away.
+func (w *world) reach(dataset string) error {
+	if w.away && zfs.PoolOf(dataset) == "dst" {
+		return fmt.Errorf("%w: no route to host", site.ErrLost)
+	}
+	return nil
+}
+
 func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := zfs.Listing{Root: q.Dataset, Began: w.now}
+	if err := w.reach(q.Dataset); err != nil {
+		return l, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.datasets)) {
 		in := name == q.Dataset || q.Recursive && strings.HasPrefix(name, q.Dataset+"/")
 		if len(q.Only) > 0 {
@@ -359,6 +373,9 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	fail := func(kind zfs.Kind) (transfer.Result, error) {
 		return transfer.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: t.Receive.Target}
 	}
+	if err := w.reach(t.Receive.Target); err != nil {
+		return transfer.Result{}, err
+	}
 	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
 	if from == nil {
 		return fail(zfs.NotFound)
@@ -380,7 +397,11 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 			return fail(zfs.NoBase)
 		}
 	}
-	for _, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
+	for n, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
+		if w.cut > 0 && n == w.cut {
+			w.away = true
+			return transfer.Result{}, w.reach(t.Receive.Target)
+		}
 		_, i := w.find(t.Send.Dataset + "@" + name)
 		if i < 0 || hasSnapshot(to, name) {
 			return fail(zfs.NoBase)
