@@ -74,6 +74,12 @@ func (w *work) keepFor(ctx context.Context, t *targetWork) {
 		if a.BaseGUID == d.Arrive.GUID && !a.Moving && slices.Equal(a.Held, now) {
 			continue
 		}
+		for _, h := range a.Held {
+			// Where the copy was renamed its hold went along.
+			if _, snapshot, ok := strings.Cut(h.There, "@"); ok && h.There != d.Target+"@"+snapshot {
+				a.Held = append(a.Held, record.Held{There: d.Target + "@" + snapshot})
+			}
+		}
 		for _, s := range sides {
 			s.move(a.Held, &base)
 		}

@@ -25,18 +25,21 @@ func (w *work) send(ctx context.Context) {
 		limit = defaultParallel
 	}
 	g := newGate(limit)
+	requests := make([]job.Batch, len(w.targets)) // before the first begins, which may change the state
+	for i, t := range w.targets {
+		requests[i] = w.request(t, g)
+	}
 	var wg sync.WaitGroup
-	for _, t := range w.targets {
+	for i, t := range w.targets {
 		if len(w.listing.Datasets) == 0 { // all is settled
 			t.result = &job.BatchResult{}
 			w.tally(t, nil)
 			continue
 		}
 		wg.Go(func() {
-			b := w.request(t, g)
 			rep := &sending{w: w, t: t, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}}
 			began := time.Now()
-			res, err := job.RunBatch(ctx, b, w.hosts.through(t.transfer), rep)
+			res, err := job.RunBatch(ctx, requests[i], w.hosts.through(t.transfer), rep)
 			t.run.Seconds = time.Since(began).Seconds()
 			t.result = res
 			w.tally(t, err)

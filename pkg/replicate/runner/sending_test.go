@@ -36,7 +36,7 @@ func TestCutAndThenAway(t *testing.T) {
 		r.run(t)
 	}
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
-	r.cut, r.away, r.now = 0, false, r.now+10
+	r.cut, r.away, r.now = 0, "", r.now+10
 	run, _ = r.run(t)
 	require.Equal(t, record.Done, run.Outcome, FirstError(run))
 	require.Equal(t, []string{"s10", "s11"}, r.names("src"))

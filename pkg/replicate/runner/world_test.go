@@ -36,8 +36,8 @@ type world struct {
 	deny     map[string]error // of placing holds, by pool
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
-	away     bool                // dst cannot be reached
-	// cut, where not 0, is after how many snapshots of a stream dst is away.
+	away     string              // what is below cannot be reached
+	// cut, where not 0, is after how many snapshots of a stream its target is away.
 	cut int
 	// looked are the datasets whose snapshots were listed.
 	looked []string
@@ -213,7 +213,7 @@ func (w *world) Estimate(_ context.Context, s []zfs.SendSpec) ([]uint64, error) 
 
 // reach fails where a dataset is on a host that is away.
 func (w *world) reach(dataset string) error {
-	if w.away && zfs.PoolOf(dataset) == "dst" {
+	if w.away != "" && (dataset == w.away || strings.HasPrefix(dataset, w.away+"/")) {
 		return fmt.Errorf("%w: no route to host", site.ErrLost)
 	}
 	return nil
@@ -399,7 +399,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	}
 	for n, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
 		if w.cut > 0 && n == w.cut {
-			w.away = true
+			w.away = t.Receive.Target
 			return transfer.Result{}, w.reach(t.Receive.Target)
 		}
 		_, i := w.find(t.Send.Dataset + "@" + name)

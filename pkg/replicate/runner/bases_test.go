@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+// rename renames a dataset.
+func (w *world) rename(from, to string) {
+	d := w.datasets[from]
+	delete(w.datasets, from)
+	d.Name = to
+	w.datasets[to] = d
+}
+
+// A dataset that was renamed keeps its base: by its hold also where holds --gc
+// runs before the copy was renamed, and without holds by its copy's snapshots,
+// or while the target is away by what was known of it.
+func TestRenamedKeepsItsBase(t *testing.T) {
+	t.Parallel()
+	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
+		for _, away := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", target away"}[away], func(t *testing.T) {
+				t.Parallel()
+				r := newReplica(t, adopting())
+				none := 0
+				r.job.Retries, r.job.Holds, r.job.Bookmarks = &none, holds, "none"
+				r.snapshot("src", "s1")
+				r.snapshot("src/a", "s1")
+				r.run(t)
+				success := r.arrival(t, "src/a").Success
+				r.rename("src/a", "src/b")
+				if away {
+					r.away = "dst"
+				}
+				for _, s := range []string{"s2", "s3", "s4", "s5", "s6"} {
+					r.snapshot("src/b", s)
+					r.now += 10
+					run, _ := r.run(t)
+					if !away {
+						require.Equal(t, string(Renamed), run.Targets[0].Datasets[0].Conflict)
+						_, err := r.gc(t)
+						require.NoError(t, err)
+					}
+				}
+				require.Equal(t, []string{"s1", "s4", "s5", "s6"}, r.names("src/b"))
+				require.Equal(t, success, r.arrival(t, "src/b").Success, "it is late, and not new")
+				r.away = ""
+				r.rename("dst/copy/a", "dst/copy/b")
+				r.now += 10
+				run, _ := r.run(t)
+				require.Equal(t, record.Done, run.Outcome, FirstError(run))
+				require.Zero(t, run.Targets[0].Datasets[0].Full)
+				require.Equal(t, []string{"s4", "s5", "s6"}, r.names("src/b"))
+				held, err := r.gc(t)
+				require.NoError(t, err)
+				for _, h := range held {
+					require.False(t, h.Stale, h.Snapshot)
+				}
+			})
+		}
+	}
+}
+
+// Bookmarks stay from the base that a target has on, also where it lost the one
+// that it had.
+func TestBookmarksOfABaseThatWentBack(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
+	r.job.Targets = []replicate.Target{{Name: "t", To: "dst/copy"}, {Name: "u", To: "dst/other"}}
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.away = "dst/other"
+	for _, s := range []string{"s2", "s3", "s4"} {
+		r.snapshot("src", s)
+		r.run(t)
+	}
+	require.Equal(t, []string{"s1", "s4"}, r.names("src"))
+	r.away = ""
+	require.NoError(t, r.destroy("dst/copy@s4"))
+	require.NoError(t, r.destroy("dst/copy@s3"))
+	set(r.datasets["dst/copy"], "written", "100") // which stops t, while u catches up
+	r.snapshot("src", "s5")
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, 1, run.Targets[1].Sent, FirstError(run))
+	set(r.datasets["dst/copy"], "written", "0")
+	run, _ = r.run(t)
+	require.Equal(t, record.Done, run.Outcome, "its base is the bookmark of s2: %s", FirstError(run))
+	run, _ = r.run(t)
+	require.Zero(t, run.Targets[0].Failed+run.Targets[0].Sent)
+	require.Equal(t, []string{"s5"}, r.names("src"))
+}
