@@ -50,11 +50,6 @@ func (w *work) addBases(out map[uint64]bool, t *targetWork, d *zfs.Dataset) {
 		if base, ok := replicate.Base(d, td); ok {
 			out[base.GUID] = true
 		}
-		return
-	}
-	// Where the dataset was renamed its copy still has the old name.
-	if v, ok := newestOf(d, t.copies.snapshots(&t.result.Target)); ok {
-		out[v.GUID] = true
 	}
 }
 
@@ -66,16 +61,6 @@ func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 		}
 	}
 	return 0
-}
-
-// newestOf is the newest version of a dataset that is among some.
-func newestOf(d *zfs.Dataset, among map[uint64]bool) (newest zfs.Version, ok bool) {
-	for _, v := range d.Versions {
-		if among[v.GUID] {
-			newest, ok = v, true
-		}
-	}
-	return newest, ok
 }
 
 // sending is a Reporter that writes down what is on its way before the first

@@ -18,8 +18,7 @@ func (w *world) rename(from, to string) {
 }
 
 // A dataset that was renamed keeps its base: by its hold also where holds --gc
-// runs before the copy was renamed, and without holds by its copy's snapshots,
-// or while the target is away by what was known of it.
+// runs before the copy was renamed, and without holds by what was known of it.
 func TestRenamedKeepsItsBase(t *testing.T) {
 	t.Parallel()
 	for name, holds := range map[string]string{"held": "both", "not held": "none"} {

@@ -182,36 +182,20 @@ func (w *work) copyOf(t *targetWork, source string) *zfs.Dataset {
 	return t.copies.of(&t.result.Target, w.copyName(t, source))
 }
 
-// index finds datasets of a listing by name, and snapshots by GUID.
+// index finds datasets of a listing by name.
 type index struct {
 	listing *zfs.Listing
 	byName  map[string]*zfs.Dataset
-	guids   map[uint64]bool // nil until they were asked for
 }
 
 func (x *index) of(l *zfs.Listing, name string) *zfs.Dataset {
 	if x.listing != l {
-		x.listing, x.byName, x.guids = l, make(map[string]*zfs.Dataset, len(l.Datasets)), nil
+		x.listing, x.byName = l, make(map[string]*zfs.Dataset, len(l.Datasets))
 		for _, d := range l.Datasets {
 			x.byName[d.Name] = d
 		}
 	}
 	return x.byName[name]
-}
-
-// snapshots are the GUIDs of all in the listing.
-func (x *index) snapshots(l *zfs.Listing) map[uint64]bool {
-	if x.of(l, ""); x.guids == nil {
-		x.guids = map[uint64]bool{}
-		for _, d := range l.Datasets {
-			for _, v := range d.Versions {
-				if v.Kind == zfs.Snapshot {
-					x.guids[v.GUID] = true
-				}
-			}
-		}
-	}
-	return x.guids
 }
 
 // find fills in what retention removes of some datasets of a side.
