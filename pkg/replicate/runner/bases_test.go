@@ -95,3 +95,17 @@ func TestBookmarksOfABaseThatWentBack(t *testing.T) {
 	require.Zero(t, run.Targets[0].Failed+run.Targets[0].Sent)
 	require.Equal(t, []string{"s5"}, r.names("src"))
 }
+
+// A job that runs while stale holds are looked for loses none of its own.
+func TestGCBesideARun(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.snapshot("src", "s2")
+	r.now += 10
+	r.meanwhile = func() { r.run(t) }
+	_, err := r.gc(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
+}

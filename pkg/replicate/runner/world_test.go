@@ -39,6 +39,10 @@ type world struct {
 	away     string              // what is below cannot be reached
 	// cut, where not 0, is after how many snapshots of a stream its target is away.
 	cut int
+	// bad is why no snapshot can be taken of some datasets.
+	bad map[string]error
+	// meanwhile is what happens, once, before the next listing.
+	meanwhile func()
 	// looked are the datasets whose snapshots were listed.
 	looked []string
 }
@@ -219,7 +223,15 @@ func (w *world) reach(dataset string) error {
 	return nil
 }
 
+func (w *world) happen() {
+	if f := w.meanwhile; f != nil {
+		w.meanwhile = nil
+		f()
+	}
+}
+
 func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
+	w.happen()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := zfs.Listing{Root: q.Dataset, Began: w.now}
@@ -278,6 +290,15 @@ func (w *world) Snapshot(_ context.Context, names []string) error {
 	defer w.mu.Unlock()
 	if w.full != nil {
 		return w.full
+	}
+	for _, n := range names { // all or nothing
+		dataset, _, _ := strings.Cut(n, "@")
+		if w.datasets[dataset] == nil {
+			return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpSnapshot, Subject: names[0]}
+		}
+		if err := w.bad[dataset]; err != nil {
+			return err
+		}
 	}
 	for _, n := range names {
 		dataset, snap, _ := strings.Cut(n, "@")
