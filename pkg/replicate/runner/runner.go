@@ -65,6 +65,8 @@ type work struct {
 	// showing tells that nothing will be changed: what a change would find out
 	// by itself has to be asked for.
 	showing bool
+	// unsnapped is why no snapshot was taken of datasets that needed one.
+	unsnapped map[string]error
 	// pruneFailed is why retention on the source did.
 	pruneFailed error
 	// shared is held for state and run while several targets are served.
@@ -83,7 +85,7 @@ type targetWork struct {
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}}
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}, unsnapped: map[string]error{}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -149,7 +151,7 @@ func (w *work) move(ctx context.Context) error {
 		w.prune(ctx)
 	}
 	if len(w.targets) == 0 {
-		w.updateAlone(ctx, snapErr)
+		w.updateAlone(ctx)
 	}
 	if ctx.Err() == nil && snapErr == nil {
 		w.settle()
@@ -204,49 +206,6 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %d datasets over", w.source, len(w.all.Datasets))
 	}
 	return nil
-}
-
-// wanting are the snapshots that the run is to take, by full name.
-func (w *work) wanting() []string {
-	naming := w.scope.Naming()
-	if naming == nil {
-		return nil
-	}
-	name := naming.At(w.run.Started)
-	var out []string
-	for _, d := range w.listing.Datasets {
-		latest, any := d.Latest()
-		_, own := w.scope.Own(latest.Name)
-		unchanged := any && own && d.Get("written") == "0"
-		if d.Inconsistent() || w.job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
-			continue
-		}
-		out = append(out, d.Name+"@"+name)
-	}
-	return out
-}
-
-func hasSnapshot(d *zfs.Dataset, name string) bool {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// takeSnapshots takes them all in one transaction, and looks again.
-func (w *work) takeSnapshots(ctx context.Context) error {
-	names := w.wanting()
-	if len(names) == 0 {
-		return nil
-	}
-	if err := w.onSource(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }); err != nil {
-		return fmt.Errorf("take %d snapshots: %w", len(names), err)
-	}
-	w.run.Snapshots = len(names)
-	w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), len(names)))
-	return w.listActive(ctx)
 }
 
 // request is the batch for one target.

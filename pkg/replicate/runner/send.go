@@ -143,7 +143,11 @@ func (w *work) update(t *targetWork) {
 			a.Error, a.Hint = d.Err.Error(), fault.HintOf(d.Err)
 			continue
 		}
-		a.Success = w.run.Started
+		if err := w.unsnapped[d.Source]; err != nil { // what was there is, what should be is not
+			a.Error, a.Hint = err.Error(), fault.HintOf(err)
+		} else {
+			a.Success = w.run.Started
+		}
 		if td := there[d.Target]; td != nil {
 			a.EncryptionRoot = td.Get("encryptionroot")
 		}

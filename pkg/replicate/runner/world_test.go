@@ -41,6 +41,8 @@ type world struct {
 	cut int
 	// bad is why no snapshot can be taken of some datasets.
 	bad map[string]error
+	// gone is a dataset that is destroyed just before snapshots are taken.
+	gone string
 	// meanwhile is what happens, once, before the next listing.
 	meanwhile func()
 	// looked are the datasets whose snapshots were listed.
@@ -291,6 +293,7 @@ func (w *world) Snapshot(_ context.Context, names []string) error {
 	if w.full != nil {
 		return w.full
 	}
+	delete(w.datasets, w.gone)
 	for _, n := range names { // all or nothing
 		dataset, _, _ := strings.Cut(n, "@")
 		if w.datasets[dataset] == nil {
