@@ -109,3 +109,17 @@ func TestGCBesideARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
 }
+
+// Patterns that by mistake leave nothing over make nothing forgotten.
+func TestPatternsThatSelectNothing(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	known := r.arrival(t, "src")
+	require.NotZero(t, known.BaseGUID)
+	r.job.Include = []string{"typo"}
+	run, _ := r.run(t)
+	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, known, r.arrival(t, "src"))
+}

@@ -200,11 +200,10 @@ func (w *work) remember() error {
 }
 
 // forgetGone drops what the job does not concern any more, so that status
-// calls nothing late that nobody wants. Where something may still be held it
-// stays.
+// calls nothing late that nobody wants. What is held of it is stale: holds --gc.
 func (w *work) forgetGone() {
-	if len(w.all.Datasets) == 0 {
-		return // the source was not seen
+	if len(w.selected) == 0 {
+		return // the source was not seen, or the patterns are wrong
 	}
 	targets := map[string]bool{}
 	for _, t := range w.targets {
