@@ -25,6 +25,9 @@ type Store struct{ dir string }
 // it is missing.
 func Open(stateDir, job string) (*Store, error) {
 	s := &Store{dir: filepath.Join(stateDir, job)}
+	if err := os.MkdirAll(stateDir, 0o755); err != nil { // jobs of other users have theirs there, too
+		return nil, err
+	}
 	return s, os.MkdirAll(s.dir, 0o750)
 }
 
