@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
 )
 
 // rename renames a dataset.
@@ -65,9 +67,9 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// Bookmarks stay from the base that a target has on, also where it lost the one
-// that it had.
-func TestBookmarksOfABaseThatWentBack(t *testing.T) {
+// Of bookmarks those stay that a target's next increment may begin with, however
+// long the target is away, and no others: they would become as many as the runs.
+func TestBookmarksThatStay(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
@@ -75,25 +77,32 @@ func TestBookmarksOfABaseThatWentBack(t *testing.T) {
 	r.snapshot("src", "s1")
 	r.run(t)
 	r.away = "dst/other"
-	for _, s := range []string{"s2", "s3", "s4"} {
-		r.snapshot("src", s)
+	for i := range 20 {
+		r.snapshot("src", fmt.Sprint("s", i+2))
+		r.now += 10
 		r.run(t)
 	}
-	require.Equal(t, []string{"s1", "s4"}, r.names("src"))
+	require.NoError(t, r.destroy("src@s1")) // by hand
+	var marks []string
+	for _, v := range r.datasets["src"].Versions {
+		if v.Kind == zfs.Bookmark {
+			marks = append(marks, v.Name)
+		}
+	}
+	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, marks)
 	r.away = ""
-	require.NoError(t, r.destroy("dst/copy@s4"))
-	require.NoError(t, r.destroy("dst/copy@s3"))
-	set(r.datasets["dst/copy"], "written", "100") // which stops t, while u catches up
-	r.snapshot("src", "s5")
+	set(r.datasets["dst/copy"], "written", "100") // which stops t
+	r.snapshot("src", "s22")
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Targets[0].Failed)
 	require.Equal(t, 1, run.Targets[1].Sent, FirstError(run))
+	require.Zero(t, run.Targets[1].Datasets[0].Full)
+	require.Equal(t, []string{"s21", "s22"}, r.names("src"))
+	require.NoError(t, r.destroy("src@s21"))
 	set(r.datasets["dst/copy"], "written", "0")
 	run, _ = r.run(t)
-	require.Equal(t, record.Done, run.Outcome, "its base is the bookmark of s2: %s", FirstError(run))
-	run, _ = r.run(t)
-	require.Zero(t, run.Targets[0].Failed+run.Targets[0].Sent)
-	require.Equal(t, []string{"s5"}, r.names("src"))
+	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
 // A job that runs while stale holds are looked for loses none of its own.

@@ -224,17 +224,21 @@ func (w *work) forgetGone() {
 	}
 }
 
-// Metrics writes the metrics of all jobs, so far as they have run.
-func (r *Runner) Metrics(path string, jobs []string) error {
-	var states []*record.State
-	for _, name := range jobs {
-		st, err := record.Peek(r.StateDir, name).State()
-		if err != nil {
-			return err
+// Metrics writes the metrics of all jobs, so far as they have run. Of two jobs
+// that end together neither writes over the other's news.
+func (r *Runner) Metrics(ctx context.Context, path string, jobs []string) error {
+	err := record.Together(ctx, r.StateDir, func() error {
+		var states []*record.State
+		for _, name := range jobs {
+			st, err := record.Peek(r.StateDir, name).State()
+			if err != nil {
+				return err
+			}
+			states = append(states, st)
 		}
-		states = append(states, st)
-	}
-	if err := record.Replace(path, record.Metrics(states), 0o644); err != nil {
+		return record.Replace(path, record.Metrics(states), 0o644)
+	})
+	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*P
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	unlock, err := store.Lock(false)
+	unlock, err := store.Lock(ctx, false)
 	if errors.Is(err, record.ErrRunning) {
 		return nil, fault.Refusef("wait for its end", "job %q: %w", j.Name, err)
 	}

@@ -115,9 +115,12 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	unlock, err := store.Lock(wait)
+	unlock, err := store.Lock(ctx, wait)
 	if errors.Is(err, record.ErrRunning) {
 		return nil, fault.Refusef("wait for its end: zxfer replicate run --wait "+j.Name, "job %q: %w", j.Name, err)
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))
 	}
 	if err != nil {
 		return nil, err
