@@ -90,9 +90,10 @@ func (w *work) snapshot(ctx context.Context, names []string) error {
 }
 
 // ofOne tells whether a failure to take snapshots may be one dataset's alone:
-// it is gone, has its quota or limit of snapshots reached, or is not delegated.
+// it is gone, has its limit of snapshots reached, is not delegated, or has a name
+// that is too long for the template.
 func ofOne(err error) bool {
-	for _, k := range []zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy} {
+	for _, k := range []zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy, zfs.InvalidName} {
 		if errors.Is(err, &zfs.Error{Kind: k}) {
 			return true
 		}

@@ -60,3 +60,19 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	require.Len(t, run.Notes, 1)
 	require.Len(t, r.names("src/a"), 2)
 }
+
+// A dataset whose name leaves no room for the template's keeps no other from
+// its snapshot.
+func TestSnapshotOfALongName(t *testing.T) {
+	t.Parallel()
+	r := aloneReplica(t, taking())
+	long := "src/" + strings.Repeat("x", 245)
+	r.create(long)
+	run, _ := r.run(t)
+	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, 2, run.Snapshots)
+	require.Len(t, r.names("src/a"), 1)
+	for _, d := range r.status(t).Datasets {
+		require.Equal(t, d.Source == long, strings.Contains(d.Error, "ZFS allows 255"), "%s: %s", d.Source, d.Error)
+	}
+}

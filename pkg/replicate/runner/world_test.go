@@ -295,7 +295,10 @@ func (w *world) Snapshot(_ context.Context, names []string) error {
 	}
 	delete(w.datasets, w.gone)
 	for _, n := range names { // all or nothing
-		dataset, _, _ := strings.Cut(n, "@")
+		dataset, _, err := zfs.ParseSnapshot(n)
+		if err != nil {
+			return err
+		}
 		if w.datasets[dataset] == nil {
 			return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpSnapshot, Subject: names[0]}
 		}
