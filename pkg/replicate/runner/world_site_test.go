@@ -31,8 +31,12 @@ func (w *world) Capture(context.Context, bool) ([]byte, error) {
 	return nil, errors.New("nothing is known of this host")
 }
 func (w *world) CreateParents(context.Context, string) error { return nil }
-func (w *world) Estimate(_ context.Context, s []zfs.SendSpec) ([]uint64, error) {
-	return make([]uint64, len(s)), nil
+func (w *world) Estimate(_ context.Context, specs []zfs.SendSpec) ([]uint64, error) {
+	var out []uint64
+	for _, s := range specs {
+		out = append(out, w.size[s.Dataset])
+	}
+	return out, nil
 }
 
 // reach fails where a dataset is on a host that is away.
@@ -54,7 +58,7 @@ func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 	w.happen()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := zfs.Listing{Root: q.Dataset, Began: w.now}
+	l := zfs.Listing{Root: q.Dataset, Began: w.now, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active"}}}
 	if err := w.reach(q.Dataset); err != nil {
 		return l, err
 	}

@@ -41,6 +41,8 @@ type world struct {
 	gone string
 	// meanwhile is what happens, once, before the next listing.
 	meanwhile func()
+	// size is what streams of a dataset bring, by estimate; none is 0.
+	size map[string]uint64
 	// looked are the datasets whose snapshots were listed.
 	looked []string
 }
