@@ -190,7 +190,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		for i := range f.Jobs {
 			names = append(names, f.Jobs[i].Name)
 		}
-		errs = append(errs, r.Metrics(f.Metrics.Textfile, names))
+		errs = append(errs, r.Metrics(context.WithoutCancel(ctx), f.Metrics.Textfile, names))
 	}
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))

@@ -104,7 +104,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 			return fault.Refusef("move it away, or rename the job", "%s exists and was not written by zxfer", filepath.Join(dir, name))
 		}
 	}
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(o.root, paths.StateDir), 0o750)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(o.root, paths.StateDir), 0o755)); err != nil {
 		return err
 	}
 	var gone []string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -158,10 +159,48 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 			return nil, err
 		}
 	}
+	refused = s.partOffLarge(&p, refused)
 	s.report.Commands = commands(&p)
 	s.report.Wire = s.link.report(&p)
-	s.report.Findings = preflight.Send(s.preflightInput(&p))
 	return refused, nil
+}
+
+// partOffLarge takes the largest datasets out of a plan until the target has
+// room for the others: these are to arrive all the same.
+func (s *sender) partOffLarge(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
+	for {
+		s.report.Findings = preflight.Send(s.preflightInput(p))
+		block := preflight.Blocking(s.report.Findings, s.req.SkipChecks)
+		i := slices.IndexFunc(block, func(f preflight.Finding) bool { return f.ID == preflight.Space })
+		if i < 0 {
+			return refused
+		}
+		d := largestBelow(p, block[i].Dataset)
+		if d == nil {
+			return refused
+		}
+		p.Conflicts = append(p.Conflicts, &plan.Conflict{
+			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Hint: block[i].Remedy,
+			Message: fmt.Sprintf("%s: there is no room for %s: %s", s.target.label(), d.Target, block[i].Summary),
+		})
+		refused = partOff(p, refused)
+	}
+}
+
+// largestBelow is the dataset of a plan with the most to send to a dataset of the
+// target, or below it; nil where nothing is.
+func largestBelow(p *plan.Plan, target string) (most *plan.Dataset) {
+	bytes := uint64(0)
+	for _, d := range p.Datasets {
+		n := uint64(0)
+		for _, st := range d.Steps {
+			n += st.Bytes
+		}
+		if n > bytes && (d.Target == target || strings.HasPrefix(d.Target, target+"/")) {
+			most, bytes = d, n
+		}
+	}
+	return most
 }
 
 // whole tells whether the conflicts concern the request and not a dataset.

@@ -25,6 +25,7 @@ const (
 	FeatureMissing  ConflictID = "feature-missing"  // the target's pool lacks a feature
 	BadName         ConflictID = "bad-name"         // a name on the target would be illegal or too long
 	BadProperty     ConflictID = "bad-property"     // -o or -x of a property that cannot be
+	NoRoom          ConflictID = "no-room"          // of many datasets, one that the target has no room for
 	HalfReceived    ConflictID = "half-received"    // a receive into the source, or into the target, is unfinished
 )
 

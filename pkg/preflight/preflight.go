@@ -16,6 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// Space is the id of the check of the target's room.
+const Space = "space"
+
 // Severity says how serious a finding is.
 type Severity string
 
@@ -42,6 +45,7 @@ type Finding struct {
 	Summary  string   `json:"summary"`
 	Evidence string   `json:"evidence,omitempty"` // what was read, and where
 	Remedy   string   `json:"remedy,omitempty"`   // a command where there is one
+	Dataset  string   `json:"dataset,omitempty"`  // of Space: that lacks room, with all below
 }
 
 // Host is one end, as far as checks need it.
@@ -94,7 +98,7 @@ func Checks() []Check { return slices.Concat(hostChecks(), transferChecks()) }
 func transferChecks() []Check {
 	return []Check{
 		{ID: "pool-health", Title: "Both pools answer, and the target's takes writes", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", find: poolHealth},
-		{ID: "space", Title: "The target has room for what will arrive", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
+		{ID: Space, Title: "The target has room for what will arrive", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
 		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},
 		{ID: "permissions", Title: "The users may do what the plan needs", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
 		{ID: "keys", Title: "What arrives can be read there without more ado", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keys},

@@ -37,7 +37,7 @@ func space(in *Input) []Finding {
 			continue
 		}
 		f := Finding{
-			Host: in.Target.Name, Severity: Fail,
+			Host: in.Target.Name, Severity: Fail, Dataset: name,
 			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size(available), size(want.bytes)),
 			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
 			Remedy:   "what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),

@@ -79,6 +79,10 @@ type Snapshots struct {
 	LatestOnly bool `toml:"latest_only,omitempty"`
 }
 
+// SourceSide names the source where sides are told apart by name, as in
+// what retention removes; no target has that name.
+const SourceSide = "source"
+
 // Target is one place that a job's snapshots go to.
 type Target struct {
 	// Name is unique in the job: letters, digits, "-" and "_"; it is part of

@@ -100,6 +100,8 @@ func TestParseRefuses(t *testing.T) {
 		{"bookmarks without a target", alone + "bookmarks = 'none'\n", []string{"bookmarks has no effect"}},
 		{"transfer without a target", alone + "transfer.bandwidth = '1MiB'\n", []string{"transfer", "has no effect"}},
 		{"two targets of one name", job + target + target, []string{"two targets"}},
+		{"a target with the name of the source's side", job + strings.Replace(target, "'b'", "'source'", 1), []string{`cannot be named "source"`}},
+		{"two targets in one place", job + target + strings.Replace(target, "'b'", "'c'", 1), []string{`targets "b" and "c" are one place`}},
 		{"two jobs of one name", job + target + job + target, []string{"two jobs"}},
 		{"source is a path", "[[job]]\nname = 'a'\nsource = '/tank'\nsnapshots.adopt = ['*']\n" + target, []string{"path"}},
 		{"no snapshots", "[[job]]\nname = 'a'\nsource = 'tank/a'\n" + target, []string{"take", "adopt"}},

@@ -32,7 +32,8 @@ func (g *Grid) rules() []rule {
 type Point struct {
 	Name string
 	Time time.Time
-	// Order breaks ties of Time: the higher, the newer (createtxg).
+	// Order tells which is newer (createtxg): the higher. Time is that of a
+	// clock, which may have been wrong; where Order is the same it decides.
 	Order uint64
 }
 
@@ -52,10 +53,10 @@ func (g *Grid) Keep(points []Point) map[string]string {
 	}
 	newestFirst := slices.Clone(points)
 	slices.SortFunc(newestFirst, func(a, b Point) int {
-		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.Order, a.Order), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(cmp.Compare(b.Order, a.Order), b.Time.Compare(a.Time), cmp.Compare(b.Name, a.Name))
 	})
 	for _, r := range g.rules() {
-		last, left := "", r.count
+		seen, left := map[string]bool{}, r.count
 		for i, p := range newestFirst {
 			if left == 0 {
 				break
@@ -64,10 +65,10 @@ func (g *Grid) Keep(points []Point) map[string]string {
 			if r.period != nil {
 				period = r.period(p.Time.UTC())
 			}
-			if period == last {
+			if seen[period] {
 				continue
 			}
-			last, left = period, left-1
+			seen[period], left = true, left-1
 			if kept[p.Name] != "" {
 				kept[p.Name] += ", "
 			}

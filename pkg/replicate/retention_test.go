@@ -124,3 +124,27 @@ func TestKeepSaysWhy(t *testing.T) {
 	var none *Grid
 	require.Len(t, none.Keep(points), 2)
 }
+
+// A clock that was years ahead for a day, or went back, costs no later snapshot
+// its place: what was taken then ages like all others.
+func TestKeepWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	g := &Grid{Hourly: 24}
+	var have []Point
+	for i := range 100 {
+		p := Point{Name: fmt.Sprintf("s%03d", i), Time: at.Add(time.Duration(i) * time.Hour), Order: uint64(i)}
+		switch {
+		case i >= 20 && i < 44:
+			p.Time = p.Time.AddDate(4, 0, 0)
+		case i >= 60 && i < 63:
+			p.Time = p.Time.Add(-3 * time.Hour) // what they say was before
+		}
+		have = append(have, p)
+		kept := g.Keep(have)
+		require.NotEmpty(t, kept[p.Name], "the newest, %s", p.Name)
+		have = slices.DeleteFunc(have, func(p Point) bool { return kept[p.Name] == "" })
+	}
+	require.Len(t, have, 24)
+	require.Equal(t, "s076", have[0].Name)
+}

@@ -140,7 +140,7 @@ func (j *Job) faults() []error {
 func (j *Job) targetFaults() []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	seen := map[string]bool{}
+	seen, places := map[string]bool{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		at := fmt.Sprintf("target %q: ", t.Name)
@@ -151,6 +151,13 @@ func (j *Job) targetFaults() []error {
 			bad("two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
+		if t.Name == SourceSide {
+			bad("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
+		}
+		if same, ok := places[t.To]; ok {
+			bad("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
+		}
+		places[t.To] = t.Name
 		errs = append(errs, checkEndpoint(at+"to", t.To, true)...)
 		errs = append(errs, t.Retention.faults(at+"retention")...)
 		if t.Transfer != nil {

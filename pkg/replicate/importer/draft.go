@@ -163,6 +163,9 @@ func (d *draft) addTarget(t replicate.Target) {
 }
 
 func (d *draft) hasTarget(name string) bool {
+	if name == replicate.SourceSide {
+		return true
+	}
 	for i := range d.Targets {
 		if d.Targets[i].Name == name {
 			return true

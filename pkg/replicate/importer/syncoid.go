@@ -103,6 +103,11 @@ func (s *state) joined(d *draft) bool {
 			continue
 		}
 		t := d.Targets[0]
+		if o.Targets[0].To == t.To { // the same command again, with other ways to cross at most
+			s.note(o, d.where, "syncoid", Dropped, "the command is there already: its source goes to %s in the job of %s", t.To, o.where)
+			o.entries = append(o.entries, d.entries...)
+			return true
+		}
 		if !reflect.DeepEqual(transfer, d.Transfer) {
 			tr := d.Transfer
 			t.Transfer = &tr

@@ -96,22 +96,26 @@ type Alone struct {
 
 // Arrival is a dataset at one target.
 type Arrival struct {
-	Target         string    `json:"target"`                    // the dataset there
-	EncryptionRoot string    `json:"encryption_root,omitempty"` // there
-	Base           string    `json:"base,omitempty"`            // newest common snapshot, as the source names it
-	There          string    `json:"there,omitempty"`           // as the target does
-	BaseGUID       uint64    `json:"base_guid,string,omitempty"`
-	Held           []Held    `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
-	Success        time.Time `json:"success,omitzero"` // begin of the last run that succeeded
-	Tried          time.Time `json:"tried"`            // begin of the last run
-	Bytes          uint64    `json:"bytes"`            // that the last run moved
-	Seconds        float64   `json:"seconds"`
-	Error          string    `json:"error,omitempty"` // of the last run, "" where it succeeded
-	Hint           string    `json:"hint,omitempty"`
+	Target         string `json:"target"`                    // the dataset there
+	EncryptionRoot string `json:"encryption_root,omitempty"` // there
+	Base           string `json:"base,omitempty"`            // newest common snapshot, as the source names it
+	There          string `json:"there,omitempty"`           // as the target does
+	BaseGUID       uint64 `json:"base_guid,string,omitempty"`
+	Held           []Held `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
+	Moving         bool   `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
+	// Sending is the createtxg on the source of the newest snapshot of streams
+	// that are under way, or did not all arrive; 0 = none.
+	Sending uint64    `json:"sending,omitempty"`
+	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
+	Tried   time.Time `json:"tried"`            // begin of the last run
+	Bytes   uint64    `json:"bytes"`            // that the last run moved
+	Seconds float64   `json:"seconds"`
+	Error   string    `json:"error,omitempty"` // of the last run, "" where it succeeded
+	Hint    string    `json:"hint,omitempty"`
 }
 
 // Held is a snapshot that the job holds for a target, on both sides, by full
-// names.
+// names; "" where it does not.
 type Held struct {
 	Source string `json:"source"`
 	There  string `json:"there"`

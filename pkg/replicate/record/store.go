@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
 )
 
 // maxLog is the size in bytes beyond which the older half of a log is left
@@ -25,6 +29,9 @@ type Store struct{ dir string }
 // it is missing.
 func Open(stateDir, job string) (*Store, error) {
 	s := &Store{dir: filepath.Join(stateDir, job)}
+	if err := os.MkdirAll(stateDir, 0o755); err != nil { // jobs of other users have theirs there, too
+		return nil, err
+	}
 	return s, os.MkdirAll(s.dir, 0o750)
 }
 
@@ -118,7 +125,8 @@ func (s *Store) State() (*State, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, st); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.file("state.json"), err)
+		return nil, fault.Failf("move it away: the next run looks at everything anew; what it knew of targets that are away their holds protect",
+			"%s is damaged: %w", s.file("state.json"), err)
 	}
 	if st.Datasets == nil {
 		st.Datasets = map[string]*Dataset{}
@@ -170,28 +178,58 @@ func syncDir(dir string) error {
 // ErrRunning is returned by Lock where the job runs already.
 var ErrRunning = errors.New("the job is running already")
 
+// lockPoll is how often a lock that another has is asked for again: flock(2)
+// itself could not be interrupted.
+const lockPoll = 200 * time.Millisecond
+
 // Lock makes sure that a job runs once at a time. It ends with the process,
 // whatever ends that.
-func (s *Store) Lock(wait bool) (unlock func(), err error) {
+func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) {
 	f, err := os.OpenFile(s.file("lock"), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, err
 	}
-	how := unix.LOCK_EX
-	if !wait {
-		how |= unix.LOCK_NB
-	}
+	return lock(ctx, f, wait)
+}
+
+// lock locks a file, or directory, and closes it where it cannot.
+func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error) {
 	for {
-		if err = unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			break
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // closing unlocks, and cannot fail to
 		}
-	}
-	if err != nil {
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			err = fmt.Errorf("lock %s: %w", f.Name(), err)
+		case !wait:
+			err = ErrRunning
+		default:
+			select {
+			case <-time.After(lockPoll):
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
 		_ = f.Close() // the lock's failure is the news
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrRunning
-		}
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, err
 	}
-	return func() { _ = f.Close() }, nil // closing unlocks, and cannot fail to
+}
+
+// Together calls f while no other process is in such a call with the same
+// state directory.
+func Together(ctx context.Context, stateDir string, f func() error) error {
+	dir, err := os.Open(stateDir)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, dir, true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
 }

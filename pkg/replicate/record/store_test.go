@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,13 +98,13 @@ func TestLock(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)
-	unlock, err := s.Lock(false)
+	unlock, err := s.Lock(t.Context(), false)
 	require.NoError(t, err)
-	_, err = s.Lock(false)
+	_, err = s.Lock(t.Context(), false)
 	require.ErrorIs(t, err, ErrRunning)
 	got := make(chan error)
 	go func() {
-		again, err := s.Lock(true)
+		again, err := s.Lock(t.Context(), true)
 		if err == nil {
 			again()
 		}
@@ -114,6 +115,10 @@ func TestLock(t *testing.T) {
 		t.Fatal("a second run did not wait")
 	case <-time.After(100 * time.Millisecond):
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = s.Lock(ctx, true)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "who waits can be interrupted")
 	unlock()
 	require.NoError(t, <-got)
 }

@@ -8,9 +8,8 @@ import (
 )
 
 // updateAlone takes the results of a run without targets over into the state.
-// snapshots is why none were taken.
-func (w *work) updateAlone(ctx context.Context, snapshots error) {
-	failed := snapshots
+func (w *work) updateAlone(ctx context.Context) {
+	var failed error
 	if w.scope.Naming() == nil { // all there is to do is retention
 		if failed = w.pruneFailed; failed == nil {
 			failed = ctx.Err()
@@ -27,6 +26,8 @@ func (w *work) updateAlone(ctx context.Context, snapshots error) {
 		a.Snapshot = w.newest(d)
 		a.Tried, a.Error, a.Hint = w.run.Started, "", ""
 		switch {
+		case w.unsnapped[d.Name] != nil:
+			a.Error, a.Hint = w.unsnapped[d.Name].Error(), fault.HintOf(w.unsnapped[d.Name])
 		case failed != nil:
 			a.Error, a.Hint = failed.Error(), fault.HintOf(failed)
 		case d.Inconsistent() && w.scope.Naming() != nil:

@@ -103,29 +103,29 @@ func busyOf(err error) map[string]bool {
 	return out
 }
 
-// pruneBookmarks removes the job's bookmarks that are older than every
-// target's base: no increment begins with them any more.
+// pruneBookmarks removes the job's bookmarks that are older than some target's
+// base and no target's own: no increment begins with them any more. Of a target
+// that is away for long there is but one, and not one for every run.
 func (w *work) pruneBookmarks(ctx context.Context) {
 	var gone []string
 	for _, d := range w.listing.Datasets {
-		oldest, known := uint64(0), true
+		bases, newest := map[uint64]bool{}, uint64(0)
+		known := len(w.targets) > 0
 		for _, t := range w.targets {
-			at := uint64(0)
+			of, at := map[uint64]bool{}, uint64(0)
+			w.addBases(of, t, d)
 			for _, v := range d.Versions {
-				if base := w.state.Arrival(d.Name, t.Name).BaseGUID; base != 0 && v.GUID == base {
-					at = v.CreateTXG
+				if of[v.GUID] {
+					bases[v.GUID], at = true, max(at, v.CreateTXG)
 				}
 			}
-			known = known && at != 0
-			if oldest == 0 || at < oldest {
-				oldest = at
-			}
+			known, newest = known && at != 0, max(newest, at)
 		}
 		if !known {
 			continue
 		}
 		for _, v := range d.Versions {
-			if v.Kind == zfs.Bookmark && v.CreateTXG < oldest && strings.HasPrefix(v.Name, tagPrefix+w.job.Name+":") {
+			if v.Kind == zfs.Bookmark && v.CreateTXG < newest && !bases[v.GUID] && strings.HasPrefix(v.Name, tagPrefix+w.job.Name+":") {
 				gone = append(gone, v.In(d.Name))
 			}
 		}

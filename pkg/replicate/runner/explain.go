@@ -23,6 +23,8 @@ const (
 // review explains what the planner can only state, and finds what it cannot
 // see. Nothing of it is mended here: every hint names the commands that would.
 func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Conflict {
+	w.shared.Lock()
+	defer w.shared.Unlock()
 	for _, c := range p.Conflicts {
 		w.recreated(t, c, st)
 	}

@@ -40,14 +40,10 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	if err != nil {
 		return nil, err
 	}
-	needed, err := r.needed(f)
-	if err != nil {
-		return nil, err
-	}
 	var out []*HeldSnapshot
 	var errs []error
 	for _, p := range places {
-		found, err := r.holdsAt(ctx, p, needed, release)
+		found, err := r.holdsAt(ctx, f, p, release)
 		out = append(out, found...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", on(label(p.host), p.dataset), err))
@@ -139,7 +135,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 	return out, nil
 }
 
-func (r *Runner) holdsAt(ctx context.Context, p place, needed map[string]map[string]bool, release bool) ([]*HeldSnapshot, error) {
+func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, release bool) ([]*HeldSnapshot, error) {
 	st, err := r.hosts.through(p.transfer).Open(ctx, p.host)
 	if err != nil {
 		return nil, err
@@ -155,6 +151,12 @@ func (r *Runner) holdsAt(ctx context.Context, p place, needed map[string]map[str
 		}
 	}
 	tags, err := st.Holds(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	// Asked for after the holds: a job that runs meanwhile writes down what it
+	// holds before it does.
+	needed, err := r.needed(f)
 	if err != nil {
 		return nil, err
 	}

@@ -47,34 +47,46 @@ func (w *work) keep(ctx context.Context) {
 
 // keepFor moves a target's holds to the new bases. The new ones are written
 // down before they are placed, so that a crash at any moment leaves none
-// behind that the next run does not know of.
+// behind that the next run does not know of. Each side is on its own: that one
+// cannot be held does not let the holds of the other pile up.
 func (w *work) keepFor(ctx context.Context, t *targetWork) {
-	onSource, onTarget := w.job.Holds != "none" && w.job.Holds != "target", w.job.Holds != "none" && w.job.Holds != "source"
-	tag := Tag(w.job.Name, t.Name)
-	var source, target, oldSource, oldTarget []string
+	sides := []*holding{
+		{wanted: w.job.Holds != "none" && w.job.Holds != "target", do: w.onSource, name: func(h *record.Held) *string { return &h.Source }},
+		{wanted: w.job.Holds != "none" && w.job.Holds != "source", name: func(h *record.Held) *string { return &h.There },
+			do: func(ctx context.Context, f func(site.Site) error) error { return w.onTarget(ctx, t, f) }},
+	}
 	bookmarks := map[string]string{}
 	var moved []*record.Arrival
 	for _, d := range t.result.Datasets {
-		a := w.state.Arrival(d.Source, t.Name)
 		if d.Err != nil || d.There == "" {
 			continue
 		}
-		now := record.Held{Source: d.Arrive.In(d.Source), There: d.Target + "@" + d.There}
-		if a.BaseGUID == d.Arrive.GUID && len(a.Held) <= 1 && (len(a.Held) == 1 && a.Held[0] == now || !onSource && !onTarget) {
+		a, base := w.state.Arrival(d.Source, t.Name), record.Held{Source: d.Arrive.In(d.Source), There: d.Target + "@" + d.There}
+		var now []record.Held // one, or none
+		for _, s := range sides {
+			if !s.wanted {
+				*s.name(&base) = ""
+			}
+		}
+		if base != (record.Held{}) {
+			now = append(now, base)
+		}
+		if a.BaseGUID == d.Arrive.GUID && !a.Moving && slices.Equal(a.Held, now) {
 			continue
 		}
 		for _, h := range a.Held {
-			if h != now {
-				oldSource, oldTarget = append(oldSource, h.Source), append(oldTarget, h.There)
+			// Where the copy was renamed its hold went along.
+			if _, snapshot, ok := strings.Cut(h.There, "@"); ok && h.There != d.Target+"@"+snapshot {
+				a.Held = append(a.Held, record.Held{There: d.Target + "@" + snapshot})
 			}
 		}
-		if !slices.Contains(a.Held, now) && (onSource || onTarget) {
-			a.Held = append(a.Held, now)
+		for _, s := range sides {
+			s.move(a.Held, &base)
 		}
-		a.Base, a.There, a.BaseGUID = d.Arrive.Name, d.There, d.Arrive.GUID
-		source, target = append(source, now.Source), append(target, now.There)
+		a.Held = append(slices.DeleteFunc(a.Held, func(h record.Held) bool { return h == base }), now...)
+		a.Base, a.There, a.BaseGUID, a.Moving = d.Arrive.Name, d.There, d.Arrive.GUID, true
 		if b := w.bookmarkOf(d.Source, d.Arrive.Name); b != "" && w.job.Bookmarks != "none" {
-			bookmarks[b] = now.Source
+			bookmarks[b] = d.Arrive.In(d.Source)
 		}
 		moved = append(moved, a)
 	}
@@ -85,36 +97,90 @@ func (w *work) keepFor(ctx context.Context, t *targetWork) {
 		w.note("%s: no holds were placed: %v", t.Name, err)
 		return
 	}
-	failed := false
+	whole := true
 	try := func(what string, err error) {
 		if err != nil {
-			failed = true
+			whole = false
 			w.note("%s: %s: %v", t.Name, what, err)
 		}
 	}
-	if onSource {
-		try("hold", w.onSource(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }))
-	}
-	if onTarget {
-		try("hold", w.onTarget(ctx, t, func(st site.Site) error { return st.Hold(ctx, tag, target) }))
+	for _, s := range sides {
+		try("hold", s.hold(ctx, Tag(w.job.Name, t.Name)))
 	}
 	if len(bookmarks) > 0 {
 		try("bookmark", w.onSource(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) }))
 	}
-	if failed {
-		return // the old holds stay until the new ones are there
+	for _, s := range sides {
+		try("release", s.release(ctx, Tag(w.job.Name, t.Name)))
 	}
-	if onSource && len(oldSource) > 0 {
-		try("release", w.onSource(ctx, func(st site.Site) error { return st.Release(ctx, tag, oldSource) }))
+	for _, a := range moved {
+		for _, s := range sides {
+			s.forget(a.Held)
+		}
+		a.Held = slices.DeleteFunc(a.Held, func(h record.Held) bool { return h == record.Held{} })
+		a.Moving = !whole
 	}
-	if onTarget && len(oldTarget) > 0 {
-		try("release", w.onTarget(ctx, t, func(st site.Site) error { return st.Release(ctx, tag, oldTarget) }))
+}
+
+// holding is how a target's holds move on one side.
+type holding struct {
+	wanted bool // whether the job holds there
+	do     func(context.Context, func(site.Site) error) error
+	name   func(*record.Held) *string // of the side
+
+	place, drop []string
+	// gone are the names that carry no hold for sure.
+	gone map[string]bool
+	// refused tells that the new holds are not there: the old ones stay.
+	refused bool
+}
+
+// move notes that what is held is to be base, and nothing else.
+func (s *holding) move(held []record.Held, base *record.Held) {
+	to := *s.name(base)
+	if to != "" {
+		s.place = append(s.place, to)
 	}
-	if !failed {
-		for _, a := range moved {
-			if len(a.Held) > 0 {
-				a.Held = a.Held[len(a.Held)-1:]
-			}
+	for i := range held {
+		if old := *s.name(&held[i]); old != "" && old != to {
+			s.drop = append(s.drop, old)
+		}
+	}
+}
+
+func (s *holding) hold(ctx context.Context, tag string) error {
+	s.gone = map[string]bool{}
+	if len(s.place) == 0 {
+		return nil
+	}
+	err := s.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, s.place) })
+	s.refused = err != nil
+	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
+		for _, n := range s.place {
+			s.gone[n] = true
+		}
+	}
+	return err
+}
+
+func (s *holding) release(ctx context.Context, tag string) error {
+	if s.refused || len(s.drop) == 0 {
+		return nil
+	}
+	err := s.do(ctx, func(st site.Site) error { return st.Release(ctx, tag, s.drop) })
+	if err == nil {
+		for _, n := range s.drop {
+			s.gone[n] = true
+		}
+	}
+	return err
+}
+
+// forget takes the side's names that carry no hold out of what is held.
+func (s *holding) forget(held []record.Held) {
+	for i := range held {
+		if n := s.name(&held[i]); s.gone[*n] {
+			*n = ""
 		}
 	}
 }
@@ -134,11 +200,10 @@ func (w *work) remember() error {
 }
 
 // forgetGone drops what the job does not concern any more, so that status
-// calls nothing late that nobody wants. Where something may still be held it
-// stays.
+// calls nothing late that nobody wants. What is held of it is stale: holds --gc.
 func (w *work) forgetGone() {
-	if len(w.all.Datasets) == 0 {
-		return // the source was not seen
+	if len(w.selected) == 0 {
+		return // the source was not seen, or the patterns are wrong
 	}
 	targets := map[string]bool{}
 	for _, t := range w.targets {
@@ -159,17 +224,21 @@ func (w *work) forgetGone() {
 	}
 }
 
-// Metrics writes the metrics of all jobs, so far as they have run.
-func (r *Runner) Metrics(path string, jobs []string) error {
-	var states []*record.State
-	for _, name := range jobs {
-		st, err := record.Peek(r.StateDir, name).State()
-		if err != nil {
-			return err
+// Metrics writes the metrics of all jobs, so far as they have run. Of two jobs
+// that end together neither writes over the other's news.
+func (r *Runner) Metrics(ctx context.Context, path string, jobs []string) error {
+	err := record.Together(ctx, r.StateDir, func() error {
+		var states []*record.State
+		for _, name := range jobs {
+			st, err := record.Peek(r.StateDir, name).State()
+			if err != nil {
+				return err
+			}
+			states = append(states, st)
 		}
-		states = append(states, st)
-	}
-	if err := record.Replace(path, record.Metrics(states), 0o644); err != nil {
+		return record.Replace(path, record.Metrics(states), 0o644)
+	})
+	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

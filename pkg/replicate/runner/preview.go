@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"slices"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
@@ -47,7 +48,7 @@ func (p *Preview) Failed() bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(p.Prunings, func(r *Pruning) bool { return r.Error != "" })
 }
 
 // Preview reaches all hosts of a job and plans its next run; it changes

@@ -20,7 +20,7 @@ import (
 
 // side is one host's datasets as retention sees them.
 type side struct {
-	name  string // "source", or the target's
+	name  string // replicate.SourceSide, or the target's
 	grid  *replicate.Grid
 	do    func(context.Context, func(site.Site) error) error
 	count *int // of the record
@@ -28,7 +28,7 @@ type side struct {
 
 // Pruning is what retention removes on one side.
 type Pruning struct {
-	Side      string   `json:"side"`      // "source", or the target's name
+	Side      string   `json:"side"`      // replicate.SourceSide, or the target's name
 	Remove    []string `json:"remove"`    // full names
 	Kept      int      `json:"kept"`      // snapshots of the job that stay
 	Held      []string `json:"held"`      // would go, but are held or have clones
@@ -43,7 +43,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*P
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	unlock, err := store.Lock(false)
+	unlock, err := store.Lock(ctx, false)
 	if errors.Is(err, record.ErrRunning) {
 		return nil, fault.Refusef("wait for its end", "job %q: %w", j.Name, err)
 	}
@@ -110,7 +110,7 @@ func (w *work) prune(ctx context.Context) {
 				t.run.Outcome, t.run.Error = record.Failed, "retention: "+p.Error
 			}
 		}
-		if p.Side == "source" && w.run.Error == "" {
+		if p.Side == replicate.SourceSide && w.run.Error == "" {
 			w.pruneFailed = fmt.Errorf("retention on the source: %s", p.Error)
 		}
 	}
@@ -123,7 +123,7 @@ func (w *work) prunings(ctx context.Context) []*Pruning {
 	var out []*Pruning
 	sourceSide := w.side(nil)
 	if w.job.Retention != nil {
-		p := &Pruning{Side: "source", Remove: []string{}, Held: []string{}}
+		p := &Pruning{Side: replicate.SourceSide, Remove: []string{}, Held: []string{}}
 		w.find(ctx, sourceSide, p, w.listing.Datasets, func(d *zfs.Dataset) (string, map[uint64]bool) {
 			return d.Name, w.bases(d)
 		})
@@ -171,35 +171,11 @@ func (w *work) prunings(ctx context.Context) []*Pruning {
 // side of a target, or with nil the source.
 func (w *work) side(t *targetWork) *side {
 	if t == nil {
-		return &side{name: "source", grid: w.job.Retention, do: w.onSource, count: &w.run.Pruned}
+		return &side{name: replicate.SourceSide, grid: w.job.Retention, do: w.onSource, count: &w.run.Pruned}
 	}
 	return &side{name: t.Name, grid: t.Retention, count: &t.run.Pruned, do: func(ctx context.Context, f func(site.Site) error) error {
 		return w.onTarget(ctx, t, f)
 	}}
-}
-
-// bases are the versions of a source dataset that the next increment to any
-// target, or the rest of an interrupted one, begins with. Of a target that
-// was not reached the state knows.
-func (w *work) bases(d *zfs.Dataset) map[uint64]bool {
-	out := map[uint64]bool{}
-	for _, t := range w.targets {
-		if known := w.state.Arrival(d.Name, t.Name); known.BaseGUID != 0 {
-			out[known.BaseGUID] = true
-		}
-		if t.result == nil {
-			continue
-		}
-		for guid := range t.result.Partial {
-			out[guid] = true
-		}
-		if td := w.copyOf(t, d.Name); td != nil {
-			if base, ok := replicate.Base(d, td); ok {
-				out[base.GUID] = true
-			}
-		}
-	}
-	return out
 }
 
 func (w *work) copyOf(t *targetWork, source string) *zfs.Dataset {

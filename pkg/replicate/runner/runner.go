@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -64,8 +65,12 @@ type work struct {
 	// showing tells that nothing will be changed: what a change would find out
 	// by itself has to be asked for.
 	showing bool
+	// unsnapped is why no snapshot was taken of datasets that needed one.
+	unsnapped map[string]error
 	// pruneFailed is why retention on the source did.
 	pruneFailed error
+	// shared is held for state and run while several targets are served.
+	shared sync.Mutex
 }
 
 // targetWork is the part of a run that is one target's.
@@ -76,10 +81,11 @@ type targetWork struct {
 	run      *record.TargetRun
 	result   *job.BatchResult // nil until there is one
 	copies   index            // of result.Target
+	cut      map[string]bool  // source datasets whose streams were cut in this run
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}}
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}, unsnapped: map[string]error{}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -90,7 +96,7 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error
 		return nil, err
 	}
 	for i := range j.Targets {
-		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i])}
+		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i]), cut: map[string]bool{}}
 		if t.to, err = endpoint.Parse(t.To); err != nil {
 			return nil, err
 		}
@@ -109,9 +115,12 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	unlock, err := store.Lock(wait)
+	unlock, err := store.Lock(ctx, wait)
 	if errors.Is(err, record.ErrRunning) {
 		return nil, fault.Refusef("wait for its end: zxfer replicate run --wait "+j.Name, "job %q: %w", j.Name, err)
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))
 	}
 	if err != nil {
 		return nil, err
@@ -145,7 +154,7 @@ func (w *work) move(ctx context.Context) error {
 		w.prune(ctx)
 	}
 	if len(w.targets) == 0 {
-		w.updateAlone(ctx, snapErr)
+		w.updateAlone(ctx)
 	}
 	if ctx.Err() == nil && snapErr == nil {
 		w.settle()
@@ -194,54 +203,12 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 			w.selected[d.Name] = true
 		}
 	}
+	w.followRenames()
 	w.run.Datasets = len(w.listing.Datasets)
 	if w.run.Datasets == 0 {
 		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %d datasets over", w.source, len(w.all.Datasets))
 	}
 	return nil
-}
-
-// wanting are the snapshots that the run is to take, by full name.
-func (w *work) wanting() []string {
-	naming := w.scope.Naming()
-	if naming == nil {
-		return nil
-	}
-	name := naming.At(w.run.Started)
-	var out []string
-	for _, d := range w.listing.Datasets {
-		latest, any := d.Latest()
-		_, own := w.scope.Own(latest.Name)
-		unchanged := any && own && d.Get("written") == "0"
-		if d.Inconsistent() || w.job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
-			continue
-		}
-		out = append(out, d.Name+"@"+name)
-	}
-	return out
-}
-
-func hasSnapshot(d *zfs.Dataset, name string) bool {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// takeSnapshots takes them all in one transaction, and looks again.
-func (w *work) takeSnapshots(ctx context.Context) error {
-	names := w.wanting()
-	if len(names) == 0 {
-		return nil
-	}
-	if err := w.onSource(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }); err != nil {
-		return fmt.Errorf("take %d snapshots: %w", len(names), err)
-	}
-	w.run.Snapshots = len(names)
-	w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), len(names)))
-	return w.listActive(ctx)
 }
 
 // request is the batch for one target.

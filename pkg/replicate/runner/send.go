@@ -25,18 +25,21 @@ func (w *work) send(ctx context.Context) {
 		limit = defaultParallel
 	}
 	g := newGate(limit)
+	requests := make([]job.Batch, len(w.targets)) // before the first begins, which may change the state
+	for i, t := range w.targets {
+		requests[i] = w.request(t, g)
+	}
 	var wg sync.WaitGroup
-	for _, t := range w.targets {
+	for i, t := range w.targets {
 		if len(w.listing.Datasets) == 0 { // all is settled
 			t.result = &job.BatchResult{}
 			w.tally(t, nil)
 			continue
 		}
 		wg.Go(func() {
-			b := w.request(t, g)
-			rep := &quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}
+			rep := &sending{w: w, t: t, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}}
 			began := time.Now()
-			res, err := job.RunBatch(ctx, b, w.hosts.through(t.transfer), rep)
+			res, err := job.RunBatch(ctx, requests[i], w.hosts.through(t.transfer), rep)
 			t.run.Seconds = time.Since(began).Seconds()
 			t.result = res
 			w.tally(t, err)
@@ -135,11 +138,16 @@ func (w *work) update(t *targetWork) {
 		a := w.state.Arrival(d.Source, t.Name)
 		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
 		a.Error, a.Hint = "", ""
+		t.arrived(a, d)
 		if d.Err != nil {
 			a.Error, a.Hint = d.Err.Error(), fault.HintOf(d.Err)
 			continue
 		}
-		a.Success = w.run.Started
+		if err := w.unsnapped[d.Source]; err != nil { // what was there is, what should be is not
+			a.Error, a.Hint = err.Error(), fault.HintOf(err)
+		} else {
+			a.Success = w.run.Started
+		}
 		if td := there[d.Target]; td != nil {
 			a.EncryptionRoot = td.Get("encryptionroot")
 		}

@@ -245,7 +245,7 @@ func (w *work) settledNow(d *zfs.Dataset, of map[*targetWork]map[string]*outcome
 	}
 	for _, t := range w.targets {
 		o, a := of[t][d.Name], w.state.Arrival(d.Name, t.Name)
-		if o == nil || o.there == nil || a.BaseGUID != o.arrive || len(a.Held) > 1 ||
+		if o == nil || o.there == nil || a.BaseGUID != o.arrive || a.Moving ||
 			o.there.ResumeToken() != "" || !settledBy(o.there, t.result.Target.Began) {
 			return nil
 		}

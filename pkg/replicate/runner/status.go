@@ -50,7 +50,9 @@ type DatasetStatus struct {
 	// Success is the begin of the last run that brought it up to date; without a
 	// target, that took a snapshot of it or found nothing new in it.
 	Success time.Time `json:"last_success,omitzero"`
-	// Lag is how many seconds it is past its due time, 0 if it is not.
+	// Lag is how many seconds it is past its due time, 0 if it is not. A dataset
+	// with none that is late never arrived, or did so in the future: what the
+	// clock says then, or now, is wrong.
 	Lag     float64 `json:"lag_seconds"`
 	Late    bool    `json:"late"`
 	Bytes   uint64  `json:"bytes"`
@@ -119,6 +121,10 @@ func (d *DatasetStatus) lateness(event *calendar.Event, grace time.Duration, now
 		return
 	}
 	if d.Success.IsZero() {
+		d.Late = true
+		return
+	}
+	if d.Success.After(now.Add(grace)) { // the clock was wrong then, or is now
 		d.Late = true
 		return
 	}

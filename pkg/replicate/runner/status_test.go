@@ -26,6 +26,8 @@ func TestStatusLateness(t *testing.T) {
 		{"late", "hourly", eight, eight.Add(76 * time.Minute), 16 * time.Minute, true},
 		{"days late", "daily", eight.AddDate(0, 0, -3), eight, 56 * time.Hour, true},
 		{"never", "hourly", time.Time{}, eight, 0, true},
+		{"in the future by a little", "hourly", eight.Add(time.Minute), eight, 0, false},
+		{"in the future: the clock was years ahead for a while", "hourly", eight.AddDate(4, 0, 0), eight, 0, true},
 		{"by hand", "", eight.AddDate(-1, 0, 0), eight, 0, false},
 	}
 	for _, tt := range tests {

@@ -2,8 +2,6 @@ package runner
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
 
@@ -30,11 +26,23 @@ type world struct {
 	now      int64 // seconds, the host's clock
 	txg      uint64
 	guid     uint64
-	old      bool  // OpenZFS before 2.2
-	full     error // of taking snapshots
-	stuck    error // of releasing holds
+	old      bool             // OpenZFS before 2.2
+	full     error            // of taking snapshots
+	stuck    error            // of releasing holds
+	deny     map[string]error // of placing holds, by pool
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
+	away     string              // what is below cannot be reached
+	// cut, where not 0, is after how many snapshots of a stream its target is away.
+	cut int
+	// bad is why no snapshot can be taken of some datasets.
+	bad map[string]error
+	// gone is a dataset that is destroyed just before snapshots are taken.
+	gone string
+	// meanwhile is what happens, once, before the next listing.
+	meanwhile func()
+	// size is what streams of a dataset bring, by estimate; none is 0.
+	size map[string]uint64
 	// looked are the datasets whose snapshots were listed.
 	looked []string
 }
@@ -187,203 +195,3 @@ func copyOf(d *zfs.Dataset, versions bool) *zfs.Dataset {
 	}
 	return &c
 }
-
-// The Site.
-
-func (w *world) Open(context.Context, string) (site.Site, error) { return w, nil }
-func (w *world) Relay(context.Context, string, string) (string, error) {
-	return "", errors.ErrUnsupported
-}
-func (w *world) Name() string                                  { return "local" }
-func (w *world) RTT() time.Duration                            { return 0 }
-func (w *world) Close() error                                  { return nil }
-func (w *world) HostFacts(context.Context) (site.Facts, error) { return site.Facts{Root: true}, nil }
-func (w *world) Facts(context.Context) (site.Facts, error)     { return site.Facts{Root: true}, nil }
-func (w *world) Capture(context.Context, bool) ([]byte, error) {
-	return nil, errors.New("nothing is known of this host")
-}
-func (w *world) CreateParents(context.Context, string) error { return nil }
-func (w *world) Estimate(_ context.Context, s []zfs.SendSpec) ([]uint64, error) {
-	return make([]uint64, len(s)), nil
-}
-
-func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := zfs.Listing{Root: q.Dataset, Began: w.now}
-	for _, name := range slices.Sorted(maps.Keys(w.datasets)) {
-		in := name == q.Dataset || q.Recursive && strings.HasPrefix(name, q.Dataset+"/")
-		if len(q.Only) > 0 {
-			in = slices.Contains(q.Only, name)
-		}
-		switch {
-		case in:
-			d := copyOf(w.datasets[name], q.Versions)
-			if q.Changed && !q.Versions {
-				maps.DeleteFunc(d.Properties, func(p string, _ zfs.Property) bool { return !slices.Contains(zfs.ChangeProperties(), p) })
-			}
-			if w.old || !q.Changed {
-				delete(d.Properties, zfs.ChangedProperty)
-			}
-			if q.Versions {
-				w.looked = append(w.looked, name)
-			}
-			l.Datasets = append(l.Datasets, d)
-		case strings.HasPrefix(q.Dataset, name+"/"):
-			l.Ancestors = append(l.Ancestors, copyOf(w.datasets[name], false))
-		}
-	}
-	return l, nil
-}
-
-func (w *world) Properties(_ context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.old && slices.Contains(properties, zfs.ChangedProperty) {
-		return nil, &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpGet}
-	}
-	out := map[string]map[string]zfs.Property{}
-	for _, n := range names {
-		if d, i := w.find(n); i >= 0 {
-			out[n] = map[string]zfs.Property{
-				"guid":     {Value: strconv.FormatUint(d.Versions[i].GUID, 10)},
-				"userrefs": {Value: strconv.Itoa(len(w.holds[holdKey(d, d.Versions[i])]))},
-				"clones":   {Value: "-"}, // no test asks for them
-				"creation": {Value: strconv.FormatUint(1e9+d.Versions[i].CreateTXG*3600, 10)},
-			}
-		} else if d := w.datasets[n]; d != nil {
-			out[n] = maps.Clone(d.Properties)
-		}
-	}
-	return out, nil
-}
-
-func (w *world) Snapshot(_ context.Context, names []string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.full != nil {
-		return w.full
-	}
-	for _, n := range names {
-		dataset, snap, _ := strings.Cut(n, "@")
-		w.snapshot(dataset, snap)
-	}
-	return nil
-}
-
-func (w *world) Hold(_ context.Context, tag string, names []string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range names {
-		d, i := w.find(n)
-		if i < 0 {
-			return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpHold, Subject: n}
-		}
-		if key := holdKey(d, d.Versions[i]); !slices.Contains(w.holds[key], tag) {
-			w.holds[key] = append(w.holds[key], tag)
-		}
-	}
-	return nil
-}
-
-func (w *world) Release(_ context.Context, tag string, names []string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stuck != nil {
-		return w.stuck
-	}
-	for _, n := range names {
-		if d, i := w.find(n); i >= 0 {
-			key := holdKey(d, d.Versions[i])
-			w.holds[key] = slices.DeleteFunc(w.holds[key], func(t string) bool { return t == tag })
-		}
-	}
-	return nil
-}
-
-func (w *world) Holds(_ context.Context, names []string) (map[string][]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := map[string][]string{}
-	for _, n := range names {
-		if d, i := w.find(n); i >= 0 {
-			out[n] = slices.Clone(w.holds[holdKey(d, d.Versions[i])])
-		}
-	}
-	return out, nil
-}
-
-func (w *world) Bookmark(_ context.Context, marks map[string]string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for mark, of := range marks {
-		_, name, _ := strings.Cut(mark, "#")
-		if _, i := w.find(mark); i >= 0 {
-			continue
-		}
-		if d, i := w.find(of); i >= 0 {
-			v := d.Versions[i]
-			v.Kind, v.Name = zfs.Bookmark, name
-			d.Versions = append(d.Versions, v)
-		}
-	}
-	return nil
-}
-
-func (w *world) Destroy(_ context.Context, names []string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var errs []error
-	for _, n := range names { // all or nothing
-		if d, i := w.find(n); i >= 0 && w.busy(d, d.Versions[i]) {
-			errs = append(errs, &zfs.Error{Kind: zfs.Busy, Op: zfs.OpDestroy, Subject: n})
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	for _, n := range names {
-		errs = append(errs, w.destroy(n))
-	}
-	return errors.Join(errs...)
-}
-
-// Transfer brings the snapshots of a stream, or fails as zfs receive does.
-func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	fail := func(kind zfs.Kind) (transfer.Result, error) {
-		return transfer.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: t.Receive.Target}
-	}
-	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
-	if from == nil {
-		return fail(zfs.NotFound)
-	}
-	switch {
-	case t.Send.From == "" || t.Receive.Origin != "":
-		if to != nil || w.datasets[zfs.ParentOf(t.Receive.Target)] == nil {
-			return fail(zfs.Modified)
-		}
-		to = w.create(t.Receive.Target)
-		if t.Receive.Origin != "" {
-			set(to, "origin", t.Receive.Origin)
-		}
-	case to == nil:
-		return fail(zfs.NoBase)
-	default:
-		_, i := w.find(t.Send.Dataset + t.Send.From)
-		if latest, ok := to.Latest(); i < 0 || !ok || latest.GUID != from.Versions[i].GUID {
-			return fail(zfs.NoBase)
-		}
-	}
-	for _, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
-		_, i := w.find(t.Send.Dataset + "@" + name)
-		if i < 0 || hasSnapshot(to, name) {
-			return fail(zfs.NoBase)
-		}
-		w.add(to, zfs.Snapshot, name, from.Versions[i].GUID)
-	}
-	return transfer.Result{}, nil
-}
-
-var _ job.Opener = (*world)(nil)

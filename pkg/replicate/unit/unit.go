@@ -46,19 +46,27 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 // is started again. After 1 (failed), 2 (usage) and 3 (refused) the same
 // command would end the same way, and the timer's next run tries anyway.
 //
+// There is no limit of starts: systemd counts those of the timer, too, and a job
+// that runs every quarter of an hour would be locked out. RestartSec paces.
+//
 // A job on this host alone waits for no network.
 //
 // What is left open: the network, /dev/zfs with CAP_SYS_ADMIN (which is what
-// ZFS asks of root), the state directory. Memory may become executable: the
-// Python helper needs that.
+// ZFS asks of root), the state directory. CAP_DAC_OVERRIDE lets root read keys
+// and records, and write metrics, where the files are another account's, as
+// node_exporter's directory often is. That this directory is missing stops no
+// job. Memory may become executable: the Python helper needs that.
 func Service(j *replicate.Job, p Paths) string {
 	writable := []string{p.StateDir}
 	if p.Textfile != "" {
-		writable = append(writable, filepath.Dir(p.Textfile))
+		writable = append(writable, "-"+filepath.Dir(p.Textfile))
 	}
-	capabilities, user := "CAP_SYS_ADMIN", ""
+	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", ""
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
+		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd makes it, and gives it to the user
+			user += "StateDirectory=" + filepath.Join(below, j.Name) + "\nStateDirectoryMode=0750\n"
+		}
 	}
 	network, after := "", "zfs.target"
 	if reachesOut(j) {
@@ -70,8 +78,7 @@ Description=zxfer: replicate %s
 Documentation=man:zxfer-replicate(1)
 %sAfter=%s
 ConditionPathExists=%s
-StartLimitIntervalSec=6h
-StartLimitBurst=12
+StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot

@@ -34,14 +34,15 @@ func TestFiles(t *testing.T) {
 	for _, want := range []string{
 		"ExecStart=/usr/bin/true replicate run --wait --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
 		"Type=oneshot\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\n", "ProtectSystem=strict\n",
-		"ReadWritePaths=/var/lib/zxfer /var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN\n", "DeviceAllow=/dev/zfs rw\n",
+		"ReadWritePaths=/var/lib/zxfer -/var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE\n", "StartLimitIntervalSec=0\n", "DeviceAllow=/dev/zfs rw\n",
 	} {
 		require.Contains(t, service, want)
 	}
 	require.Contains(t, service, "Wants=network-online.target\nAfter=network-online.target zfs.target\n")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "\nAfter=zfs.target\n", "a job on this host alone waits for no network")
 	require.NotContains(t, files["zxfer-replicate-user_1.service"], "network-online")
-	require.Contains(t, files["zxfer-replicate-user_1.service"], "User=backup\n")
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "User=backup\nStateDirectory=zxfer/user_1\nStateDirectoryMode=0750\n")
+	require.NotContains(t, service, "StateDirectory")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "CapabilityBoundingSet=\n", "a user needs no privilege: zfs allow gives the permissions")
 	timer := files["zxfer-replicate-home.timer"]
 	require.Contains(t, timer, "OnCalendar=hourly\nRandomizedDelaySec=120\n")

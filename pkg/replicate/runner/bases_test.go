@@ -1,0 +1,134 @@
+package runner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// rename renames a dataset.
+func (w *world) rename(from, to string) {
+	d := w.datasets[from]
+	delete(w.datasets, from)
+	d.Name = to
+	w.datasets[to] = d
+}
+
+// A dataset that was renamed keeps its base: by its hold also where holds --gc
+// runs before the copy was renamed, and without holds by what was known of it.
+func TestRenamedKeepsItsBase(t *testing.T) {
+	t.Parallel()
+	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
+		for _, away := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", target away"}[away], func(t *testing.T) {
+				t.Parallel()
+				r := newReplica(t, adopting())
+				none := 0
+				r.job.Retries, r.job.Holds, r.job.Bookmarks = &none, holds, "none"
+				r.snapshot("src", "s1")
+				r.snapshot("src/a", "s1")
+				r.run(t)
+				success := r.arrival(t, "src/a").Success
+				r.rename("src/a", "src/b")
+				if away {
+					r.away = "dst"
+				}
+				for _, s := range []string{"s2", "s3", "s4", "s5", "s6"} {
+					r.snapshot("src/b", s)
+					r.now += 10
+					run, _ := r.run(t)
+					if !away {
+						require.Equal(t, string(Renamed), run.Targets[0].Datasets[0].Conflict)
+						_, err := r.gc(t)
+						require.NoError(t, err)
+					}
+				}
+				require.Equal(t, []string{"s1", "s4", "s5", "s6"}, r.names("src/b"))
+				require.Equal(t, success, r.arrival(t, "src/b").Success, "it is late, and not new")
+				r.away = ""
+				r.rename("dst/copy/a", "dst/copy/b")
+				r.now += 10
+				run, _ := r.run(t)
+				require.Equal(t, record.Done, run.Outcome, FirstError(run))
+				require.Zero(t, run.Targets[0].Datasets[0].Full)
+				require.Equal(t, []string{"s4", "s5", "s6"}, r.names("src/b"))
+				held, err := r.gc(t)
+				require.NoError(t, err)
+				for _, h := range held {
+					require.False(t, h.Stale, h.Snapshot)
+				}
+			})
+		}
+	}
+}
+
+// Of bookmarks those stay that a target's next increment may begin with, however
+// long the target is away, and no others: they would become as many as the runs.
+func TestBookmarksThatStay(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
+	r.job.Targets = []replicate.Target{{Name: "t", To: "dst/copy"}, {Name: "u", To: "dst/other"}}
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.away = "dst/other"
+	for i := range 20 {
+		r.snapshot("src", fmt.Sprint("s", i+2))
+		r.now += 10
+		r.run(t)
+	}
+	require.NoError(t, r.destroy("src@s1")) // by hand
+	var marks []string
+	for _, v := range r.datasets["src"].Versions {
+		if v.Kind == zfs.Bookmark {
+			marks = append(marks, v.Name)
+		}
+	}
+	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, marks)
+	r.away = ""
+	set(r.datasets["dst/copy"], "written", "100") // which stops t
+	r.snapshot("src", "s22")
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, 1, run.Targets[1].Sent, FirstError(run))
+	require.Zero(t, run.Targets[1].Datasets[0].Full)
+	require.Equal(t, []string{"s21", "s22"}, r.names("src"))
+	require.NoError(t, r.destroy("src@s21"))
+	set(r.datasets["dst/copy"], "written", "0")
+	run, _ = r.run(t)
+	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
+}
+
+// A job that runs while stale holds are looked for loses none of its own.
+func TestGCBesideARun(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.snapshot("src", "s2")
+	r.now += 10
+	r.meanwhile = func() { r.run(t) }
+	_, err := r.gc(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
+}
+
+// Patterns that by mistake leave nothing over make nothing forgotten.
+func TestPatternsThatSelectNothing(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	known := r.arrival(t, "src")
+	require.NotZero(t, known.BaseGUID)
+	r.job.Include = []string{"typo"}
+	run, _ := r.run(t)
+	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, known, r.arrival(t, "src"))
+}

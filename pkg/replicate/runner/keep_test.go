@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// heldBy are the snapshots that carry the job's hold for its target, by full
+// name.
+func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
+	t.Helper()
+	out := []string{}
+	for _, n := range datasets {
+		for _, v := range r.datasets[n].Snapshots() {
+			if slices.Contains(r.holds[holdKey(r.datasets[n], v)], Tag("j", "t")) {
+				out = append(out, v.In(n))
+			}
+		}
+	}
+	return out
+}
+
+func (r *replica) arrival(t *testing.T, source string) *record.Arrival {
+	t.Helper()
+	st, err := record.Peek(r.dir, "j").State()
+	require.NoError(t, err)
+	return st.Arrival(source, "t")
+}
+
+// A hold that failed, or was never tried because the run was killed before, is
+// placed by the next run, also where nothing new is sent.
+func TestHoldIsPlacedLater(t *testing.T) {
+	t.Parallel()
+	for _, pool := range []string{"src", "dst"} {
+		t.Run(pool, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.snapshot("src", "s1")
+			r.snapshot("src/a", "s1")
+			r.deny = map[string]error{pool: errors.New("the line was cut")}
+			r.run(t)
+			require.Len(t, r.heldBy(t, "src/a", "dst/copy/a"), 1)
+			r.deny, r.now = nil, r.now+10
+			run, _ := r.run(t)
+			require.Zero(t, run.Targets[0].Sent)
+			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldBy(t, "src/a", "dst/copy/a"))
+			r.settle(t)
+		})
+	}
+}
+
+// Where one side cannot hold, the holds of the other move on all the same:
+// they would pile up, and with them what retention cannot remove.
+func TestHoldsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	for _, pool := range []string{"src", "dst"} {
+		t.Run(pool, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.deny = map[string]error{pool: &zfs.Error{Kind: zfs.Permission, Op: zfs.OpHold}}
+			for i := range 9 {
+				r.snapshot("src", fmt.Sprint("s", i))
+				r.snapshot("src/a", fmt.Sprint("s", i))
+				r.run(t)
+				r.now += 10
+			}
+			other := map[string]string{"src": "dst/copy/a@s8", "dst": "src/a@s8"}[pool]
+			require.Equal(t, []string{other}, r.heldBy(t, "src/a", "dst/copy/a"))
+			require.Len(t, r.arrival(t, "src/a").Held, 1)
+			require.Len(t, r.datasets["src/a"].Snapshots(), 3)
+			require.Len(t, r.datasets["dst/copy/a"].Snapshots(), 2)
+		})
+	}
+}
+
+// Holds follow the job's setting, also where the base stays.
+func TestHoldsFollowTheSetting(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	for _, step := range []struct {
+		holds string
+		want  []string
+	}{
+		{"", []string{"src/a@s1", "dst/copy/a@s1"}},
+		{"source", []string{"src/a@s1"}},
+		{"target", []string{"dst/copy/a@s1"}},
+		{"both", []string{"src/a@s1", "dst/copy/a@s1"}},
+		{"none", []string{}},
+		{"none", []string{}},
+		{"source", []string{"src/a@s1"}},
+	} {
+		r.job.Holds = step.holds
+		r.now += 10
+		r.run(t)
+		require.Equal(t, step.want, r.heldBy(t, "src/a", "dst/copy/a"), step.holds)
+
+	}
+	r.job.Holds = "none"
+	r.job.Retention = &replicate.Grid{Last: 1}
+	r.snapshot("src/a", "s2")
+	r.now += 10
+	r.run(t)
+	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
+}

@@ -1,0 +1,45 @@
+package runner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+// A stream that is cut leaves some of its snapshots on the target: which ones
+// nobody knows while the target is away. Retention on the source removes none
+// of them, or the target would have a newest snapshot that the source lacks.
+func TestCutAndThenAway(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	none := 0
+	r.job.Retries, r.job.Retention, r.job.Targets[0].Retention = &none, &replicate.Grid{Last: 2}, nil
+	take := func(from, to int) {
+		for i := from; i <= to; i++ {
+			r.snapshot("src", fmt.Sprint("s", i))
+		}
+	}
+	take(1, 1)
+	r.run(t)
+	take(2, 6)
+	r.cut, r.now = 2, r.now+10
+	run, _ := r.run(t)
+	require.NotEmpty(t, run.Targets[0].Error)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy"))
+	for i := 7; i < 12; i++ {
+		take(i, i)
+		r.now += 10
+		r.run(t)
+	}
+	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
+	r.cut, r.away, r.now = 0, "", r.now+10
+	run, _ = r.run(t)
+	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
+	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("dst/copy"))
+	require.Zero(t, r.arrival(t, "src").Sending)
+}

@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// wanting are the snapshots that the run is to take, by full name.
+func (w *work) wanting() []string {
+	naming := w.scope.Naming()
+	if naming == nil {
+		return nil
+	}
+	name := naming.At(w.run.Started)
+	var out []string
+	for _, d := range w.listing.Datasets {
+		latest, any := d.Latest()
+		_, own := w.scope.Own(latest.Name)
+		unchanged := any && own && d.Get("written") == "0"
+		if d.Inconsistent() || w.job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
+			continue
+		}
+		out = append(out, d.Name+"@"+name)
+	}
+	return out
+}
+
+func hasSnapshot(d *zfs.Dataset, name string) bool {
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// takeSnapshots takes them all in one transaction, and looks again. Where ZFS
+// refuses that, datasets that can be snapshotted are, in as few as it takes.
+func (w *work) takeSnapshots(ctx context.Context) error {
+	names := w.wanting()
+	if len(names) == 0 {
+		return nil
+	}
+	first := w.snapshot(ctx, names)
+	if w.run.Snapshots = len(names) - len(w.unsnapped); w.run.Snapshots > 0 {
+		w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), w.run.Snapshots))
+		if err := w.listActive(ctx); err != nil {
+			return err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	if w.run.Snapshots > 0 {
+		w.note("the snapshots were taken in several transactions: not all could be taken in one")
+		for name, err := range w.unsnapped {
+			if w.listing.Find(name) == nil && errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+				delete(w.unsnapped, name) // it was destroyed meanwhile
+			}
+		}
+	}
+	if len(w.unsnapped) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no snapshot could be taken of %d datasets: %w", len(w.unsnapped), first)
+}
+
+// snapshot takes snapshots, by halves where they cannot be taken at once, and
+// returns the first reason why one was not.
+func (w *work) snapshot(ctx context.Context, names []string) error {
+	err := w.onSource(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	if err == nil {
+		return nil
+	}
+	if len(names) > 1 && ofOne(err) {
+		half := len(names) / 2
+		return cmp.Or(w.snapshot(ctx, names[:half]), w.snapshot(ctx, names[half:]))
+	}
+	for _, n := range names {
+		dataset, _, _ := strings.Cut(n, "@")
+		w.unsnapped[dataset] = err
+	}
+	return err
+}
+
+// ofOne tells whether a failure to take snapshots may be one dataset's alone:
+// it is gone, has its limit of snapshots reached, is not delegated, or has a name
+// that is too long for the template.
+func ofOne(err error) bool {
+	for _, k := range []zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy, zfs.InvalidName} {
+		if errors.Is(err, &zfs.Error{Kind: k}) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,78 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+func taking() replicate.Job {
+	return replicate.Job{Schedule: "hourly", Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}}
+}
+
+// One dataset of which no snapshot can be taken costs no other its own; at the
+// target it is what falls behind, though all that there is was sent.
+func TestSnapshotsOfTheOthers(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, taking())
+	for _, n := range strings.Split("bcdefgh", "") {
+		r.create("src/" + n)
+	}
+	r.run(t)
+	before := r.arrival(t, "src/c").Success
+	r.bad = map[string]error{"src/c": &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"}}
+	for range 2 {
+		r.now += 3600
+		run, _ := r.run(t)
+		require.Equal(t, record.Failed, run.Outcome)
+		require.Contains(t, run.Error, "no snapshot could be taken of 1 datasets")
+		require.Equal(t, 8, run.Snapshots)
+		require.Equal(t, 8, run.Targets[0].Sent)
+	}
+	require.Len(t, r.names("src/d"), 3)
+	require.Len(t, r.names("src/c"), 1)
+	require.Equal(t, before, r.arrival(t, "src/c").Success)
+	s, err := StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0))
+	require.NoError(t, err)
+	for _, d := range s.Jobs[0].Datasets {
+		require.Equal(t, d.Source == "src/c", d.Late, d.Source)
+		require.Equal(t, d.Source == "src/c", strings.Contains(d.Error, "out of space"), d.Source)
+	}
+}
+
+// A dataset that is destroyed between listing and snapshots is no failure.
+func TestSnapshotsBesideADestroy(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, taking())
+	r.create("src/b")
+	r.run(t)
+	r.now += 3600
+	r.gone = "src/b"
+	run, _ := r.run(t)
+	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Equal(t, 2, run.Snapshots)
+	require.Len(t, run.Notes, 1)
+	require.Len(t, r.names("src/a"), 2)
+}
+
+// A dataset whose name leaves no room for the template's keeps no other from
+// its snapshot.
+func TestSnapshotOfALongName(t *testing.T) {
+	t.Parallel()
+	r := aloneReplica(t, taking())
+	long := "src/" + strings.Repeat("x", 245)
+	r.create(long)
+	run, _ := r.run(t)
+	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, 2, run.Snapshots)
+	require.Len(t, r.names("src/a"), 1)
+	for _, d := range r.status(t).Datasets {
+		require.Equal(t, d.Source == long, strings.Contains(d.Error, "ZFS allows 255"), "%s: %s", d.Source, d.Error)
+	}
+}
