@@ -152,8 +152,8 @@ func (c *deviceCopying) progress() Progress {
 func (c *deviceCopying) moved() int64 { return c.scan.read.bytes.Load() + c.store.moved() }
 
 func (c *deviceCopying) stalled() error {
-	if c.scan.read.bytes.Load() > c.store.write.bytes.Load() {
-		return stalled(c.store.dst.Name()+" took nothing", c.opt.Stall)
+	if !c.store.idle() {
+		return c.store.stalled()
 	}
 	return stalled(c.src.Name()+" gave nothing", c.opt.Stall)
 }

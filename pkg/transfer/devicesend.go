@@ -96,7 +96,7 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 		s.held.fail(context.Cause(ctx))
 		s.link.Interrupt()
 	})
-	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, stalled: s.stalled, fail: s.fail}
+	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, idle: s.idle, stalled: s.stalled, fail: s.fail}
 	stop := w.start()
 	go s.hear.listen()
 
@@ -306,6 +306,17 @@ func (s *deviceSending) progress() Progress {
 
 func (s *deviceSending) moved() int64 {
 	return s.scan.read.bytes.Load() + s.meter.bytes.Load() + s.hear.alive.Load()
+}
+
+// idle tells that the receiver still looks at what it holds: how long that may
+// take is its to say.
+func (s *deviceSending) idle() bool {
+	for _, w := range s.asking {
+		if w.Running() {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *deviceSending) stalled() error {
