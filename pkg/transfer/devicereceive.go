@@ -64,6 +64,7 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
 		r.link.Interrupt()
+		tellStall(parent, r.link, context.Cause(ctx))
 	})
 	// A sender whose blocks are all here already has nothing to send, maybe for
 	// hours. Whether it and the network get on, it and TCP tell.

@@ -95,6 +95,8 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 		defer close(unwound)
 		s.held.fail(context.Cause(ctx))
 		s.link.Interrupt()
+		<-s.hear.over
+		tellStall(parent, s.link, context.Cause(ctx))
 	})
 	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, idle: s.idle, stalled: s.stalled, fail: s.fail}
 	stop := w.start()
@@ -109,7 +111,6 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 	}
 	if !keep() {
 		<-unwound
-		<-s.hear.over
 		err = bare(context.Cause(ctx))
 		tell(parent, s.link, err)
 	} else {

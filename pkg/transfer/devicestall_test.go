@@ -2,6 +2,8 @@ package transfer_test
 
 import (
 	"bytes"
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,48 +57,71 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	require.Zero(t, dst.Written)
 }
 
-func TestADeviceThatHangsIsNamed(t *testing.T) {
+// A device that hangs for good also hangs what uses it: the other end must
+// hear of it nevertheless, and it is the device that is named.
+func TestADeviceThatHangsIsTold(t *testing.T) {
 	t.Parallel()
 	data := random(stallBlocks * deviceBlock)
 	for name, c := range map[string]struct {
-		source, target bool
-		says           string
+		hang  func(src, dst *transfertest.Device, f func(int64) bool)
+		delta bool
+		says  string
 	}{
-		"source": {source: true, says: "source gave nothing"},
-		"target": {target: true, says: "target neither took nor gave anything"},
+		"source":  {hang: func(src, _ *transfertest.Device, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
+		"target":  {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
+		"hashing": {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
 	} {
-		for _, local := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", local"}[local], func(t *testing.T) {
-				t.Parallel()
-				src, dst := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
-				src.Label, dst.Label = "source", "target"
-				hang := func(off int64) bool {
-					if off == 60*deviceBlock {
-						time.Sleep(2 * stallLimit)
-					}
-					return false
+		prepare := func() (src, dst *transfertest.Device, free func()) {
+			src, dst = transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
+			src.Label, dst.Label = "source", "target"
+			hung := make(chan struct{})
+			c.hang(src, dst, func(off int64) bool {
+				if off == 60*deviceBlock {
+					<-hung
 				}
-				if c.source {
-					src.FailRead = hang
-				} else {
-					dst.FailWrite = hang
-				}
-				opt := deviceOptions(stalling)
-				if local {
-					_, err := transfer.CopyDevice(t.Context(), src, dst, nil, opt, nil)
-					require.ErrorIs(t, err, transfer.ErrStall)
-					require.ErrorContains(t, err, c.says)
-					return
-				}
-				o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, opt)
-				own := o.sendErr
-				if c.target {
-					own = o.receiveErr
-				}
-				require.ErrorIs(t, own, transfer.ErrStall)
-				require.ErrorContains(t, own, c.says)
-				require.NotErrorIs(t, own, wire.ErrCut)
+				return false
 			})
+			return src, dst, sync.OnceFunc(func() { close(hung) })
 		}
+		opt := deviceOptions(stalling, func(o *transfer.DeviceOptions) { o.Delta = c.delta })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src, dst, free := prepare()
+			defer free()
+			sender, receiver := links(t, wire.Signed, 2, nil)
+			sent, received := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := transfer.SendDevice(context.Background(), src, sender, opt, nil)
+				sent <- err
+			}()
+			go func() {
+				_, err := transfer.ReceiveDevice(context.Background(), receiver, dst, nil, int64(len(data)), opt, nil)
+				received <- err
+			}()
+			own, other := received, sent
+			if name == "source" {
+				own, other = sent, received
+			}
+			select {
+			case err := <-other:
+				require.ErrorAs(t, err, new(*transfer.PeerError))
+				require.ErrorContains(t, err, c.says)
+			case <-time.After(10 * stallLimit):
+				require.Fail(t, "the other end heard nothing")
+			}
+			free()
+			err := <-own
+			require.ErrorIs(t, err, transfer.ErrStall)
+			require.ErrorContains(t, err, c.says)
+			require.NotErrorIs(t, err, wire.ErrCut)
+		})
+		t.Run(name+", local", func(t *testing.T) {
+			t.Parallel()
+			src, dst, free := prepare()
+			time.AfterFunc(2*stallLimit, free)
+			_, err := transfer.CopyDevice(t.Context(), src, dst, nil, opt, nil)
+			require.ErrorIs(t, err, transfer.ErrStall)
+			require.ErrorContains(t, err, c.says)
+		})
 	}
 }
