@@ -70,7 +70,7 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	// hours. Whether it and the network get on, it and TCP tell.
 	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, idle: r.store.idle, stalled: r.store.stalled, fail: r.fail}
 	stop := w.start()
-	quiet := keepAlive(r.link, aliveEvery, &r.store.write.bytes)
+	quiet := keepAlive(r.link, r.opt.Stall, &r.store.write.bytes)
 	r.store.start(ctx, r.fail)
 
 	root, err := r.move(ctx)
