@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -312,12 +313,7 @@ func (s *deviceSending) moved() int64 {
 // idle tells that the receiver still looks at what it holds: how long that may
 // take is its to say.
 func (s *deviceSending) idle() bool {
-	for _, w := range s.asking {
-		if w.Running() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.asking, (*wire.Stopwatch).Running)
 }
 
 func (s *deviceSending) stalled() error {

@@ -317,14 +317,7 @@ func (s *store) moved() int64 {
 
 // idle tells that the target is not asked for anything.
 func (s *store) idle() bool {
-	for _, e := range []*effort{s.write, s.verify, s.look} {
-		for _, w := range e.watch {
-			if w.Running() {
-				return false
-			}
-		}
-	}
-	return !s.flush.Running()
+	return !s.write.running() && !s.verify.running() && !s.look.running() && !s.flush.Running()
 }
 
 // stalled is the error of a target that is asked for something and does
