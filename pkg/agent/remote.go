@@ -45,6 +45,7 @@ type Remote struct {
 	t    Transport
 	log  func(string)
 
+	began time.Time     // of which pings count the time
 	rtt   atomic.Int64  // shortest round trip, ns
 	pongs atomic.Int64  // so far
 	again chan struct{} // asks for the next ping at once
@@ -72,7 +73,7 @@ type pending struct {
 //
 // An agent of another protocol is refused (fault.Refused).
 func NewRemote(ctx context.Context, host string, t Transport, log func(string)) (*Remote, error) {
-	r := &Remote{host: host, t: t, log: log, out: make(chan []byte, 64), again: make(chan struct{}, 1),
+	r := &Remote{host: host, t: t, log: log, began: time.Now(), out: make(chan []byte, 64), again: make(chan struct{}, 1),
 		done: make(chan struct{}), closed: make(chan struct{}), calls: map[uint64]*pending{}}
 	in := bufio.NewReaderSize(t, 64<<10)
 	var noise string
@@ -163,7 +164,11 @@ func (r *Remote) read(in io.Reader) {
 			r.lose(err)
 			return
 		}
+		// What the log waits for, such as a terminal that was stopped, is no
+		// silence of the agent's.
+		heard.Stop()
 		r.handle(m)
+		heard.Reset(silence)
 	}
 }
 
@@ -171,7 +176,7 @@ func (r *Remote) read(in io.Reader) {
 func (r *Remote) handle(m *message) {
 	switch m.Kind {
 	case pong:
-		r.measure(time.Duration(time.Now().UnixNano() - int64(m.ID)))
+		r.measure(time.Since(r.began) - time.Duration(m.ID))
 		return
 	case logged:
 		r.log(r.host + ": " + m.Text)
@@ -218,13 +223,14 @@ func (r *Remote) measure(trip time.Duration) {
 }
 
 // keepAlive pings. The number of a ping is the time it was sent at, so that a
-// late answer is not taken for that to a later one.
+// late answer is not taken for that to a later one. It is no time of day, as
+// the clock may be set.
 func (r *Remote) keepAlive() {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
 		// A lost host shows in done.
-		_ = r.send(context.Background(), &message{Kind: ping, ID: uint64(time.Now().UnixNano())})
+		_ = r.send(context.Background(), &message{Kind: ping, ID: uint64(time.Since(r.began))})
 		select {
 		case <-tick.C:
 		case <-r.again:

@@ -287,15 +287,33 @@ func TestLogLinesCarryTheHost(t *testing.T) {
 	})
 }
 
+// A terminal that was stopped takes no lines, for as long as it likes.
+func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{})
+		for range cap(g.logs) {
+			g.logs <- "full"
+		}
+		g.server.Log("this one waits")
+		time.Sleep(3 * silence)
+		for range cap(g.logs) {
+			<-g.logs
+		}
+		require.Equal(t, "beta: this one waits", <-g.logs)
+		_, err := g.Facts(t.Context())
+		require.NoError(t, err)
+	})
+}
+
 func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, &fakeSite{})
-		base := time.Now()
+		base := time.Since(g.began)
 		g.rtt.Store(0)
 		time.Sleep(9 * time.Second)
-		g.handle(&message{Kind: pong, ID: uint64(base.UnixNano())})
+		g.handle(&message{Kind: pong, ID: uint64(base)})
 		require.Equal(t, 9*time.Second, g.RTT())
-		g.handle(&message{Kind: pong, ID: uint64(base.Add(time.Second).UnixNano())})
+		g.handle(&message{Kind: pong, ID: uint64(base + time.Second)})
 		require.Equal(t, 8*time.Second, g.RTT(), "the shortest counts")
 	})
 }

@@ -173,7 +173,7 @@ func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, 
 	return &preflight.Link{
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
 		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.streams, Seconds: c.Seconds, Limit: c.Limit,
-		Window: choice.window, SendBuffer: n.SendBuffer, WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
+		Window: choice.window, WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
 }

@@ -21,7 +21,6 @@ type Link struct {
 	Busy, RwndLimited, SndbufLimited time.Duration
 	Retransmits                      uint64
 	Congestion                       string
-	SendBuffer                       int // of the largest, at the end, bytes
 
 	// WriteMax is how far the sender's kernel lets its buffers grow, ReadMax
 	// how far the receiver's does; bytes, 0 = unknown.
@@ -64,17 +63,7 @@ func (l Link) processor() string {
 
 func (l Link) shortWindow() bool { return strings.Contains(l.Limit, "receiver window") }
 
-// shortBuffer tells whether the send buffer limits the rate. The kernel does
-// not count all of that as such: a buffer that is not allowed to grow also
-// keeps the congestion window from growing, and looks as if that was the limit.
-// A buffer that may grow is kept at twice the congestion window and more.
-//
-// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_input.c (tcp_sndbuf_expand)
-// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_output.c (tcp_cwnd_validate)
-func (l Link) shortBuffer() bool {
-	return strings.Contains(l.Limit, "send buffer") || strings.HasPrefix(l.Limit, "network") &&
-		2*float64(l.BytesPerSecond)*l.RTT.Seconds() > float64(l.Streams)*float64(l.SendBuffer)
-}
+func (l Link) shortBuffer() bool { return strings.Contains(l.Limit, "send buffer") }
 
 // lossy tells whether so much was lost that it may limit the rate.
 func (l Link) lossy() bool {

@@ -180,6 +180,20 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
+// A power cut soon after the bootstrap leaves the file without its bytes.
+func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	self, err := ThisBinary()
+	require.NoError(t, err)
+	dir := filepath.Join(o.home, ".cache", "zxfer", self.ID)
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "zxfer"), nil, 0o700))
+	requireWorks(t, o.connect())
+	require.Contains(t, o.logged(), "copying zxfer there")
+	require.Equal(t, []string{self.ID}, o.cache())
+}
+
 func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

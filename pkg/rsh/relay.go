@@ -16,6 +16,10 @@ import (
 // maxChunk is what a relay passes on at once, in bytes.
 const maxChunk = 128 << 10
 
+// maxRelays bounds the remote shells of one ListenRelay: a link has at most as
+// many connections, and other users of the host reach the listener, too.
+const maxRelays = 64
+
 // ServeRelay is the far end of a relay: it joins a loopback address to its
 // input and output, until both directions have ended or ctx does. Other
 // addresses are refused: a relay is not a way into the host's network.
@@ -111,8 +115,8 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 
 // ListenRelay opens a listener on this host's loopback that relays every
 // connection to a loopback address of the other host, "127.0.0.1:PORT",
-// through a remote shell of its own. The host must have zxfer: an agent runs
-// there. The listener closes when ctx ends, and its connections too.
+// through a remote shell of its own, at most 64 at once. The host must have
+// zxfer: an agent runs there. The listener closes when ctx ends, and its connections too.
 func ListenRelay(ctx context.Context, o Options, address string) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,12 +124,23 @@ func ListenRelay(ctx context.Context, o Options, address string) (string, error)
 	}
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	go func() {
+		defer l.Close() // where it takes none any more, a dialer is not to wait
+		slots := make(chan struct{}, maxRelays)
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go relay(ctx, o, c.(*net.TCPConn), address)
+			select {
+			case slots <- struct{}{}:
+			default:
+				_ = c.Close() // a dialer tries again
+				continue
+			}
+			go func() {
+				defer func() { <-slots }()
+				relay(ctx, o, c.(*net.TCPConn), address)
+			}()
 		}
 	}()
 	return l.Addr().String(), nil

@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,6 +188,34 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 			require.Contains(t, o.logged(), c.logged)
 		})
 	}
+}
+
+// Every user of this host reaches the listener: that must not start remote
+// shells without end.
+func TestRelaysAreBounded(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	started := filepath.Join(t.TempDir(), "started")
+	o.remote("echo >>" + started + "; exec cat")
+	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1")
+	require.NoError(t, err)
+	dropped := make(chan struct{}, 2*maxRelays)
+	for range 2 * maxRelays {
+		c, err := net.Dial("tcp", local)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		go func() {
+			_, _ = io.ReadAll(c)
+			dropped <- struct{}{}
+		}()
+	}
+	for range maxRelays {
+		<-dropped
+	}
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(started)
+		return len(text) == maxRelays
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 func TestServeRelayTakesLoopbackOnly(t *testing.T) {

@@ -27,10 +27,12 @@ const sendWord = "send"
 //
 // $1 is the wanted build, $2 the size of its binary, $3 a further argument of
 // the agent or "". The binary goes to a temporary directory and is moved once
-// it is whole and runs; what was cut off is removed. Of older builds the newest
-// four stay: a running one can be removed, its file lives until it ends.
+// it is whole and runs; what was cut off is removed. A host that lost power soon
+// afterwards may have the name without the bytes: then it is copied again. Of
+// older builds the newest four stay: a running one can be removed, its file
+// lives until it ends.
 const script = `c="${XDG_CACHE_HOME:-$HOME/.cache}/zxfer"; d="$c/$1"; ` +
-	`if [ -x "$d/zxfer" ]; then exec "$d/zxfer" agent ${3:+"$3"}; fi; ` +
+	`if [ -x "$d/zxfer" ] && [ "$(wc -c < "$d/zxfer")" -eq "$2" ]; then exec "$d/zxfer" agent ${3:+"$3"}; fi; ` +
 	`z="$(command -v zxfer)"; if [ -n "$z" ] && [ "$("$z" agent --id 2>/dev/null)" = "$1" ]; then exec "$z" agent ${3:+"$3"}; fi; ` +
 	`echo; echo "zxfer-need $(uname -s) $(uname -m)"; ` +
 	`read -r answer; [ "$answer" = send ] || exit 0; u="$(umask)"; umask 077; ` +

@@ -152,8 +152,10 @@ func (c *deviceCopying) progress() Progress {
 func (c *deviceCopying) moved() int64 { return c.scan.read.bytes.Load() + c.store.moved() }
 
 func (c *deviceCopying) stalled() error {
-	if c.scan.read.bytes.Load() > c.store.write.bytes.Load() {
-		return stalled(c.store.dst.Name()+" took nothing", c.opt.Stall)
+	// Where the target hangs, no read of the source is under way for long:
+	// whoever made it waits to write.
+	if !c.scan.read.running() && !c.store.idle() {
+		return c.store.stalled()
 	}
 	return stalled(c.src.Name()+" gave nothing", c.opt.Stall)
 }

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"encoding/hex"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +113,11 @@ type effort struct {
 }
 
 func newEffort(name string, n int) *effort { return &effort{name: name, watch: stopwatches(n)} }
+
+// running tells whether any of its goroutines works.
+func (e *effort) running() bool {
+	return slices.ContainsFunc(e.watch, (*wire.Stopwatch).Running)
+}
 
 // stage is what the stage did. What it did not spend on work counts as waiting
 // for its output if it produces, and for its input if it consumes.

@@ -128,6 +128,7 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []BlockSum) er
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	scanner := newScan(&presentReader{s.dst, s.size}, s.grid, s.pool, s.workers)
+	scanner.read = s.look
 	done := make([]bool, s.count)
 	var mu sync.Mutex
 	told := int64(0)

@@ -64,10 +64,13 @@ func (r *deviceReceiving) run(ctx context.Context, report func(Progress)) (res R
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
 		r.link.Interrupt()
+		tellStall(parent, r.link, context.Cause(ctx))
 	})
-	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
+	// A sender whose blocks are all here already has nothing to send, maybe for
+	// hours. Whether it and the network get on, it and TCP tell.
+	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, idle: r.store.idle, stalled: r.store.stalled, fail: r.fail}
 	stop := w.start()
-	quiet := keepAlive(r.link, aliveEvery, &r.store.write.bytes)
+	quiet := keepAlive(r.link, r.opt.Stall, &r.store.write.bytes)
 	r.store.start(ctx, r.fail)
 
 	root, err := r.move(ctx)
@@ -324,10 +327,3 @@ func (r *deviceReceiving) progress() Progress {
 }
 
 func (r *deviceReceiving) moved() int64 { return r.meter.bytes.Load() + r.store.moved() }
-
-func (r *deviceReceiving) stalled() error {
-	if r.meter.bytes.Load() > r.store.write.bytes.Load() {
-		return stalled(r.store.dst.Name()+" took nothing", r.opt.Stall)
-	}
-	return stalledNetwork("the network or the other end gave nothing", r.opt.Stall)
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,8 +96,10 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 		defer close(unwound)
 		s.held.fail(context.Cause(ctx))
 		s.link.Interrupt()
+		<-s.hear.over
+		tellStall(parent, s.link, context.Cause(ctx))
 	})
-	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, stalled: s.stalled, fail: s.fail}
+	w := watcher{now: s.progress, report: report, stall: s.opt.Stall, moved: s.moved, idle: s.idle, stalled: s.stalled, fail: s.fail}
 	stop := w.start()
 	go s.hear.listen()
 
@@ -109,7 +112,6 @@ func (s *deviceSending) run(ctx context.Context, report func(Progress)) (res Res
 	}
 	if !keep() {
 		<-unwound
-		<-s.hear.over
 		err = bare(context.Cause(ctx))
 		tell(parent, s.link, err)
 	} else {
@@ -306,6 +308,12 @@ func (s *deviceSending) progress() Progress {
 
 func (s *deviceSending) moved() int64 {
 	return s.scan.read.bytes.Load() + s.meter.bytes.Load() + s.hear.alive.Load()
+}
+
+// idle tells that the receiver still looks at what it holds: how long that may
+// take is its to say.
+func (s *deviceSending) idle() bool {
+	return slices.ContainsFunc(s.asking, (*wire.Stopwatch).Running)
 }
 
 func (s *deviceSending) stalled() error {

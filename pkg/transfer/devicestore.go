@@ -35,6 +35,8 @@ type store struct {
 
 	write  *effort
 	verify *effort
+	look   *effort        // reads what the target held before
+	flush  wire.Stopwatch // of syncs
 
 	mu       sync.Mutex
 	sums     []BlockSum
@@ -53,7 +55,9 @@ type store struct {
 	check    *spanQueue
 	checks   sync.WaitGroup
 	fail     context.CancelCauseFunc
-	syncing  sync.Mutex // one sync at a time
+
+	syncing sync.Mutex // one sync at a time; guards journal, too
+	lost    error      // of a sync: nobody knows any more what is stored
 }
 
 // span is a run of blocks.
@@ -64,7 +68,7 @@ func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptio
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
-	s.write, s.verify = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers)
+	s.write, s.verify, s.look = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers), newEffort(StageRead, s.workers)
 	if !opt.NoVerify {
 		s.marks = make([]BlockMark, s.count)
 	}
@@ -74,6 +78,8 @@ func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptio
 // load takes in what the journal vouches for; with delta the target itself
 // will tell.
 func (s *store) load(delta bool) error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
 	if s.journal == nil || delta {
 		return nil
 	}
@@ -305,7 +311,20 @@ func (s *store) abandon() error {
 }
 
 // moved changes while the store gets on.
-func (s *store) moved() int64 { return s.write.bytes.Load() + s.verify.bytes.Load() }
+func (s *store) moved() int64 {
+	return s.write.bytes.Load() + s.verify.bytes.Load() + s.look.bytes.Load()
+}
+
+// idle tells that the target is not asked for anything.
+func (s *store) idle() bool {
+	return !s.write.running() && !s.verify.running() && !s.look.running() && !s.flush.Running()
+}
+
+// stalled is the error of a target that is asked for something and does
+// nothing.
+func (s *store) stalled() error {
+	return stalled(s.dst.Name()+" neither took nor gave anything", s.opt.Stall)
+}
 
 // account is the store's part of a result.
 func (s *store) account(r *DeviceResult) {

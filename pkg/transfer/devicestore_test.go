@@ -2,7 +2,10 @@ package transfer
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,4 +64,70 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 			require.Zero(t, r.store.write.bytes.Load())
 		})
 	}
+}
+
+// failingSync is a target whose Sync is the test's.
+type failingSync struct {
+	zeroDevice
+	sync func() error
+}
+
+func (d *failingSync) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (d *failingSync) Sync() error                            { return d.sync() }
+
+// noted is a journal that counts.
+type noted struct{ blocks, removed int }
+
+func (j *noted) Stored(func(int64, BlockSum)) error { return nil }
+func (j *noted) Add(b []StoredBlock) error          { j.blocks += len(b); return nil }
+func (j *noted) Remove() error                      { j.removed++; return nil }
+func (j *noted) Close() error                       { return nil }
+
+func testStore(t *testing.T, dst BlockTarget, j BlockJournal, blocks int64) (*store, DeviceOptions) {
+	t.Helper()
+	const block = 64 << 10
+	opt := DeviceOptions{Options: Options{Block: block}}.filled()
+	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + wire.TrailSize})
+	ctx, fail := context.WithCancelCause(t.Context())
+	s.start(ctx, fail)
+	t.Cleanup(func() { fail(nil) })
+	return s, opt
+}
+
+// A failure to sync is told once, but may be that of any block written by then.
+func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("input/output error")
+	dst, j := &failingSync{}, &noted{}
+	s, opt := testStore(t, dst, j, 20)
+	first := true
+	dst.sync = func() error {
+		if !first {
+			return nil
+		}
+		first = false
+		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), BlockSum{6}, BlockMark{}), "while it syncs")
+		return broken
+	}
+	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), BlockSum{5}, BlockMark{}))
+	require.ErrorIs(t, s.sync(), broken)
+	require.ErrorIs(t, s.abandon(), broken)
+	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
+}
+
+// Several blocks that are wrong are found at once, while others are noted.
+func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
+	t.Parallel()
+	const blocks = 400
+	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &noted{}
+	s, opt := testStore(t, dst, j, blocks)
+	for i := int64(1); i < blocks-2; i++ { // it reads as zeros
+		require.NoError(t, s.put(0, i, make([]byte, opt.Block), BlockSum{}, BlockMark{1}))
+		if i%8 == 0 {
+			require.NoError(t, s.sync())
+		}
+	}
+	require.NoError(t, s.sync())
+	require.NoError(t, s.abandon())
+	require.Equal(t, 1, j.removed)
 }

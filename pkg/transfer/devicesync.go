@@ -34,6 +34,9 @@ func (s *store) syncer() {
 func (s *store) sync() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
+	if s.lost != nil {
+		return s.lost
+	}
 	s.mu.Lock()
 	group := s.unsynced
 	s.unsynced, s.waiting = nil, 0
@@ -41,13 +44,18 @@ func (s *store) sync() error {
 	if len(group) == 0 {
 		return nil
 	}
-	if err := s.dst.Sync(); err != nil {
-		return &sinkError{err}
+	s.flush.Start()
+	err := s.dst.Sync()
+	if err == nil && !s.opt.NoVerify {
+		err = s.dst.DropCache()
 	}
-	if !s.opt.NoVerify {
-		if err := s.dst.DropCache(); err != nil {
-			return &sinkError{err}
-		}
+	s.flush.Stop()
+	if err != nil {
+		// It may have been for any block that was written by now, and the
+		// kernel tells of each failure once: a later sync that succeeds says
+		// nothing (https://lwn.net/Articles/752063/).
+		s.lost = &sinkError{err}
+		return s.lost
 	}
 	if s.journal != nil {
 		if err := s.note(group); err != nil {
@@ -56,6 +64,16 @@ func (s *store) sync() error {
 	}
 	s.addSpans(group)
 	return nil
+}
+
+// distrust removes a journal that vouches for what is not there.
+func (s *store) distrust() {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if s.journal != nil {
+		_ = s.journal.Remove() // what is wrong with the target is reported
+		s.journal = nil
+	}
 }
 
 // noteAtOnce bounds the blocks that are handed to the journal at once: a hole

@@ -63,10 +63,7 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 			ok = s.sum(i, p) == want
 		}
 		if !ok {
-			if s.journal != nil {
-				_ = s.journal.Remove() // it vouches for what is not there; the failure is reported
-				s.journal = nil
-			}
+			s.distrust()
 			return &sinkError{fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
 		}
 		s.verified.Add(n)

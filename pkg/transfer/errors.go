@@ -53,6 +53,14 @@ func bare(err error) error {
 	return err
 }
 
+// tellStall tells the peer of a stall at once: what a device hangs does not end
+// before the device answers, which may be never.
+func tellStall(ctx context.Context, link *wire.Link, err error) {
+	if errors.Is(err, ErrStall) {
+		tell(ctx, link, err)
+	}
+}
+
 // tell tells the peer why this end gives up, unless the peer said so first,
 // the connections are broken, or the caller gave up, which may not be delayed.
 // It closes the link in any case.

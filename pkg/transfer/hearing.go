@@ -118,8 +118,9 @@ func (h *hearing) confirmed(ctx context.Context) error {
 }
 
 // keepAlive tells the sender every so often that this end is at work, and how
-// much it has stored.
-func keepAlive(link *wire.Link, every time.Duration, stored *atomic.Int64) (stop func()) {
+// much it has stored. A sender of the same, short patience hears of it in time.
+func keepAlive(link *wire.Link, stall time.Duration, stored *atomic.Int64) (stop func()) {
+	every := min(aliveEvery, stall/3)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -40,7 +40,7 @@ const leastShare = 0.1
 //
 // Which part of the network it was, TCP_INFO says: of the time in which there
 // was something to send, the receiver's window was shut, or the send buffer was
-// too small for the round trip, for more than half.
+// too small for the round trip, for more than half. See also shortBuffer.
 func LimitedBy(sender, receiver []Stage, n *Network) string {
 	stage := func(name string) Stage {
 		for _, stages := range [][]Stage{sender, receiver} {
@@ -81,9 +81,23 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 		switch {
 		case n.RwndLimited > n.BusyTime/2:
 			best = LimitWindow
-		case n.SndbufLimited > n.BusyTime/2:
+		case n.SndbufLimited > n.BusyTime/2, shortBuffer(n):
 			best = LimitSendBuffer
 		}
 	}
 	return best
+}
+
+// shortBuffer tells whether the send buffers limit the rate, where the kernel
+// does not count it as such: a buffer that is not allowed to grow also keeps
+// the congestion window from growing, and looks as if that was the limit. A
+// buffer that may grow is kept at twice the congestion window and more, so what
+// is under way in one round trip is less than half of it.
+//
+// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_input.c (tcp_sndbuf_expand)
+// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_output.c (tcp_cwnd_validate)
+func shortBuffer(n *Network) bool {
+	// Both are sums over the connections: this is the rate of one of them.
+	rate := float64(n.Acked) / n.BusyTime.Seconds()
+	return 2*rate*n.RTT.Seconds() > float64(n.SendBuffer) && n.SendBuffer > 0
 }

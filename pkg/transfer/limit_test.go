@@ -26,6 +26,10 @@ func TestLimitedBy(t *testing.T) {
 	const receive, expand, write = transfer.StageReceive, transfer.StageExpand, transfer.StageWrite
 	window := &transfer.Network{BusyTime: time.Second, RwndLimited: 600 * time.Millisecond}
 	buffer := &transfer.Network{BusyTime: time.Second, SndbufLimited: 600 * time.Millisecond}
+	// As on 1 Gbit/s over 20 ms, with tcp_wmem[2] of 1 MiB and one connection,
+	// and with the default and two, whose queue fills.
+	small := &transfer.Network{Streams: 1, BusyTime: time.Second, Acked: 40_600_000, RTT: 20500 * time.Microsecond, SendBuffer: 1 << 20}
+	full := &transfer.Network{Streams: 2, BusyTime: 2 * time.Second, Acked: 109_000_000, RTT: 30 * time.Millisecond, SendBuffer: 4 << 20}
 	for name, tc := range map[string]struct {
 		sender, receiver stages
 		network          *transfer.Network
@@ -38,6 +42,8 @@ func TestLimitedBy(t *testing.T) {
 		"network":        {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitNetwork},
 		"window":         {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, window, transfer.LimitWindow},
 		"send buffer":    {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, buffer, transfer.LimitSendBuffer},
+		"small buffer":   {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, small, transfer.LimitSendBuffer},
+		"full path":      {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, full, transfer.LimitNetwork},
 		"sender cpu":     {stages{stage(read, 5, 0, 95), stage(send, 90, 1, 9)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitSenderCPU},
 		"receiver cpu":   {stages{stage(read, 5, 0, 95), stage(send, 9, 1, 90)}, stages{stage(receive, 85, 10, 5), stage(write, 9, 91, 0)}, nil, transfer.LimitReceiverCPU},
 		"compress":       {stages{stage(read, 5, 0, 95), stage(compress, 98, 2, 0), stage(send, 2, 90, 8)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitCompress},

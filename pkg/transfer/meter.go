@@ -71,6 +71,9 @@ type watcher struct {
 	stall  time.Duration
 	// moved is anything that changes while the transfer gets on.
 	moved func() int64
+	// idle tells that this end has nothing to do, which is no stall; nil where
+	// it always has.
+	idle func() bool
 	// stalled makes the error of a transfer that does not.
 	stalled func() error // a wire.ErrCut if it is the other end's
 	fail    context.CancelCauseFunc
@@ -90,7 +93,7 @@ func (w *watcher) start() (stop func()) {
 			case <-quit:
 				return
 			case now := <-tick.C:
-				if m := w.moved(); m != last {
+				if m := w.moved(); m != last || w.idle != nil && w.idle() {
 					last, since = m, now
 				} else if now.Sub(since) >= w.stall {
 					// The end whose source or sink hangs knows more: it

@@ -78,8 +78,7 @@ func (r *receiving) run(ctx context.Context, report func(Progress)) (res Result,
 	})
 	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
 	stop := w.start()
-	// A sender of the same, short patience must hear of it in time.
-	quiet := keepAlive(r.link, min(aliveEvery, r.opt.Stall/3), &r.write.bytes)
+	quiet := keepAlive(r.link, r.opt.Stall, &r.write.bytes)
 
 	if err := r.move(ctx); err != nil {
 		r.fail(err) // keeps the first cause

@@ -42,7 +42,8 @@ const (
 	labelExporter      = "EXPORTER-zxfer-1"
 )
 
-// handshakeTimeout bounds one handshake, TLS's included.
+// handshakeTimeout bounds one handshake at the listener: up to the hello, TLS's
+// included, and from there. The dialer has its deadline.
 const handshakeTimeout = 10 * time.Second
 
 // hello is what a dialer opens a connection with.
@@ -164,7 +165,8 @@ var errImpostor = errors.New("who listens there does not know the session's secr
 
 // welcome is the listener's side. Its errors say what was wrong with a
 // stranger; nothing was told to the stranger that it did not know before.
-func (s *session) welcome(c net.Conn) (stream int, send, receive *tagger, err error) {
+// introduced is called once the other end has named this very session.
+func (s *session) welcome(c net.Conn, introduced func()) (stream int, send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
 		return 0, nil, nil, err
@@ -182,6 +184,7 @@ func (s *session) welcome(c net.Conn) (stream int, send, receive *tagger, err er
 	case int(h.stream) >= s.streams:
 		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
 	}
+	introduced()
 	var nonce [nonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	transcript := s.transcript(said[:], nonce[:], bound)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +20,13 @@ const (
 	// MaxStreams is the largest number of connections of a Link.
 	MaxStreams = 64
 
-	// maxPending bounds the connections that have not proved themselves. The
+	// maxPending bounds the connections that have not named the session, and
+	// apart from them those that have, but have not proved themselves. The
 	// oldest is dropped for a new one: a peer needs only some round trips, a
-	// stranger who says nothing becomes the oldest.
+	// stranger who says nothing becomes the oldest. A flood thus drops a peer
+	// only as long as that sees it and tries again: once the peer was told
+	// the listener's proof it takes its own for accepted, and only who reads
+	// the link can crowd it out there.
 	maxPending = 64
 
 	// maxLogged bounds the strangers that are logged one by one.
@@ -48,8 +53,9 @@ type Listener struct {
 	greets  sync.WaitGroup
 
 	mu       sync.Mutex
-	pending  []*net.TCPConn // handshakes under way, oldest first
-	conns    []*Conn        // by stream
+	silent   pending // have not named the session
+	named    pending // have named it
+	conns    []*Conn // by stream
 	have     int
 	dropped  int
 	over     bool
@@ -82,7 +88,8 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*
 		l.log = func(string) {}
 	}
 	if o.Peer != "" {
-		l.peer = netip.MustParseAddr(o.Peer).Unmap()
+		// What sshd says of a link-local address has a zone.
+		l.peer = netip.MustParseAddr(o.Peer).Unmap().WithZone("")
 	}
 	if err := l.makeTicket(o); err != nil {
 		return nil, err
@@ -181,7 +188,7 @@ func (l *Listener) finish(err error) {
 	l.over, l.err = true, err
 	l.release()
 	_ = l.tcp.Close() // it had but to listen
-	for _, c := range l.pending {
+	for _, c := range append(l.silent, l.named...) {
 		_ = c.Close() // strangers
 	}
 	if err != nil {
@@ -219,13 +226,40 @@ func (l *Listener) admit(c *net.TCPConn) {
 		_ = c.Close() // too late
 		return
 	}
-	if len(l.pending) >= maxPending {
-		_ = l.pending[0].Close() // its handshake fails and is logged
-		l.pending = l.pending[1:]
-	}
-	l.pending = append(l.pending, c)
+	l.silent.add(c)
 	l.greets.Add(1)
 	go l.greet(c)
+}
+
+// introduced notes that a connection has named the session.
+func (l *Listener) introduced(c *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silent.remove(c) { // else it was dropped just now
+		l.named.add(c)
+		_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // closed: the next read says so
+	}
+}
+
+// pending are connections whose handshakes are under way, oldest first.
+type pending []*net.TCPConn
+
+// add adds a connection, and drops the oldest where there are too many.
+func (p *pending) add(c *net.TCPConn) {
+	if len(*p) >= maxPending {
+		_ = (*p)[0].Close() // its handshake fails and is logged
+		*p = (*p)[1:]
+	}
+	*p = append(*p, c)
+}
+
+// remove tells whether the connection was there.
+func (p *pending) remove(c *net.TCPConn) bool {
+	i := slices.Index(*p, c)
+	if i >= 0 {
+		*p = slices.Delete(*p, i, i+1)
+	}
+	return i >= 0
 }
 
 // greet runs one handshake and files the connection.
@@ -233,12 +267,8 @@ func (l *Listener) greet(c *net.TCPConn) {
 	defer l.greets.Done()
 	conn, err := l.authenticate(c)
 	l.mu.Lock()
-	for i, p := range l.pending {
-		if p == c {
-			l.pending = append(l.pending[:i], l.pending[i+1:]...)
-			break
-		}
-	}
+	l.silent.remove(c)
+	l.named.remove(c)
 	switch {
 	case err != nil:
 	case l.over:
@@ -277,7 +307,7 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 		}
 		rw = t
 	}
-	stream, send, receive, err := l.session.welcome(rw)
+	stream, send, receive, err := l.session.welcome(rw, func() { l.introduced(c) })
 	if err != nil {
 		return nil, err
 	}

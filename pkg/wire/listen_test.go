@@ -249,6 +249,105 @@ func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
 	require.Len(t, strings.Split(log.text(), "\n"), maxLogged)
 }
 
+// beforeProof calls f before the dialer's second write, which is its proof.
+type beforeProof struct {
+	net.Conn
+	writes int
+	f      func()
+}
+
+func (c *beforeProof) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		c.f()
+	}
+	return c.Conn.Write(p)
+}
+
+// Nobody answers the dialer's proof. So a connection that was told the
+// listener's must not be dropped for strangers: the dialer would not see it
+// and not try again.
+func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	s, err := ticket.session()
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", ticket.Address)
+	require.NoError(t, err)
+	defer c.Close()
+	flood := func() {
+		for range 2 * maxPending {
+			stranger, err := net.Dial("tcp", ticket.Address)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = stranger.Close() })
+		}
+		require.Eventually(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.dropped >= maxPending-1
+		}, 5*time.Second, time.Millisecond)
+	}
+	_, _, err = s.introduce(&beforeProof{Conn: c, f: flood}, 0)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	link, err := l.Accept(ctx)
+	require.NoError(t, err)
+	_ = link.Close()
+}
+
+// Who knows the session's name, but not its secret, is bounded, too.
+func TestWhoNamesTheSessionIsBounded(t *testing.T) {
+	t.Parallel()
+	l, log := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	s, err := ticket.session()
+	require.NoError(t, err)
+	said := (&hello{session: s.id}).bytes()
+	for range 2 * maxPending {
+		c, err := net.Dial("tcp", ticket.Address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(said)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, 5*time.Second, time.Millisecond)
+	l.mu.Lock()
+	require.LessOrEqual(t, len(l.named), maxPending)
+	require.LessOrEqual(t, len(l.silent), maxPending)
+	l.mu.Unlock()
+	connect(t, l, ticket)
+}
+
+// A relay takes the connection at once and then has to log in, which may take
+// longer than a listener gives a handshake.
+func TestTheDialerWaitsForASlowRelay(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes as long as a handshake may")
+	}
+	l, _ := listen(t, Offer{Mode: Signed, Deadline: 20 * time.Second})
+	ticket := l.Ticket()
+	relay, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = relay.Close() })
+	go func() {
+		c, err := relay.Accept()
+		if err != nil {
+			return
+		}
+		time.Sleep(handshakeTimeout + 500*time.Millisecond)
+		far, err := net.Dial("tcp", l.Ticket().Address)
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(far, c) }()
+		_, _ = io.Copy(c, far)
+	}()
+	ticket.Address = relay.Addr().String()
+	connect(t, l, ticket)
+}
+
 func TestPeerFilter(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2", Deadline: 3 * time.Second})
@@ -262,8 +361,21 @@ func TestPeerFilter(t *testing.T) {
 	require.ErrorContains(t, err, "0 of 1 connections")
 	require.NotEmpty(t, fault.HintOf(err))
 
-	l, _ = listen(t, Offer{Mode: Signed, Peer: "127.0.0.1"})
-	connect(t, l, l.Ticket())
+	for _, o := range []Offer{
+		{Mode: Signed, Peer: "127.0.0.1"}, {Mode: Signed, Peer: "::ffff:127.0.0.1"},
+		{Mode: Signed, Address: "::1", Peer: "::1%lo"}, // with a zone, as sshd writes link-local ones
+	} {
+		if o.Address != "" {
+			if probe, err := net.Listen("tcp", "[::1]:0"); err == nil {
+				_ = probe.Close()
+			} else {
+				t.Logf("not tested, as there is no IPv6: %v", err)
+				continue
+			}
+		}
+		l, _ = listen(t, o)
+		connect(t, l, l.Ticket())
+	}
 }
 
 func TestListenerEndsWithItsContext(t *testing.T) {

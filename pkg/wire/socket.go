@@ -63,6 +63,7 @@ type Network struct {
 	RTT           time.Duration `json:"rtt_ns"`
 	Retransmits   uint64        `json:"retransmits"`
 	DeliveryRate  uint64        `json:"delivery_rate"`      // bytes per second
+	Acked         uint64        `json:"acked,omitempty"`    // bytes that were sent and that the other end has
 	Received      uint64        `json:"received,omitempty"` // bytes that arrived, in order or not yet
 	BusyTime      time.Duration `json:"busy_ns"`            // there was something to send
 	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // of that, the receiver's window was full
@@ -88,6 +89,7 @@ func (n *Network) add(fd int) error {
 		n.PathMTU = p
 	}
 	n.DeliveryRate += info.Delivery_rate
+	n.Acked += info.Bytes_acked
 	n.Received += info.Bytes_received
 	n.BusyTime += time.Duration(info.Busy_time) * time.Microsecond
 	n.RwndLimited += time.Duration(info.Rwnd_limited) * time.Microsecond

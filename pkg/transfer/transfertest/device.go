@@ -2,6 +2,7 @@ package transfertest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"sync"
@@ -29,6 +30,8 @@ type Device struct {
 	Changed error
 	// AfterWrite, where set, is called after every write.
 	AfterWrite func()
+	// Label is its name; "disk" if empty.
+	Label string
 
 	Reads, Written int64 // bytes
 	Syncs          int
@@ -41,8 +44,8 @@ func NewDevice(data []byte) *Device {
 	return &Device{data: bytes.Clone(data), stable: bytes.Clone(data)}
 }
 
-// Name is "disk".
-func (d *Device) Name() string { return "disk" }
+// Name is its label.
+func (d *Device) Name() string { return cmp.Or(d.Label, "disk") }
 
 // Size is its size.
 func (d *Device) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
