@@ -49,7 +49,7 @@ comments. An empty answer takes what is in brackets. It never overwrites a file.
 			if err := errors.Join(f.Sync(), f.Close()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.stdout, "wrote %s\nnext: zxfer replicate check, then zxfer replicate install\n", o.file)
+			_, err = fmt.Fprintf(a.stdout, "wrote %[1]s\nnext: zxfer replicate check%[2]s, then zxfer replicate install%[2]s\n", o.file, configFlag(o.file))
 			return err
 		},
 	}
@@ -92,7 +92,7 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	below, err := ask("What is below it, too? (yes/no)", "yes", func(s string) error {
+	below, err := ask("Include the datasets below it? (yes/no)", "yes", func(s string) error {
 		if s != "yes" && s != "no" {
 			return errors.New("write yes or no")
 		}

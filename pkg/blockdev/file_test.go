@@ -177,11 +177,27 @@ func TestInspectRefuses(t *testing.T) {
 		dir:                              "is a directory",
 		"/dev/null":                      "neither a block device nor a regular file",
 		link:                             "symbolic link to nothing",
-		filepath.Join(dir, "no", "file"): "its directory",
+		filepath.Join(dir, "no", "file"): "there is no directory",
 	} {
 		_, err := Inspect(context.Background(), path)
 		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.NotEmpty(t, fault.HintOf(err))
 	}
+}
+
+func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
+	t.Parallel()
+	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")
+	require.NoError(t, os.WriteFile(kept, []byte("mine"), 0o600))
+	for _, name := range []string{fresh, kept} {
+		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+		require.NoError(t, err)
+		require.FileExists(t, name)
+		require.NoError(t, dst.Discard())
+	}
+	require.NoFileExists(t, fresh)
+	require.FileExists(t, kept)
 }
 
 func TestMapfile(t *testing.T) {

@@ -54,10 +54,7 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Targe
 	t := &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, h.f.Close())
-			if t.created {
-				err = errors.Join(err, os.Remove(f.Real))
-			}
+			err = errors.Join(err, t.Discard())
 		}
 	}()
 	if err := h.sameObject(f); err != nil {
@@ -84,7 +81,7 @@ func refusedOpen(f Facts, err error) error {
 		return fault.Refusef("unmount or stop what uses it: lsblk, zpool status and fuser -vm tell", "%s is in use: %w", f.Path, err)
 	case errors.Is(err, unix.EROFS):
 		return fault.Refusef("", "%s is read-only: %w", f.Path, err)
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case denied(err):
 		return fault.Refusef("run as root, or as a user who may write it", "%w", err)
 	case errors.Is(err, unix.EEXIST):
 		return fault.Refusef("look at it with -n, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
@@ -261,6 +258,16 @@ func syncDir(name string) error {
 		err = nil // a file system that cannot
 	}
 	return errors.Join(err, d.Close())
+}
+
+// Discard is Close before anything was written: a file that OpenTarget made is
+// removed.
+func (t *Target) Discard() error {
+	err := t.Close()
+	if t.created {
+		err = errors.Join(err, os.Remove(t.facts.Real))
+	}
+	return err
 }
 
 // Close releases the target; what was written stays.

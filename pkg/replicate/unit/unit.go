@@ -67,7 +67,6 @@ func Service(j *replicate.Job, p Paths) string {
 	return fmt.Sprintf(`%s
 [Unit]
 Description=zxfer: replicate %s
-Documentation=man:zxfer-replicate(1)
 %sAfter=%s
 ConditionPathExists=%s
 StartLimitIntervalSec=6h
@@ -134,7 +133,6 @@ func Timer(j *replicate.Job) string {
 	return fmt.Sprintf(`%s
 [Unit]
 Description=zxfer: schedule of replicate %s
-Documentation=man:zxfer-replicate(1)
 
 [Timer]
 OnCalendar=%s
