@@ -186,6 +186,23 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
+func TestTwoCopiesToOneFile(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "image")
+	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+	require.NoError(t, err)
+	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	require.ErrorContains(t, err, "another copy to "+name+" is running")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	st, err := os.Stat(name)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, st.Size(), "the second copy changed nothing")
+	require.NoError(t, first.Close())
+	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
+
 func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
 	t.Parallel()
 	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")

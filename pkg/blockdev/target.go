@@ -67,6 +67,9 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Targe
 		return nil, fault.Refusef("", "%s is read-only", f.Path)
 	}
 	if f.IsFile() {
+		if err := t.lock(); err != nil {
+			return nil, err
+		}
 		if err := t.prepare(); err != nil {
 			return nil, err
 		}
@@ -87,6 +90,18 @@ func refusedOpen(f Facts, err error) error {
 		return fault.Refusef("look at it with -n, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
 	}
 	return err
+}
+
+// lock does for a file what O_EXCL does for a device, among copies: the journal
+// keeps out only those that would resume this one. A file system without locks
+// goes without.
+func (t *Target) lock() error {
+	return t.control(func(fd int) error {
+		if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return fault.Refusef("wait for it to end", "another copy to %s is running", t.facts.Path)
+		}
+		return nil
+	})
 }
 
 // prepare gives a file that is shorter its size, with or without space.
