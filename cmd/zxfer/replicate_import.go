@@ -51,8 +51,8 @@ timers and its snapshots stay as they are.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			inputs, err := o.read(a.stdin, args)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			inputs, err := o.read(typed{cmd.Context(), a.stdin}, args)
 			if err != nil {
 				return err
 			}
