@@ -103,6 +103,9 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.json {
 		rep = report.NewJSON(opts)
 	}
+	if err := o.checkMap(); err != nil {
+		return err
+	}
 	stop := onStatus(rep.Status)
 	defer stop()
 	if o.note != "" {
@@ -167,7 +170,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
 		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy an LVM snapshot of SRC, a mounted logical volume, with room of `SIZE` for what is written meanwhile, such as 5G; it is removed afterwards")
 		f.StringVar(&o.mapFile, "map", "", "with --skip-errors, write what could not be read to `FILE`, as a map for ddrescue")
-		f.BoolVar(&req.Sparse, "sparse", false, "leave holes in an image file where the source has zeros, instead of allocating all of it")
+		f.BoolVar(&req.Sparse, "sparse", false, "leave holes in an image file where the source has zeros, instead of allocating all of it (default if the source is a file with holes)")
 	})
 	flagGroup(cmd, "Safety", func(f *pflag.FlagSet) {
 		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that holds something; needs --confirm")
@@ -210,6 +213,27 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
+}
+
+// checkMap refuses a map that could not be written when hours have gone by. It
+// leaves no file.
+func (o *devOptions) checkMap() error {
+	if o.mapFile == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.mapFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = os.Remove(o.mapFile)
+	} else if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(o.mapFile, os.O_WRONLY, 0)
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fault.Refusef("name a file that can be written", "--map: %w", err)
+	}
+	return nil
 }
 
 // writeMap writes the map of what could not be read.

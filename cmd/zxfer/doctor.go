@@ -75,7 +75,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 	req := &o.req
 	flagGroup(cmd, "What to look at", func(f *pflag.FlagSet) {
 		f.BoolVar(&req.Quick, "quick", false, "measure nothing")
-		f.DurationVar(&req.Time, "time", time.Second, "how long each measurement takes, from 100ms to 1m")
+		f.DurationVar(&req.Time, "time", time.Second, "`DURATION` of each measurement, from 100ms to 1m")
 		f.StringSliceVar(&req.Only, "only", nil, "only the checks and measurements with these `ID`s")
 		f.StringSliceVar(&req.Skip, "skip", nil, "leave out the checks and measurements with these `ID`s")
 		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts, and of a planned transfer both listings and the plan, to `FILE`, as text; it holds no key, password or address")
@@ -164,7 +164,7 @@ func setHost(req *job.Doctor, s string) error {
 		return err
 	}
 	if e.Local() {
-		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host", s)
+		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host and no path that begins with /", strings.TrimSuffix(s, ":-"))
 	}
 	req.Target, req.Send.Target, req.Path = true, e, e.Path()
 	return nil

@@ -108,8 +108,8 @@ func TestDoctorPaths(t *testing.T) {
 		})
 	}
 	o := runMain(t, "doctor", "--time", "100ms", "--only", "path-read", filepath.Join(dir, "nosuch"))
-	require.Zero(t, o.code)
-	require.Contains(t, o.stdout, "no such file")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "nosuch: file does not exist\nhint: check the name")
 }
 
 // What a copy will take is told before it starts, and with -n instead of it.

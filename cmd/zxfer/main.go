@@ -30,13 +30,17 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 func executeApp(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
 	if !a.started && fault.ClassOf(err) == fault.Failed {
 		// Flags and arguments that cobra did not take.
-		err = fault.Usagef("zxfer help lists the verbs, zxfer help VERB the flags", "%s", err.Error())
+		hint := helpOf(cmd)
+		if cmd == root {
+			hint = "zxfer help lists the verbs, zxfer help VERB the flags"
+		}
+		err = fault.Usagef(hint, "%s", err.Error())
 	}
 	if !errors.As(err, new(*shown)) {
 		report.Error(a.stderr, err)

@@ -66,6 +66,22 @@ brought there and retention does not keep.`,
 	return cmd
 }
 
+// configFlag is what names a job file that is not the default one on a command
+// line, "" for the default.
+func configFlag(file string) string {
+	if file == "" || file == defaultJobFile {
+		return ""
+	}
+	return " --config " + file
+}
+
+func jobCount(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}
+
 // define declares the flags that all verbs have.
 func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {

@@ -39,11 +39,11 @@ must be installed on this host, at the path that --program names.`,
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(allow) == 0 {
 				return fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "what the key may do is missing: --allow")
 			}
-			public, err := readKey(a.stdin, key)
+			public, err := readKey(typed{cmd.Context(), a.stdin}, key)
 			if err != nil {
 				return err
 			}

@@ -34,7 +34,7 @@ stands in the way, and what retention would remove. It changes nothing.`,
 				return err
 			}
 			if offline {
-				_, err := fmt.Fprintf(a.stdout, "%s: %d jobs, no fault\n", o.file, len(f.Jobs))
+				_, err := fmt.Fprintf(a.stdout, "%s: %s, no fault\n", o.file, jobCount(len(f.Jobs)))
 				return err
 			}
 			r := o.runner(a)

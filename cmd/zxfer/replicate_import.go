@@ -51,8 +51,8 @@ timers and its snapshots stay as they are.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			inputs, err := o.read(a.stdin, args)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			inputs, err := o.read(typed{cmd.Context(), a.stdin}, args)
 			if err != nil {
 				return err
 			}
@@ -139,8 +139,8 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 	if len(r.Alone) > 0 {
 		alone = fmt.Sprintf(" (%d without a target: nothing is sent)", len(r.Alone))
 	}
-	_, err := fmt.Fprintf(a.stderr, "%d jobs in %s%s; %d things by hand, %d changed, %d dropped\nnext: zxfer replicate check\n", len(r.Jobs), where, alone,
-		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped))
+	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: zxfer replicate check%s\n", jobCount(len(r.Jobs)), where, alone,
+		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped), configFlag(o.output))
 	return err
 }
 

@@ -25,11 +25,11 @@ func newReplicateInit(a *app) *cobra.Command {
 		Long: `init asks what to replicate, where to and how often, and writes a job file with
 comments. An empty answer takes what is in brackets. It never overwrites a file.`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
 				return fault.Refusef("edit it, or name another: --config FILE", "%s exists", o.file)
 			}
-			text, err := interview(a.stdin, a.stderr)
+			text, err := interview(typed{cmd.Context(), a.stdin}, a.stderr)
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ comments. An empty answer takes what is in brackets. It never overwrites a file.
 			if err := errors.Join(f.Sync(), f.Close()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.stdout, "wrote %s\nnext: zxfer replicate check, then zxfer replicate install\n", o.file)
+			_, err = fmt.Fprintf(a.stdout, "wrote %[1]s\nnext: zxfer replicate check%[2]s, then zxfer replicate install%[2]s\n", o.file, configFlag(o.file))
 			return err
 		},
 	}
@@ -68,6 +68,10 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 			}
 			fmt.Fprint(out, ": ")
 			if !lines.Scan() {
+				fmt.Fprintln(out)
+				if err := lines.Err(); err != nil {
+					return "", err
+				}
 				return "", fault.Usagef("", "no answer to %q", question)
 			}
 			answer := strings.TrimSpace(lines.Text())
@@ -92,7 +96,7 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	below, err := ask("What is below it, too? (yes/no)", "yes", func(s string) error {
+	below, err := ask("Include the datasets below it? (yes/no)", "yes", func(s string) error {
 		if s != "yes" && s != "no" {
 			return errors.New("write yes or no")
 		}

@@ -58,7 +58,7 @@ On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 	o.define(cmd, true, false)
 	o.defineRoot(cmd)
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVar(&o.binary, "binary", "", "the zxfer that units start (default this one)")
+		f.StringVar(&o.binary, "binary", "", "`PATH` of the zxfer that units start (default this one)")
 		f.BoolVar(&o.cron, "cron", false, "print lines for cron and write nothing")
 	})
 	return cmd

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,16 +18,21 @@ const exitCodes = `Exit codes:
 `
 
 func newRoot(a *app) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "zxfer",
-		Short: "Move ZFS datasets between hosts over authenticated TCP",
-		Long: `zxfer moves ZFS datasets between two hosts as fast as the slowest part
-allows, names that part, and lets no unauthenticated byte reach zfs receive.
+		Short: "Move ZFS datasets and devices between hosts over authenticated TCP",
+		Long: `zxfer moves ZFS datasets and raw devices between two hosts as fast as the
+slowest part allows, names that part, and lets no unauthenticated byte reach
+zfs receive or a disk.
 
-The other host needs zfs and an ssh server; zxfer starts itself there.`,
-		Example: `  zxfer send -n tank/ds backup1:vault     show what would be done
-  zxfer send tank/ds@daily backup1:vault  send it
-  zxfer send backup1:vault/ds tank/back   fetch it back`,
+The other host needs an ssh server, and zfs for datasets; zxfer starts itself
+there.`,
+		Example: `  zxfer send -n tank/ds backup1:vault       show what would be done
+  zxfer send tank/ds@daily backup1:vault    send it
+  zxfer send backup1:vault/ds tank/back     fetch it back
+  zxfer dev /dev/vg/db backup1:/srv/db.img  copy a device into an image file
+  zxfer doctor backup1                      both hosts, the link, what limits it`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(cmd, args[0])
@@ -34,6 +40,9 @@ The other host needs zfs and an ssh server; zxfer starts itself there.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return buildReport().text(a.stdout, false)
+			}
 			if err := writeHelp(a.stderr, cmd); err != nil {
 				return err
 			}
@@ -45,6 +54,7 @@ The other host needs zfs and an ssh server; zxfer starts itself there.`,
 		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRun:           func(*cobra.Command, []string) { a.started = true },
 	}
+	root.Flags().BoolVar(&version, "version", false, "show the version, as zxfer version does")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
@@ -58,40 +68,55 @@ The other host needs zfs and an ssh server; zxfer starts itself there.`,
 	return root
 }
 
-func unknownVerb(root *cobra.Command, name string) error {
-	hint := "zxfer help lists the verbs"
-	if near := root.SuggestionsFor(name); len(near) > 0 {
+// unknownVerb is the error of a name that parent has no verb of.
+func unknownVerb(parent *cobra.Command, name string) error {
+	hint := helpOf(parent) + " lists the verbs"
+	if near := parent.SuggestionsFor(name); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?\n" + hint
 	}
-	return fault.Usagef(hint, "unknown command %q for %q", name, root.CommandPath())
+	return fault.Usagef(hint, "unknown command %q for %q", name, parent.CommandPath())
+}
+
+// helpOf is the command line that shows the help of a verb.
+func helpOf(cmd *cobra.Command) string {
+	_, names, _ := strings.Cut(cmd.CommandPath(), " ")
+	return strings.TrimSpace("zxfer help " + names)
 }
 
 func newHelp(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [VERB]",
+		Use:   "help [VERB ...]",
 		Short: "Show the help of a verb",
 		Long:  "help shows the help of a verb, or of zxfer.",
-		Args:  cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
-			for _, c := range cmd.Root().Commands() {
-				if c.IsAvailableCommand() && len(args) == 0 {
-					names = append(names, c.Name())
+			if of, err := find(cmd.Root(), args); err == nil {
+				for _, c := range of.Commands() {
+					if c.IsAvailableCommand() {
+						names = append(names, c.Name())
+					}
 				}
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
-			if len(args) == 0 {
-				return writeHelp(a.stdout, root)
+			of, err := find(cmd.Root(), args)
+			if err != nil {
+				return err
 			}
-			for _, c := range root.Commands() {
-				if c.Name() == args[0] {
-					return writeHelp(a.stdout, c)
-				}
-			}
-			return unknownVerb(root, args[0])
+			return writeHelp(a.stdout, of)
 		},
 	}
+}
+
+// find follows names down from a command.
+func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
+	for _, name := range names {
+		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
+		if i < 0 {
+			return nil, unknownVerb(cmd, name)
+		}
+		cmd = cmd.Commands()[i]
+	}
+	return cmd, nil
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"zxfer/pkg/fault"
 )
 
 // errSignal is the cause of a context that a signal cancelled.
@@ -33,6 +36,33 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, func() { cancel(nil) }
+}
+
+// typed is standard input whose Read ends when the user interrupts, not only when
+// something more is typed.
+type typed struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+// Read reads in a goroutine, which an interruption leaves behind: the process
+// ends then.
+func (t typed) Read(p []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	buf, done := make([]byte, len(p)), make(chan result, 1)
+	go func() {
+		n, err := t.in.Read(buf)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return copy(p, buf[:r.n]), r.err
+	case <-t.ctx.Done():
+		return 0, fault.Interrupt("nothing was changed", context.Cause(t.ctx))
+	}
 }
 
 // onStatus calls report for every SIGUSR1 until stop is called.

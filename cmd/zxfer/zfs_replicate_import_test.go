@@ -38,7 +38,7 @@ func TestZFSReplicateImport(t *testing.T) {
 
 	r := newReplication(t, "")
 	o := mustZxfer(t, "replicate", "import", conf, "--syncoid", strings.Join(argv, " "), "--overwrite", "-o", r.file)
-	require.Contains(t, o.stderr, "1 jobs in ")
+	require.Contains(t, o.stderr, "1 job in ")
 	fill(t, src+"/a", "y", 1<<20)
 	now := time.Now().Add(time.Hour)
 	// syncoid's copies are mounted, and so were modified: mountpoints were made

@@ -75,6 +75,9 @@ func CheckTarget(src, dst Facts, allow Allow) []Problem {
 		j.add(Fail, "target-held", dst.uses(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
 			"%s is in use: the kernel does not give it up for exclusive use", dst.Path)
 	}
+	if dst.Denied {
+		j.add(Fail, "target-denied", dst.Unprobed, "run as root, or as a user who may read and write it", "%s may not be opened: permission denied", dst.Path)
+	}
 	if dst.ReadOnly {
 		j.add(Fail, "target-read-only", "", "blockdev --setrw for a device, mount -o remount,rw for an image's file system",
 			"%s is read-only", dst.Path)
@@ -197,6 +200,11 @@ func (j *judge) contents(dst Facts, allow Allow) {
 
 // shape warns of what will be there but may not work.
 func (j *judge) shape(src, dst Facts) {
+	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
+		j.add(Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
+			fmt.Sprintf("truncate -s %d %s afterwards, if it is to be as long as the source", src.Size, dst.Path),
+			"%s is longer than the source: what lies beyond stays", dst.Path)
+	}
 	if dst.IsFile() || src.PartitionTable == "" {
 		return
 	}
@@ -218,6 +226,9 @@ func CheckSource(src Facts) []Problem {
 			return "copy a snapshot: --lvm-snapshot 5G (as much as is written meanwhile)"
 		}
 		return fmt.Sprintf("umount %s, or mount -o remount,ro %s, or copy a snapshot", point, point)
+	}
+	if src.Denied {
+		j.add(Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {

@@ -53,10 +53,12 @@ type Facts struct {
 	Partitions     []Partition `json:"partitions,omitempty"`
 	Signatures     []Signature `json:"signatures,omitempty"` // of it and of its partitions
 	// Unprobed tells why Signatures is not known.
-	Unprobed string   `json:"unprobed,omitempty"`
-	Mounts   []Mount  `json:"mounts,omitempty"`  // of it, its partitions and all that is stacked on them
-	Swap     []string `json:"swap,omitempty"`    // likewise; kernel names
-	Holders  []Holder `json:"holders,omitempty"` // what is stacked on it or its partitions
+	Unprobed string `json:"unprobed,omitempty"`
+	// Denied is that the user may not even read it.
+	Denied  bool     `json:"denied,omitempty"`
+	Mounts  []Mount  `json:"mounts,omitempty"`  // of it, its partitions and all that is stacked on them
+	Swap    []string `json:"swap,omitempty"`    // likewise; kernel names
+	Holders []Holder `json:"holders,omitempty"` // what is stacked on it or its partitions
 	// Busy is that somebody holds it exclusively, seen or not seen above: ZFS
 	// and file systems of other mount namespaces leave no other trace.
 	Busy bool `json:"busy,omitempty"`

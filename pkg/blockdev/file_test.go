@@ -177,11 +177,44 @@ func TestInspectRefuses(t *testing.T) {
 		dir:                              "is a directory",
 		"/dev/null":                      "neither a block device nor a regular file",
 		link:                             "symbolic link to nothing",
-		filepath.Join(dir, "no", "file"): "its directory",
+		filepath.Join(dir, "no", "file"): "there is no directory",
 	} {
 		_, err := Inspect(context.Background(), path)
 		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.NotEmpty(t, fault.HintOf(err))
 	}
+}
+
+func TestTwoCopiesToOneFile(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "image")
+	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+	require.NoError(t, err)
+	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	require.ErrorContains(t, err, "another copy to "+name+" is running")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	st, err := os.Stat(name)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, st.Size(), "the second copy changed nothing")
+	require.NoError(t, first.Close())
+	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
+
+func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
+	t.Parallel()
+	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")
+	require.NoError(t, os.WriteFile(kept, []byte("mine"), 0o600))
+	for _, name := range []string{fresh, kept} {
+		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+		require.NoError(t, err)
+		require.FileExists(t, name)
+		require.NoError(t, dst.Discard())
+	}
+	require.NoFileExists(t, fresh)
+	require.FileExists(t, kept)
 }
 
 func TestMapfile(t *testing.T) {

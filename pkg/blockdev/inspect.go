@@ -21,8 +21,15 @@ import (
 // contents are probed with wipefs; without it, or without the right to read,
 // Facts.Unprobed says so.
 func Inspect(ctx context.Context, path string) (Facts, error) {
-	return inspect(ctx, host(), path)
+	f, err := inspect(ctx, host(), path)
+	if denied(err) {
+		err = fault.Refusef("run as root, or as a user who may read it", "%w", err)
+	}
+	return f, err
 }
+
+// denied tells that the user may not do what was tried.
+func denied(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
 
 // view is a host as seen by an inspection: its /proc, /sys and /run below
 // root, and what has to be asked by other means. Tests replace them with what
@@ -85,6 +92,9 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 		return f, fault.Refusef("remove it, or name where it is to lead", "%s is a symbolic link to nothing", f.Path)
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(f.Path))
+	if errors.Is(err, os.ErrNotExist) {
+		return f, fault.Refusef("check the name, or make the directory first", "%s: there is no directory %s", f.Path, filepath.Dir(f.Path))
+	}
 	if err == nil {
 		dir, err = filepath.Abs(dir)
 	}
@@ -177,7 +187,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	f.Below, f.Files = v.under(f.Name)
 	fd, err := unix.Open(f.Real, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		f.Unprobed = fmt.Sprintf("open %s: %v", f.Real, err)
+		f.Unprobed, f.Denied = fmt.Sprintf("open %s: %v", f.Real, err), denied(err)
 		return nil
 	}
 	defer unix.Close(fd)

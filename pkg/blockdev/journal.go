@@ -110,7 +110,7 @@ func openJournal(dir string, src, dst Facts, cut Cut, create bool) (_ *Journal, 
 	if create {
 		flags = os.O_RDWR | os.O_CREATE
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, "", err
+			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a directory that is", "directory of journals: %w", err)
 		}
 	}
 	if j.f, err = os.OpenFile(j.path, flags, 0o600); err != nil {

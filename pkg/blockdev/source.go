@@ -35,7 +35,7 @@ func OpenSource(ctx context.Context, f Facts, opt Options) (*Source, error) {
 	}
 	h, err := openHandle(f, unix.O_RDONLY|unix.O_NONBLOCK, opt.Buffered)
 	if err != nil {
-		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		if denied(err) {
 			return nil, fault.Refusef("run as root, or as a user who may read it", "%w", err)
 		}
 		return nil, err

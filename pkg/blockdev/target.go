@@ -54,10 +54,7 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Targe
 	t := &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, h.f.Close())
-			if t.created {
-				err = errors.Join(err, os.Remove(f.Real))
-			}
+			err = errors.Join(err, t.Discard())
 		}
 	}()
 	if err := h.sameObject(f); err != nil {
@@ -70,6 +67,9 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Targe
 		return nil, fault.Refusef("", "%s is read-only", f.Path)
 	}
 	if f.IsFile() {
+		if err := t.lock(); err != nil {
+			return nil, err
+		}
 		if err := t.prepare(); err != nil {
 			return nil, err
 		}
@@ -84,12 +84,24 @@ func refusedOpen(f Facts, err error) error {
 		return fault.Refusef("unmount or stop what uses it: lsblk, zpool status and fuser -vm tell", "%s is in use: %w", f.Path, err)
 	case errors.Is(err, unix.EROFS):
 		return fault.Refusef("", "%s is read-only: %w", f.Path, err)
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case denied(err):
 		return fault.Refusef("run as root, or as a user who may write it", "%w", err)
 	case errors.Is(err, unix.EEXIST):
 		return fault.Refusef("look at it with -n, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
 	}
 	return err
+}
+
+// lock does for a file what O_EXCL does for a device, among copies: the journal
+// keeps out only those that would resume this one. A file system without locks
+// goes without.
+func (t *Target) lock() error {
+	return t.control(func(fd int) error {
+		if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return fault.Refusef("wait for it to end", "another copy to %s is running", t.facts.Path)
+		}
+		return nil
+	})
 }
 
 // prepare gives a file that is shorter its size, with or without space.
@@ -261,6 +273,16 @@ func syncDir(name string) error {
 		err = nil // a file system that cannot
 	}
 	return errors.Join(err, d.Close())
+}
+
+// Discard is Close before anything was written: a file that OpenTarget made is
+// removed.
+func (t *Target) Discard() error {
+	err := t.Close()
+	if t.created {
+		err = errors.Join(err, os.Remove(t.facts.Real))
+	}
+	return err
 }
 
 // Close releases the target; what was written stays.

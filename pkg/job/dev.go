@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -110,7 +113,7 @@ func (d *copier) survey(ctx context.Context) error {
 	}
 	for _, e := range []endpoint.Endpoint{d.req.Source, d.req.Target} {
 		if !e.Path() && !standard(e) {
-			return fault.Usagef("write [HOST:]/PATH; datasets are for zxfer send", "%s is no path of a device or image file", e)
+			return noPath(e)
 		}
 	}
 	var from, to blockdev.Facts
@@ -176,6 +179,17 @@ func (d *copier) survey(ctx context.Context) error {
 		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.streams,
 	})
 	return nil
+}
+
+// noPath is the error of a name that does not begin with "/".
+func noPath(e endpoint.Endpoint) error {
+	whole := "[HOST:]/PATH"
+	if abs, err := filepath.Abs(e.Name); err == nil && e.Local() {
+		if _, err := os.Lstat(abs); err == nil || strings.HasPrefix(e.Name, ".") {
+			whole = abs
+		}
+	}
+	return fault.Usagef("write the whole path, "+whole+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
 }
 
 // standard tells standard input or output.
@@ -268,9 +282,10 @@ func (d *copier) refuse() error {
 
 // compare hashes both devices at once.
 func (d *copier) compare(ctx context.Context) error {
-	if d.task.Source.Size != d.task.Target.Size && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
-		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, d.task.Source.Size))
-		d.task.Target.Size = d.task.Source.Size
+	size := int64(0)
+	if d.task.Source.Size > 0 && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
+		size = d.task.Source.Size
+		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, size))
 	}
 	v := newView(0, d.report.Size, func(p StepProgress) { d.rep.Progress(1, p) })
 	d.rep.DeviceStarted(d.report, 0)
@@ -279,7 +294,7 @@ func (d *copier) compare(ctx context.Context) error {
 	digest := func(e *end, f blockdev.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
 		g.Go(func() error {
 			return e.do(gctx, func(st site.Site) (err error) {
-				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Options: d.task.Options}, progress)
+				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
 			})
 		})

@@ -70,7 +70,11 @@ func (d *copier) unreadable() error {
 	for _, b := range r.BadRanges {
 		n += b.Length
 	}
-	return fault.Failf("ddrescue may get more: give it the map file", "%s: %d bytes in %d places could not be read and are zeros in the copy", d.req.Source, n, len(r.BadRanges))
+	places := "1 place"
+	if len(r.BadRanges) > 1 {
+		places = fmt.Sprintf("%d places", len(r.BadRanges))
+	}
+	return fault.Failf("ddrescue may get more: give it the copy, and the map that --map FILE writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
 }
 
 // try makes one try.

@@ -22,6 +22,9 @@ type end struct {
 	mu      sync.Mutex
 	site    site.Site
 	reached bool // at least once
+	// missed is why it could not be reached the first time: those who ask at the
+	// same time need not find out again.
+	missed error
 }
 
 // label is the host as messages name it.
@@ -36,6 +39,9 @@ func (e *end) label() string {
 func (e *end) get(ctx context.Context) (site.Site, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.missed != nil {
+		return nil, e.missed
+	}
 	if e.site == nil {
 		st, err := e.open.Open(ctx, e.host)
 		if err != nil && e.reached {
@@ -43,6 +49,7 @@ func (e *end) get(ctx context.Context) (site.Site, error) {
 			return nil, fmt.Errorf("%w: %w", site.ErrLost, err)
 		}
 		if err != nil {
+			e.missed = err
 			return nil, err
 		}
 		e.site, e.reached = st, true

@@ -96,6 +96,9 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		}
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
 			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
+			if limit == transfer.LimitReceiverCPU && c.Peer != "" {
+				e.Host = c.Peer
+			}
 			runsOn = busy
 		}
 	}

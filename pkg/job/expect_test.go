@@ -29,6 +29,8 @@ func TestExpect(t *testing.T) {
 		{"the slowest stage", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 0, nil, 200e6, transfer.LimitTarget, "beta"},
 		{"others are of no account", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: linkBack, BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local"},
 		{"what was not measured, too", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local"},
+		{"a link that the other end's processors limit", []probe.Ceiling{{ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 1, Limit: transfer.LimitReceiverCPU}},
+			eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitReceiverCPU, "beta"},
 		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, ""},
 		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta"},
 		// 2/300e6 + 1/200e6 s a byte on the receiver's one processor.

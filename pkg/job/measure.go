@@ -90,6 +90,9 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
 	if ctx.Err() != nil {
 		return unchanged(context.Cause(ctx))
 	}
+	if fault.ClassOf(err) == fault.Refused {
+		return err
+	}
 	if err != nil {
 		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
 	}

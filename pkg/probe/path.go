@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
 )
 
 const (
@@ -40,7 +41,7 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 			info, err := os.Stat(dir)
 			switch {
 			case err != nil:
-				return tally{}, err
+				return tally{}, missing(dir, err)
 			case info.Mode().Type() == os.ModeDevice:
 				return tally{}, skip("%s is a device: writing would change it", dir)
 			case !info.IsDir():
@@ -193,10 +194,21 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t 
 	return tally{bytes: uint64(read.Load()), seconds: time.Since(start).Seconds()}, failed
 }
 
+// missing is err, refused where nothing is at path.
+func missing(path string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fault.Refusef("check the name, and that the file system is mounted", "%s: %w", path, os.ErrNotExist)
+	}
+	return err
+}
+
 func largest(path string) (string, error) {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
-		return path, err
+	if err != nil {
+		return "", missing(path, err)
+	}
+	if !info.IsDir() {
+		return path, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -101,9 +101,36 @@ func syntax(name string, err error) error {
 		if len(bad.Key()) > 0 {
 			key = strings.Join(bad.Key(), ".") + ": "
 		}
-		return fault.Usagef("", "%s:%d: %s%s", name, line, key, strings.TrimPrefix(bad.Error(), "toml: "))
+		return fault.Usagef("", "%s:%d: %s%s", name, line, key, wanted(strings.TrimPrefix(bad.Error(), "toml: ")))
 	}
 	return fault.Usagef("", "%s: %w", name, err)
+}
+
+// wanted says what the decoder says of a value of the wrong type, without the
+// names of Go's fields and types.
+func wanted(message string) string {
+	is, ok := strings.CutPrefix(message, "cannot decode TOML ")
+	is, field, found := strings.Cut(is, " into struct field ")
+	_, goType, typed := strings.Cut(field, " of type ")
+	if !ok || !found || !typed {
+		return message
+	}
+	must := "a table"
+	switch goType {
+	case "string":
+		must = "a string, in quotes"
+	case "int":
+		must = "a whole number, without quotes"
+	case "bool":
+		must = "true or false, without quotes"
+	case "[]string":
+		must = "an array of strings"
+	default:
+		if strings.HasPrefix(goType, "[]") {
+			must = "an array of tables"
+		}
+	}
+	return fmt.Sprintf("this is of type %s, and must be %s", is, must)
 }
 
 // suggest returns the key of the same table that is spelled most like the

@@ -70,6 +70,9 @@ func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 		return writeString(t.opts.Stdout, devicePlanText(r)+dryRunText(err))
 	case err != nil:
 		t.print(deviceFailureText(r))
+		if n := len(r.Results); n > 0 && len(r.Results[n-1].BadRanges) > 0 && r.Results[n-1].Error == "" {
+			return writeString(t.opts.Stdout, deviceSummary(r)) // complete, but for what could not be read
+		}
 		return nil
 	}
 	return writeString(t.opts.Stdout, deviceSummary(r))
@@ -169,7 +172,17 @@ func deviceSummary(r *job.DevReport) string {
 	if r.Compare {
 		return fmt.Sprintf("%s and %s are equal: %s, BLAKE3 %s\n", oneLine(r.Source), oneLine(r.Target), size(r.Size), last.SourceDigest)
 	}
-	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), seconds(r.Seconds), inParens(rate(last.Rate)))}
+	unreadable, took := int64(0), 0.0 // of the tries alone, as their rate is
+	for _, res := range r.Results {
+		took += res.Seconds
+	}
+	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), seconds(took), inParens(rate(last.Rate)))}
+	for _, b := range last.BadRanges {
+		unreadable += b.Length
+	}
+	if unreadable > 0 {
+		parts = append(parts, size(uint64(unreadable))+" unreadable")
+	}
 	if last.Zeros > 0 {
 		parts = append(parts, size(uint64(last.Zeros))+" zeros")
 	}

@@ -31,7 +31,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 func DoctorText(w io.Writer, r *job.DoctorReport) error {
 	var b strings.Builder
 	diagnosisText(&b, r.Findings)
-	ceilingsText(&b, r.Ceilings)
+	ceilingsText(&b, r.Ceilings, r.Expected)
 	expectedText(&b, r.Expected)
 	return writeString(w, b.String())
 }
@@ -72,9 +72,9 @@ func diagnosisText(b *strings.Builder, findings []preflight.Finding) {
 	}
 }
 
-// ceilingsText shows the rates, the highest first, and marks the lowest of
-// those that a transfer passes.
-func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling) {
+// ceilingsText shows the rates, the highest first, and marks the one that the
+// expected rate comes from.
+func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling, e *job.Expected) {
 	if len(ceilings) == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling) {
 	for _, c := range sorted {
 		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
 	}
-	lowest := lowest(ceilings)
+	limit := limiting(ceilings, e)
 	b.WriteString("ceilings\n")
 	for _, c := range sorted {
 		fmt.Fprintf(b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
@@ -103,26 +103,27 @@ func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling) {
 		if c.Note != "" {
 			line += "  " + oneLine(c.Note)
 		}
-		if c.ID == lowest.ID && c.Host == lowest.Host {
-			line += "  <- lowest"
+		if c.ID == limit.ID && c.Host == limit.Host {
+			line += "  <- limit"
 		}
 		b.WriteString(line + "\n")
 	}
 }
 
-// lowest is the slowest ceiling that counts for the expected rate: of a
-// transfer's stages where there are some, else of all.
-func lowest(ceilings []probe.Ceiling) (low probe.Ceiling) {
-	counts := func(c probe.Ceiling) bool {
-		return slices.Contains([]string{"link", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}, c.ID)
-	}
-	some := slices.ContainsFunc(ceilings, func(c probe.Ceiling) bool { return counts(c) && c.BytesPerSecond > 0 })
+// limiting is the ceiling that bounds a transfer: the slowest of its stages, or
+// where none was measured that which the expected rate names. Others are there
+// to compare with.
+func limiting(ceilings []probe.Ceiling, e *job.Expected) (limit probe.Ceiling) {
 	for _, c := range ceilings {
-		if c.BytesPerSecond > 0 && (counts(c) || !some) && (low.ID == "" || c.BytesPerSecond < low.BytesPerSecond) {
-			low = c
+		stage := slices.Contains([]string{"link", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}, c.ID)
+		if stage && c.BytesPerSecond > 0 && (limit.ID == "" || c.BytesPerSecond < limit.BytesPerSecond) {
+			limit = c
 		}
 	}
-	return low
+	if limit.ID == "" && e != nil {
+		limit.ID, limit.Host = e.LimitedBy, e.Host
+	}
+	return limit
 }
 
 func expectedText(b *strings.Builder, e *job.Expected) {
@@ -145,7 +146,7 @@ func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
 		return ""
 	}
 	var b strings.Builder
-	ceilingsText(&b, ceilings)
+	ceilingsText(&b, ceilings, e)
 	if e == nil {
 		b.WriteString("expected: unknown, nothing could be measured\n")
 	}

@@ -112,7 +112,11 @@ func liveLine(st *stream, width int) string {
 	amount, speed, eta := g.amount(), rate(g.rate), g.etaText()
 	name := ascii(st.name)
 	join := func() string { return strings.Join(present([]string{percent, amount, speed, eta, limited}), "  ") }
-	for _, least := range []*string{&limited, &amount, &eta, &speed} {
+	order := []*string{&limited, &amount, &eta, &speed}
+	if known { // the percentage tells how much; nothing else tells what limits it
+		order[0], order[1] = &amount, &limited
+	}
+	for _, least := range order {
 		switch {
 		case minName+2+len(join()) <= width:
 		case least == &amount && !known:

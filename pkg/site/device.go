@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/transfer"
@@ -42,7 +43,9 @@ type DeviceState struct {
 
 // DigestQuery asks for the digest of a device.
 type DigestQuery struct {
-	Device  blockdev.Facts         `json:"device"`
+	Device blockdev.Facts `json:"device"`
+	// Size, where it is not 0, is how many of the device's first bytes count.
+	Size    int64                  `json:"size,omitempty"`
 	Options transfer.DeviceOptions `json:"options"`
 }
 
@@ -99,6 +102,9 @@ func (l *Local) DigestDevice(ctx context.Context, q DigestQuery, progress func(t
 	src, err := openSource(ctx, DeviceTask{Source: q.Device})
 	if err != nil {
 		return d, err
+	}
+	if q.Size > 0 && q.Size < src.Size() {
+		src = &head{src, q.Size}
 	}
 	var sums []transfer.BlockSum
 	if d.Result, sums, err = transfer.DigestDevice(ctx, src, q.Options, progress); err != nil {
@@ -171,7 +177,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	}
 	j, err := openJournal(t, t.NoResume || !state.Begun)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Close())
+		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
 	}
 	return &blockTarget{dst, t.Target.Path}, &blockJournal{j}, nil
 }
@@ -226,6 +232,23 @@ func openSource(ctx context.Context, t DeviceTask) (transfer.BlockSource, error)
 		return nil, errors.Join(err, s.done())
 	}
 	return s, nil
+}
+
+// head is the first size bytes of a device.
+type head struct {
+	transfer.BlockSource
+	size int64
+}
+
+func (h *head) Size() int64 { return h.size }
+
+func (h *head) ReadAt(p []byte, off int64) (int, error) {
+	return io.NewSectionReader(h.BlockSource, 0, h.size).ReadAt(p, off)
+}
+
+func (h *head) NextData(off int64) (start, end int64, err error) {
+	start, end, err = h.BlockSource.NextData(off)
+	return min(start, h.size), min(end, h.size), err
 }
 
 // blockSource, blockTarget and blockJournal give package blockdev's types the

@@ -94,7 +94,7 @@ func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, er
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, name: t.Target.Path, verify: !t.Options.NoVerify, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{dst: dst, name: t.Target.Path, size: t.Target.Size, verify: !t.Options.NoVerify, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -166,6 +166,7 @@ func (r *deviceReader) Name() string { return r.src.Name() }
 type deviceWriter struct {
 	dst    *blockdev.Target
 	name   string
+	size   int64 // of the device
 	verify bool
 	buf    []byte
 	n      int // bytes of buf that are filled
@@ -194,6 +195,10 @@ func (w *deviceWriter) flush() error {
 	p := w.buf[:w.n]
 	if len(p) == 0 {
 		return nil
+	}
+	if w.off+int64(len(p)) > w.size {
+		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
+			"the stream is longer than %s, which has %d bytes", w.name, w.size)
 	}
 	w.sums = append(w.sums, blockdev.LeafHash(p, w.off, math.MaxInt64))
 	var err error

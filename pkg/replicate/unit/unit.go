@@ -75,7 +75,6 @@ func Service(j *replicate.Job, p Paths) string {
 	return fmt.Sprintf(`%s
 [Unit]
 Description=zxfer: replicate %s
-Documentation=man:zxfer-replicate(1)
 %sAfter=%s
 ConditionPathExists=%s
 StartLimitIntervalSec=0
@@ -141,7 +140,6 @@ func Timer(j *replicate.Job) string {
 	return fmt.Sprintf(`%s
 [Unit]
 Description=zxfer: schedule of replicate %s
-Documentation=man:zxfer-replicate(1)
 
 [Timer]
 OnCalendar=%s

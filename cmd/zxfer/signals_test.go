@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+// A question that nobody answers ends with the signal.
+func TestInterruptedQuestion(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	in, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	go func() {
+		_, _ = w.Write([]byte("tank/vm\n")) // the next question waits
+		cancel(errSignal)
+	}()
+	var out bytes.Buffer
+	_, err := interview(typed{ctx, in}, &out)
+	require.ErrorIs(t, err, errSignal)
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
+	require.Equal(t, "nothing was changed", fault.HintOf(err))
+}
+
+func TestTypedReadsAll(t *testing.T) {
+	t.Parallel()
+	got, err := io.ReadAll(typed{t.Context(), strings.NewReader("some text")})
+	require.NoError(t, err)
+	require.Equal(t, "some text", string(got))
+}

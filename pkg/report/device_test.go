@@ -1,0 +1,50 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/transfer"
+)
+
+func TestDeviceDone(t *testing.T) {
+	t.Parallel()
+	// A minute went by in all; the tries took 4 s, 40 MiB of them in the last 2.
+	copied := func() *job.DevReport {
+		last := &job.DevResult{Seconds: 2, Rate: 20 << 20, Wire: "local", Tries: 2}
+		last.TargetDigest, last.SourceDigest = "d1", "d1"
+		return &job.DevReport{Source: "/dev/a", Target: "/b", Size: 64 << 20, Seconds: 60,
+			Results: []*job.DevResult{{Seconds: 2, Error: "cut"}, last}}
+	}
+	tests := []struct {
+		name           string
+		change         func(r *job.DevReport)
+		err            error
+		stdout, stderr string
+	}{
+		{"done", func(*job.DevReport) {}, nil,
+			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified\nBLAKE3 d1\n", ""},
+		{"complete but for what could not be read", func(r *job.DevReport) {
+			r.Results[1].BadRanges = []transfer.Range{{Start: 512, Length: 1024}}
+		}, errors.New("1024 bytes in 1 place"),
+			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), 1.0 KiB unreadable, try 2, read back and verified\nBLAKE3 d1\n", "unreadable: bytes 512 to 1536\n"},
+		{"cut after what could not be read", func(r *job.DevReport) {
+			r.Results[1].BadRanges, r.Results[1].Error = []transfer.Range{{Start: 512, Length: 1024}}, "cut"
+		}, errors.New("cut"), "", "unreadable: bytes 512 to 1536\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			r := copied()
+			tt.change(r)
+			require.NoError(t, NewText(Options{Stdout: &stdout, Stderr: &stderr}).DeviceDone(r, tt.err))
+			require.Equal(t, tt.stdout, stdout.String())
+			require.Equal(t, tt.stderr, stderr.String())
+		})
+	}
+}
