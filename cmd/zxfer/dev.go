@@ -206,7 +206,7 @@ func (o *devOptions) defineWay(f *pflag.FlagSet) {
 // defineRun declares the flags of how to run.
 func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	req := &o.req
-	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and change nothing anywhere")
+	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
 	f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and an image file's disk, and tell the rate to expect and what limits it")
 	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 	f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")

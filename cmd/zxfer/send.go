@@ -146,7 +146,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
 	})
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change nothing anywhere")
+		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
 		f.Var(newCount(&req.Parallel, 1, 1, maxParallel), "parallel", "datasets at once")
 		f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
