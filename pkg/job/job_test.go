@@ -322,6 +322,31 @@ func TestPersist(t *testing.T) {
 	}
 }
 
+// half is a Site that only transfers.
+type half struct {
+	site.Site
+	transfer func(context.Context) error
+}
+
+func (h half) Transfer(ctx context.Context, _ site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+	return transfer.Result{}, h.transfer(ctx)
+}
+
+// Where one end refuses, the other is not waited for.
+func TestARefusalEndsTheOtherHalf(t *testing.T) {
+	t.Parallel()
+	ends := func(f func(context.Context) error) *end {
+		return &end{host: "beta", open: &failingOpener{sites: []site.Site{half{transfer: f}}}}
+	}
+	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	refuses := func(context.Context) error { return fault.Refusef("", "the policy forbids it") }
+	began := time.Now()
+	_, _, err := halves(t.Context(), ends(waits), ends(refuses), site.Task{}, site.Task{}, nil, nil)
+	require.ErrorContains(t, err, "the policy forbids it")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Less(t, time.Since(began), windDown/2)
+}
+
 // captures is a Site that only tells its facts.
 type captures struct {
 	site.Site

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -146,13 +147,17 @@ func halves(ctx context.Context, source, target *end, send, receive site.Task, o
 		if *errp == nil {
 			return
 		}
-		if errors.Is(*errp, wire.ErrDial) {
+		patience := windDown
+		switch {
+		case errors.Is(*errp, wire.ErrDial):
 			// Nobody will come: the listener need not wait. But it may be
 			// gone, and that be the reason.
-			time.AfterFunc(goneWithin, cancel)
-			return
+			patience = goneWithin
+		case fault.ClassOf(*errp) == fault.Refused:
+			// It never began, so the other has nothing to wind down.
+			patience = goneWithin
 		}
-		time.AfterFunc(windDown, cancel)
+		time.AfterFunc(patience, cancel)
 	}
 	wg.Add(2)
 	go half(source, send, &sent, &sendErr, onSent)
