@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
 )
 
 func TestBelow(t *testing.T) {
@@ -66,6 +67,11 @@ func TestListOnly(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Admit(t.Context(), "list", json.RawMessage(`{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	// Whatever a listing may be asked for, there is a rule for it.
+	q, err := json.Marshal(site.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true})
+	require.NoError(t, err)
+	_, err = g.Admit(t.Context(), "list", q)
+	require.NoError(t, err)
 }
 
 // FuzzAdmit looks for a request that names no granted dataset as its target

@@ -16,6 +16,7 @@ type (
 		Dataset   string   `json:"dataset"`
 		Recursive bool     `json:"recursive,omitempty"`
 		Versions  bool     `json:"versions,omitempty"`
+		Newest    bool     `json:"newest,omitempty"`
 		Alone     bool     `json:"alone,omitempty"`
 		Only      []string `json:"only,omitempty"`
 		Changed   bool     `json:"changed,omitempty"`

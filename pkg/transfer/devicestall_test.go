@@ -71,22 +71,24 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 		"target":  {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
 		"hashing": {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
 	} {
-		prepare := func() (src, dst *transfertest.Device, free func()) {
+		prepare := func() (src, dst *transfertest.Device, reached chan struct{}, free func()) {
 			src, dst = transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
 			src.Label, dst.Label = "source", "target"
-			hung := make(chan struct{})
+			hung, reached := make(chan struct{}), make(chan struct{})
+			tell := sync.OnceFunc(func() { close(reached) })
 			c.hang(src, dst, func(off int64) bool {
 				if off == 60*deviceBlock {
+					tell()
 					<-hung
 				}
 				return false
 			})
-			return src, dst, sync.OnceFunc(func() { close(hung) })
+			return src, dst, reached, sync.OnceFunc(func() { close(hung) })
 		}
 		opt := deviceOptions(stalling, func(o *transfer.DeviceOptions) { o.Delta = c.delta })
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, dst, free := prepare()
+			src, dst, reached, free := prepare()
 			defer free()
 			sender, receiver := links(t, wire.Signed, 2, nil)
 			sent, received := make(chan error, 1), make(chan error, 1)
@@ -102,6 +104,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			if name == "source" {
 				own, other = sent, received
 			}
+			<-reached
 			select {
 			case err := <-other:
 				require.ErrorAs(t, err, new(*transfer.PeerError))
@@ -117,8 +120,12 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 		})
 		t.Run(name+", local", func(t *testing.T) {
 			t.Parallel()
-			src, dst, free := prepare()
-			time.AfterFunc(2*stallLimit, free)
+			src, dst, reached, free := prepare()
+			go func() {
+				<-reached
+				time.Sleep(2 * stallLimit)
+				free()
+			}()
 			_, err := transfer.CopyDevice(t.Context(), src, dst, nil, opt, nil)
 			require.ErrorIs(t, err, transfer.ErrStall)
 			require.ErrorContains(t, err, c.says)
