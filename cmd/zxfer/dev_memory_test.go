@@ -138,7 +138,7 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 	m := buildMetered(t)
 	large, noise := int64(64<<30), int64(2<<30)
 	if testing.Short() {
-		large, noise = 16<<30, 512<<20
+		large, noise = 4<<30, 256<<20
 	}
 	for _, c := range []struct {
 		name       string

@@ -118,7 +118,11 @@ func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 func TestPlansAreSound(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]int{}
-	for seed := range uint64(8000) {
+	seeds := uint64(8000)
+	if testing.Short() {
+		seeds = 3000
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		source, there := randomSides(r)
 		req := request().with(func(q *Request) {

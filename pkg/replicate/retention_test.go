@@ -103,7 +103,11 @@ func TestKeepAgainstOracle(t *testing.T) {
 func TestKeepIsStable(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 2026))
-	for range 200 {
+	rounds := 200
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
 		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(30), Daily: r.IntN(12), Weekly: r.IntN(6), Monthly: r.IntN(4)}
 		all := history(r, 150)
 		var have []Point
