@@ -40,6 +40,10 @@ func (s *sender) finish(ctx context.Context) error {
 // plan, or at all that it has where it lacks one of these by name, as when
 // somebody renamed it, and where contents are to be compared.
 func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
+	all := site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true}
+	if s.req.Verify {
+		return s.target.list(ctx, all)
+	}
 	var names []string
 	for _, d := range s.report.Plan.Datasets {
 		names = append(names, d.Target, s.arrivedName(d))
@@ -48,11 +52,11 @@ func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
 	if err != nil {
 		return zfs.Listing{}, err
 	}
-	l := zfs.Listing{Root: s.state.Target.Root}
+	l := zfs.Listing{Root: all.Dataset}
 	for _, d := range s.report.Plan.Datasets {
 		t, snapshot := found[d.Target], found[s.arrivedName(d)]
-		if t == nil || s.req.Verify || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
-			return s.target.list(ctx, site.ListQuery{Dataset: l.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true})
+		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
+			return s.target.list(ctx, all)
 		}
 		at := d.Arrive
 		_, at.Name, _ = strings.Cut(s.arrivedName(d), "@")
