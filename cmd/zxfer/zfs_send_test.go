@@ -330,14 +330,14 @@ func TestZFSBrokenRawChain(t *testing.T) {
 	require.Equal(t, before, state(t))
 }
 
-// 300 datasets (60 with -short) with 20 snapshots each on both sides, the source
+// 300 datasets with 20 snapshots each (25 with 10 with -short) on both sides, the source
 // mounted and the copy not; one new snapshot each: at most two processes per
 // dataset, and planning takes seconds.
 func TestZFSManyDatasets(t *testing.T) {
 	lab(t)
 	datasets, snapshots := 300, 20
 	if testing.Short() {
-		datasets = 60
+		datasets, snapshots = 25, 10
 	}
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
