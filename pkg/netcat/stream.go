@@ -23,6 +23,9 @@ const (
 	endWithin = time.Minute
 	// quitWithin is the same for a sender, which has nothing to save.
 	quitWithin = 10 * time.Second
+	// acceptWithin is how long a connection that was made may wait for its
+	// handshake after the other end is done.
+	acceptWithin = 2 * time.Second
 	// tellWithin is how long a broken connection waits for the host to tell
 	// why.
 	tellWithin = 10 * time.Second
@@ -70,6 +73,11 @@ func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name st
 	go func() {
 		select {
 		case <-f.run.Done():
+			// A short stream is over before its connection was accepted.
+			select {
+			case <-time.After(acceptWithin):
+			case <-waiting.Done():
+			}
 			stop()
 		case <-waiting.Done():
 		}
