@@ -282,7 +282,7 @@ func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed
 		t := have[r.Target]
 		if t != nil {
 			s.verifySafety(d, t)
-			if v, ok := snapshotByGUID(t, d.Arrive.GUID); ok {
+			if v, ok := t.SnapshotOf(d.Arrive.GUID); ok {
 				r.There = v.Name
 			}
 		}

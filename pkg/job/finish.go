@@ -69,7 +69,7 @@ func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
 // arrives at: another than on the source where it was there already, renamed.
 func (s *sender) arrivedName(d *plan.Dataset) string {
 	if t := s.state.Target.Find(d.Target); t != nil {
-		if v, ok := snapshotByGUID(t, d.Arrive.GUID); ok {
+		if v, ok := t.SnapshotOf(d.Arrive.GUID); ok {
 			return v.In(d.Target)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *sender) verifyGUIDs(arrived *zfs.Listing) (map[string]*zfs.Dataset, err
 			return nil, fault.Failf("", "%s: %s is not there after the transfer", s.target.label(), d.Target)
 		}
 		s.verifySafety(d, t)
-		if _, ok := snapshotByGUID(t, d.Arrive.GUID); !ok {
+		if _, ok := t.SnapshotOf(d.Arrive.GUID); !ok {
 			return nil, fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
 				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
 		}
@@ -114,15 +114,6 @@ func (s *sender) verifySafety(d *plan.Dataset, t *zfs.Dataset) {
 			s.rep.Log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", s.target.label(), d.Target, name, t.Get(name), want))
 		}
 	}
-}
-
-func snapshotByGUID(d *zfs.Dataset, guid uint64) (zfs.Version, bool) {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.GUID == guid {
-			return v, true
-		}
-	}
-	return zfs.Version{}, false
 }
 
 // verifyContents has both sides produce every stream of the plan once more
@@ -167,7 +158,7 @@ func (s *sender) verifyContents(ctx context.Context, have map[string]*zfs.Datase
 // twinSpec is the stream of a step as the target would produce it.
 func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpec, error) {
 	twin := zfs.SendSpec{Dataset: d.Target, Through: step.Send.Through, Flags: step.Send.Flags}
-	to, ok := snapshotByGUID(target, step.ToGUID)
+	to, ok := target.SnapshotOf(step.ToGUID)
 	if !ok {
 		return twin, fault.Failf("", "%s has no snapshot with the GUID %d of %s@%s", d.Target, step.ToGUID, d.Source, step.Send.To)
 	}
@@ -176,7 +167,7 @@ func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpe
 	case step.Receive.Origin != "":
 		twin.From = step.Receive.Origin
 	case step.BaseGUID != 0:
-		base, ok := snapshotByGUID(target, step.BaseGUID)
+		base, ok := target.SnapshotOf(step.BaseGUID)
 		if !ok {
 			return twin, fault.Failf("", "%s has no snapshot with the GUID %d, the base of %s@%s", d.Target, step.BaseGUID, d.Source, step.Send.To)
 		}
@@ -192,7 +183,7 @@ func (s *sender) keep(ctx context.Context, have map[string]*zfs.Dataset) error {
 	for _, d := range s.report.Plan.Datasets {
 		source = append(source, d.Arrive.In(d.Source))
 		// The target may have renamed it: the GUID was verified, not the name.
-		if v, ok := snapshotByGUID(have[d.Target], d.Arrive.GUID); ok {
+		if v, ok := have[d.Target].SnapshotOf(d.Arrive.GUID); ok {
 			target = append(target, v.In(d.Target))
 		}
 		bookmarks[d.Source+"#"+d.Arrive.Name] = d.Arrive.In(d.Source)

@@ -22,18 +22,16 @@ func NeedHistories(p Plan, s State) (datasets, names []string) {
 	for _, d := range s.Source.Datasets {
 		clone[d.Name] = originDataset(d) != ""
 	}
-	doubted := map[string]bool{}
+	doubted, all := map[string]bool{}, false
 	for _, c := range p.Conflicts {
 		doubted[c.Target] = true
 	}
 	for _, d := range p.Datasets {
-		if len(d.Steps) > 0 && clone[d.Source] && (d.Steps[0].Kind == Full || d.Steps[0].Kind == Clone) {
-			doubted = short
-			break
-		}
+		first := len(d.Steps) > 0 && (d.Steps[0].Kind == Full || d.Steps[0].Kind == Clone)
+		all = all || first && clone[d.Source]
 	}
 	for _, t := range s.Target.Datasets {
-		if short[t.Name] && doubted[t.Name] {
+		if short[t.Name] && (all || doubted[t.Name]) {
 			datasets = append(datasets, t.Name)
 			delete(short, t.Name)
 		}

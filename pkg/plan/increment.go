@@ -104,7 +104,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 	ahead := true
 	for i := len(newer) - 1; i >= 0; i-- {
 		names = append(names, newer[i].Short())
-		_, known := snapshotWithGUID(d, newer[i].GUID)
+		_, known := d.SnapshotOf(newer[i].GUID)
 		ahead = ahead && known
 	}
 	list := some(names, len(names))

@@ -210,7 +210,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 			"%s is a %s, and %s is a %s", p.onSource(d.Name), d.Type, p.onTarget(out.Target), t.Type)
 		return
 	}
-	if v, ok := snapshotWithGUID(t, out.Arrive.GUID); ok {
+	if v, ok := t.SnapshotOf(out.Arrive.GUID); ok {
 		p.upToDate(t, v, out)
 		return
 	}
@@ -241,15 +241,6 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 	default:
 		p.note("%s keeps the state of an interrupted receive, which nothing here needs", p.onTarget(t.Name))
 	}
-}
-
-func snapshotWithGUID(d *zfs.Dataset, guid uint64) (zfs.Version, bool) {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.GUID == guid {
-			return v, true
-		}
-	}
-	return zfs.Version{}, false
 }
 
 // first plans the transfer of a dataset that the target does not have.

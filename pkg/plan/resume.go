@@ -53,7 +53,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 
 // leadsTo returns the snapshot that a token leads to, or why it is of no use.
 func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
-	at, ok := snapshotWithGUID(d, token.ToGUID)
+	at, ok := d.SnapshotOf(token.ToGUID)
 	switch {
 	case !ok:
 		return at, fmt.Sprintf("its snapshot %s is gone from the source", token.ToName)

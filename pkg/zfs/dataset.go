@@ -105,6 +105,16 @@ func (d *Dataset) Snapshots() []Version {
 	return out
 }
 
+// SnapshotOf returns the snapshot of that GUID.
+func (d *Dataset) SnapshotOf(guid uint64) (Version, bool) {
+	for _, v := range d.Versions {
+		if v.Kind == Snapshot && v.GUID == guid {
+			return v, true
+		}
+	}
+	return Version{}, false
+}
+
 // Latest returns the newest snapshot.
 func (d *Dataset) Latest() (Version, bool) {
 	for i := len(d.Versions) - 1; i >= 0; i-- {
