@@ -337,7 +337,9 @@ func leftovers(t *testing.T) string {
 			}
 		}
 	}
-	for _, pattern := range []string{"/tmp/zxfer*", "/root/.cache/zxfer/.*"} {
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	for _, pattern := range []string{"/tmp/zxfer*", filepath.Join(cache, "zxfer", ".*")} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, f := range files {

@@ -132,8 +132,8 @@ firewall() {
 
 ssh_between() {
 	set -e
-	ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
-	cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
+	ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519
+	cp ~/.ssh/id_ed25519.pub ~/.ssh/authorized_keys
 	ip netns exec b /usr/sbin/sshd
 	sleep 0.5
 	[ "$(ip netns exec a ssh -o StrictHostKeyChecking=no -o BatchMode=yes 10.9.0.2 'ip -br addr show vb' | grep -c 10.9.0.2)" = 1 ]
