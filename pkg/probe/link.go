@@ -24,12 +24,16 @@ const (
 	perStream  = 4         // and for each stream
 )
 
+// loopbackLeast is more than the sockets hold: on a starved machine all of less
+// may have arrived before the first of it is read, and no rate is left.
+const loopbackLeast = 32 << 20 // bytes
+
 // Link measures one direction of an open link with the stages of a real
 // transfer, from memory to memory; the sender decides how long.
 func Link(ctx context.Context, r Request, link *wire.Link) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (t tally, err error) {
 		if r.ID == LinkSend {
-			t, err = sendLink(ctx, link, d)
+			t, err = sendLink(ctx, link, d, linkBlocks*linkBlock)
 		} else {
 			t, err = receiveLink(ctx, link)
 		}
@@ -65,8 +69,9 @@ func options(link *wire.Link) transfer.Options {
 	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
 
-func sendLink(ctx context.Context, link *wire.Link, d time.Duration) (tally, error) {
-	src := &timedSource{data: noise(linkBlock), end: time.Now().Add(d)}
+// sendLink sends for a time, and not less than some bytes.
+func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (tally, error) {
+	src := &timedSource{data: noise(linkBlock), time: d, least: least}
 	defer src.Close()
 	res, err := transfer.Send(ctx, src, link, options(link), nil)
 	return tally{bytes: uint64(res.Bytes), seconds: res.Elapsed.Seconds(), network: res.Network, stages: res.Stages}, err
@@ -96,7 +101,7 @@ func loopback(ctx context.Context, mode wire.Mode, d time.Duration) (t tally, er
 			return err
 		}
 		defer link.Close()
-		_, err = sendLink(ctx, link, d)
+		_, err = sendLink(ctx, link, d, loopbackLeast)
 		return err
 	})
 	g.Go(func() error {
@@ -113,23 +118,29 @@ func loopback(ctx context.Context, mode wire.Mode, d time.Duration) (t tally, er
 	return t, err
 }
 
-// timedSource yields the same noise until its time is up.
+// timedSource yields the same noise until its time is up, and the least that a
+// rate can be taken from, which takes longer than that on a starved machine.
 type timedSource struct {
 	data   []byte
-	at     int
-	end    time.Time
+	time   time.Duration // from the first read
+	least  uint64        // bytes
+	start  time.Time
+	given  uint64
 	closed atomic.Bool
 }
 
 func (s *timedSource) Read(p []byte) (int, error) {
+	if s.start.IsZero() {
+		s.start = time.Now()
+	}
 	switch {
 	case s.closed.Load():
 		return 0, errors.New("closed")
-	case time.Now().After(s.end):
+	case s.given >= s.least && time.Since(s.start) > s.time:
 		return 0, io.EOF
 	}
-	n := copy(p, s.data[s.at:])
-	s.at = (s.at + n) % len(s.data)
+	n := copy(p, s.data[s.given%uint64(len(s.data)):])
+	s.given += uint64(n)
 	return n, nil
 }
 

@@ -135,7 +135,7 @@ type source struct {
 }
 
 func newSource(n int) *source {
-	return &source{&timedSource{data: noise(block), end: time.Now().Add(time.Hour)}, n}
+	return &source{&timedSource{data: noise(block), time: time.Hour}, n}
 }
 
 func (s *source) Read(p []byte) (int, error) {
@@ -275,6 +275,15 @@ func TestLink(t *testing.T) {
 	require.Equal(t, c.Network.InterfaceMTU, received.Network.InterfaceMTU)
 	require.Positive(t, c.Network.PathMTU)
 	require.NotEmpty(t, transfer.LimitedBy(c.Stages, received.Stages, c.Network))
+}
+
+// A machine that is too busy to send in time sends what a rate needs.
+func TestTimedSource(t *testing.T) {
+	t.Parallel()
+	s := &timedSource{data: noise(block), least: 3 * block}
+	n, err := io.Copy(io.Discard, s)
+	require.NoError(t, err)
+	require.EqualValues(t, 3*block, n)
 }
 
 // What has arrived by the first write took time that is not counted.

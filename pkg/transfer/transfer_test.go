@@ -157,8 +157,8 @@ func TestLongCommitIsNoStall(t *testing.T) {
 	t.Parallel()
 	a, b := links(t, wire.Signed, 2, nil)
 	sink := newSink()
-	sink.Slow = 5 * time.Second
-	o := move(t, a, b, transfertest.NewSource(random(1000)), sink, transfer.Options{Stall: 2 * time.Second})
+	sink.Slow = 13 * time.Second // twice the patience of a machine that may be busy
+	o := move(t, a, b, transfertest.NewSource(random(1000)), sink, transfer.Options{Stall: 6 * time.Second})
 	require.NoError(t, o.receiveErr)
 	require.NoError(t, o.sendErr, "the receiver's sign of life did not count")
 }
