@@ -75,13 +75,6 @@ func configFlag(file string) string {
 	return " --config " + file
 }
 
-func jobCount(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
-}
-
 // define declares the flags that all verbs have.
 func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {

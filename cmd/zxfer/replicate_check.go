@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -34,7 +35,7 @@ stands in the way, and what retention would remove. It changes nothing.`,
 				return err
 			}
 			if offline {
-				_, err := fmt.Fprintf(a.stdout, "%s: %s, no fault\n", o.file, jobCount(len(f.Jobs)))
+				_, err := fmt.Fprintf(a.stdout, "%s: %s, no fault\n", o.file, english.Plural(len(f.Jobs), "job", ""))
 				return err
 			}
 			r := o.runner(a)
@@ -72,13 +73,13 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 	if p.Alone {
 		alone = ", no target: nothing is sent"
 	}
-	fmt.Fprintf(w, "%s: %s, %d datasets%s\n", p.Job, p.Source, p.Datasets, alone)
+	fmt.Fprintf(w, "%s: %s, %s%s\n", p.Job, p.Source, english.Plural(p.Datasets, "dataset", ""), alone)
 	if p.Error != "" {
 		fmt.Fprintf(w, "  error: %s\n", oneLine(p.Error))
 		writeHints(w, "  ", p.Hint)
 	}
 	if len(p.Snapshots) > 0 {
-		fmt.Fprintf(w, "  would take %d snapshots: %s", len(p.Snapshots), p.Snapshots[0])
+		fmt.Fprintf(w, "  would take %s: %s", english.Plural(len(p.Snapshots), "snapshot", ""), p.Snapshots[0])
 		if len(p.Snapshots) > 1 {
 			fmt.Fprint(w, " ...")
 		}
@@ -94,7 +95,7 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		writePlan(w, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(w, "  retention on %s: would remove %d snapshots and keep %d\n", s.Side, len(s.Remove), s.Kept)
+		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %d\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), s.Kept)
 	}
 	for _, d := range p.Delegations {
 		host := d.Host
@@ -119,8 +120,8 @@ func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "%d datasets to send in %d streams (%d of them in full), %d up to date, %d refused, wire %s",
-		len(t.Plan.Datasets)-unchanged, t.Plan.Steps(), full, unchanged, len(t.Refused), t.Wire.Mode)
+	fmt.Fprintf(w, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
+		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), t.Wire.Mode)
 	if bytes > 0 {
 		fmt.Fprintf(w, ", about %s", humanize.IBytes(bytes))
 	}
@@ -202,7 +203,7 @@ func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
 	if dryRun {
 		verb = "would remove"
 	}
-	fmt.Fprintf(w, "%s on %s: %s %d snapshots, %d kept, %d of them held or with clones\n", job, p.Side, verb, len(p.Remove), p.Kept, len(p.Held))
+	fmt.Fprintf(w, "%s on %s: %s %s, %d kept, %d of them held or with clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""), p.Kept, len(p.Held))
 	if dryRun {
 		for _, n := range p.Remove {
 			fmt.Fprintf(w, "  %s\n", n)

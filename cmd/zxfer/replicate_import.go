@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -139,7 +140,7 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 	if len(r.Alone) > 0 {
 		alone = fmt.Sprintf(" (%d without a target: nothing is sent)", len(r.Alone))
 	}
-	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: zxfer replicate check%s\n", jobCount(len(r.Jobs)), where, alone,
+	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: zxfer replicate check%s\n", english.Plural(len(r.Jobs), "job", ""), where, alone,
 		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped), configFlag(o.output))
 	return err
 }

@@ -8,8 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"zxfer/pkg/report"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/record"
@@ -29,9 +31,9 @@ func writeJSON(w io.Writer, v any) error {
 
 // writeRun shows what came of a run.
 func writeRun(w io.Writer, r *record.Run) {
-	fmt.Fprintf(w, "%s: %s in %s", r.Job, r.Outcome, r.Ended.Sub(r.Started).Round(time.Second))
+	fmt.Fprintf(w, "%s: %s in %s", r.Job, r.Outcome, report.Seconds(r.Ended.Sub(r.Started).Seconds()))
 	if r.Snapshots > 0 {
-		fmt.Fprintf(w, ", %d snapshots taken", r.Snapshots)
+		fmt.Fprintf(w, ", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
 	}
 	if r.Pruned > 0 {
 		fmt.Fprintf(w, ", %d removed on the source", r.Pruned)

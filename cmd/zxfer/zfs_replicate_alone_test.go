@@ -43,7 +43,7 @@ func TestZFSReplicateAlone(t *testing.T) {
 
 	zfsCmd(t, "release", "keep", src+"/a@"+name(22))
 	o = r.must(t, at(24+10), "prune", job)
-	require.Contains(t, o.stdout, "removed 1 snapshots, 4 kept")
+	require.Contains(t, o.stdout, "removed 1 snapshot, 4 kept")
 	require.Equal(t, append([]string{"mine"}, kept...), snapshotNames(t, src+"/a"))
 
 	o = r.must(t, at(24+11).Add(14*time.Minute), "status")

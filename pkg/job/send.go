@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
@@ -235,7 +236,7 @@ func (s *sender) takeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", s.req.TakeSnapshot, err)
 	}
-	s.rep.Log(fmt.Sprintf("took snapshot @%s of %d datasets below %s", s.req.TakeSnapshot, len(names), s.req.Plan.Source))
+	s.rep.Log(fmt.Sprintf("took snapshot @%s of %s below %s", s.req.TakeSnapshot, english.Plural(len(names), "dataset", ""), s.req.Plan.Source))
 	if err := s.look(ctx); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	}
 	text := ""
 	if res.Error != "" && !r.Compare {
-		text = fmt.Sprintf("%s: stopped after %s: %s\n", st.name, seconds(res.Seconds), oneLine(res.Error))
+		text = fmt.Sprintf("%s: stopped after %s: %s\n", st.name, Seconds(res.Seconds), oneLine(res.Error))
 	}
 	if t.opts.Verbose {
 		text += stagesText(res.Stages) + networkText(res.Network)
@@ -176,7 +176,7 @@ func deviceSummary(r *job.DevReport) string {
 	for _, res := range r.Results {
 		took += res.Seconds
 	}
-	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), seconds(took), inParens(rate(last.Rate)))}
+	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), Seconds(took), inParens(rate(last.Rate)))}
 	for _, b := range last.BadRanges {
 		unreadable += b.Length
 	}

@@ -135,7 +135,7 @@ func expectedText(b *strings.Builder, e *job.Expected) {
 		fmt.Fprintf(b, " (%s)", oneLine(e.Host))
 	}
 	if e.Bytes > 0 {
-		fmt.Fprintf(b, "; %s in about %s", size(e.Bytes), seconds(e.Seconds))
+		fmt.Fprintf(b, "; %s in about %s", size(e.Bytes), Seconds(e.Seconds))
 	}
 	b.WriteString("\n")
 }

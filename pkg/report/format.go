@@ -25,8 +25,8 @@ func rate(n uint64) string {
 	return size(n) + "/s"
 }
 
-// seconds is a duration in its two largest units.
-func seconds(s float64) string {
+// Seconds is a duration in its two largest units: "1.2 s", "3 min 4 s".
+func Seconds(s float64) string {
 	if !(s >= 0) { // also NaN
 		s = 0
 	}
@@ -45,14 +45,6 @@ func seconds(s float64) string {
 		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
-
-// count is a number with its noun: "1 stream", "3 streams".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // clean takes control characters out of text that came from elsewhere, so

@@ -75,7 +75,7 @@ func (g gauge) etaText() string {
 	if d < 10*time.Second { // tenths would only flicker
 		return fmt.Sprintf("ETA %d s", max(1, d.Round(time.Second)/time.Second))
 	}
-	return "ETA " + seconds(d.Seconds())
+	return "ETA " + Seconds(d.Seconds())
 }
 
 // sum adds up streams that run side by side: an unknown part makes the

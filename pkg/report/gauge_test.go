@@ -59,7 +59,7 @@ func TestSeconds(t *testing.T) {
 		3600: "1 h 0 min", 86399: "23 h 59 min", 86400: "1 d 0 h", 98 * 86400: "98 d 0 h", 1e12: ">99 d", math.Inf(1): ">99 d",
 		-1: "0.0 s", math.NaN(): "0.0 s",
 	} {
-		require.Equal(t, want, seconds(s), "%v", s)
+		require.Equal(t, want, Seconds(s), "%v", s)
 	}
 }
 

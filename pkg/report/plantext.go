@@ -5,6 +5,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
@@ -40,7 +42,7 @@ func hostsText(r *job.Report) string {
 	if r.Wire.Mode != "" {
 		wire := r.Wire.Mode
 		if r.Wire.Streams > 0 {
-			wire += ", " + count(r.Wire.Streams, "connection")
+			wire += ", " + english.Plural(r.Wire.Streams, "connection", "")
 		}
 		if r.Wire.Dial != "" {
 			wire += ", " + r.Wire.Dial + " dials"
@@ -108,7 +110,7 @@ func stepText(st *plan.Step) string {
 		s = "full " + to
 	}
 	if n := len(st.Send.Through); n > 0 {
-		s += " with " + count(n, "snapshot") + " between"
+		s += " with " + english.Plural(n, "snapshot", "") + " between"
 	}
 	return oneLine(s)
 }
@@ -216,17 +218,17 @@ func planTotal(p *plan.Plan) string {
 			}
 		}
 	}
-	parts := []string{count(len(p.Datasets), "dataset")}
+	parts := []string{english.Plural(len(p.Datasets), "dataset", "")}
 	if current > 0 {
 		parts[0] += fmt.Sprintf(" (%d up to date)", current)
 	}
-	parts = append(parts, count(steps, "stream"))
+	parts = append(parts, english.Plural(steps, "stream", ""))
 	switch {
 	case steps == 0:
 	case unknown == steps:
 		parts = append(parts, "size unknown")
 	case unknown > 0:
-		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size(bytes), count(unknown, "stream")))
+		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size(bytes), english.Plural(unknown, "stream", "")))
 	default:
 		parts = append(parts, "about "+size(bytes))
 	}

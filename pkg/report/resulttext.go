@@ -5,13 +5,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/job"
 	"zxfer/pkg/transfer"
 )
 
 // resultText is what came of one stream.
 func resultText(name string, r *job.StepResult, verbose bool) string {
-	moved := size(r.Bytes) + " in " + seconds(r.Seconds)
+	moved := size(r.Bytes) + " in " + Seconds(r.Seconds)
 	if r.Error != "" {
 		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, oneLine(r.Error))
 	}
@@ -62,8 +64,8 @@ func networkText(n *transfer.Network) string {
 	if n == nil {
 		return ""
 	}
-	parts := []string{count(n.Streams, "connection"), "rtt " + n.RTT.Round(10*time.Microsecond).String(),
-		count(int(min(n.Retransmits, 1<<31)), "retransmit")}
+	parts := []string{english.Plural(n.Streams, "connection", ""), "rtt " + n.RTT.Round(10*time.Microsecond).String(),
+		english.Plural(int(min(n.Retransmits, 1<<31)), "retransmit", "")}
 	if n.SendBuffer > 0 {
 		parts = append(parts, "send buffer "+size(uint64(n.SendBuffer)))
 	}
@@ -93,8 +95,8 @@ func summary(r *job.Report) string {
 		}
 	}
 	parts := []string{
-		fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Bytes), seconds(r.Seconds), inParens(meanRate(r))),
-		count(len(datasets), "dataset"), count(streams, "stream"),
+		fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Bytes), Seconds(r.Seconds), inParens(meanRate(r))),
+		english.Plural(len(datasets), "dataset", ""), english.Plural(streams, "stream", ""),
 	}
 	if resumed > 0 {
 		parts = append(parts, fmt.Sprintf("%d resumed", resumed))
@@ -152,7 +154,7 @@ func failureText(r *job.Report) string {
 		}
 	}
 	if len(r.Results) > 0 && r.Plan != nil {
-		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, count(r.Plan.Steps(), "stream"), size(r.Bytes))
+		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size(r.Bytes))
 	}
 	return text
 }

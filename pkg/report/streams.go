@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
 )
@@ -129,7 +131,7 @@ func (st *stream) line() string { return st.name + ": " + strings.Join(st.facts(
 // report is the one line that answers a status signal.
 func (s *streams) report() string {
 	if len(s.running) == 0 {
-		return fmt.Sprintf("no stream is running; %s arrived, %s", count(s.finished, "stream"), size(s.arrived))
+		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size(s.arrived))
 	}
 	if len(s.running) == 1 {
 		return s.running[0].line()
@@ -147,7 +149,7 @@ func (s *streams) report() string {
 	}
 	all := sum(gauges)
 	return strings.Join(present([]string{
-		count(len(s.running), "stream") + ": " + all.amount(), rate(all.rate), all.etaText(),
+		english.Plural(len(s.running), "stream", "") + ": " + all.amount(), rate(all.rate), all.etaText(),
 		fmt.Sprintf("%d arrived before", s.finished), list(each, 8),
 	}), ", ")
 }

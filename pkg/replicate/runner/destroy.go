@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -40,7 +42,7 @@ func (w *work) apply(ctx context.Context, p *Pruning) {
 	}
 	p.Remove = gone
 	*s.count += len(gone)
-	w.Log(fmt.Sprintf("%s: retention removed %d snapshots on %s in %s", w.job.Name, len(gone), s.name, time.Since(began).Round(time.Millisecond)))
+	w.Log(fmt.Sprintf("%s: retention removed %s on %s in %s", w.job.Name, english.Plural(len(gone), "snapshot", ""), s.name, time.Since(began).Round(time.Millisecond)))
 }
 
 // destroy destroys names in one transaction, and returns those that are gone.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
@@ -206,7 +208,7 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 	w.followRenames()
 	w.run.Datasets = len(w.listing.Datasets)
 	if w.run.Datasets == 0 {
-		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %d datasets over", w.source, len(w.all.Datasets))
+		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %s over", w.source, english.Plural(len(w.all.Datasets), "dataset", ""))
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -49,7 +51,7 @@ func (w *work) takeSnapshots(ctx context.Context) error {
 	}
 	first := w.snapshot(ctx, names)
 	if w.run.Snapshots = len(names) - len(w.unsnapped); w.run.Snapshots > 0 {
-		w.Log(fmt.Sprintf("%s: took @%s of %d datasets", w.job.Name, w.scope.Naming().At(w.run.Started), w.run.Snapshots))
+		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(w.run.Started), english.Plural(w.run.Snapshots, "dataset", "")))
 		if err := w.listActive(ctx); err != nil {
 			return err
 		}
@@ -68,7 +70,7 @@ func (w *work) takeSnapshots(ctx context.Context) error {
 	if len(w.unsnapped) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no snapshot could be taken of %d datasets: %w", len(w.unsnapped), first)
+	return fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(w.unsnapped), "dataset", ""), first)
 }
 
 // snapshot takes snapshots, by halves where they cannot be taken at once, and

@@ -31,7 +31,7 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 		r.now += 3600
 		run, _ := r.run(t)
 		require.Equal(t, record.Failed, run.Outcome)
-		require.Contains(t, run.Error, "no snapshot could be taken of 1 datasets")
+		require.Contains(t, run.Error, "no snapshot could be taken of 1 dataset")
 		require.Equal(t, 8, run.Snapshots)
 		require.Equal(t, 8, run.Targets[0].Sent)
 	}
