@@ -3,6 +3,7 @@ package lzc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -48,30 +49,35 @@ func streamOf(s zfs.SendSpec) stream {
 	return out
 }
 
+// estimateAtOnce bounds the streams of one request to the helper.
+const estimateAtOnce = 1000
+
 // Estimate returns the sizes of streams in bytes. That of a resumed stream
 // needs its base found by GUID, which is libzfs' work: the command line's.
 func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, error) {
 	sizes := make([]uint64, len(specs))
-	var resumed []zfs.SendSpec
-	var resumedAt []int
+	var fresh, resumed []zfs.SendSpec
+	var freshAt, resumedAt []int
 	for i, s := range specs {
 		if _, err := zfs.SendArgs(s); err != nil { // names are checked there
 			return nil, err
 		}
 		if s.Token != "" {
 			resumed, resumedAt = append(resumed, s), append(resumedAt, i)
-			continue
+		} else {
+			fresh, freshAt = append(fresh, s), append(freshAt, i)
 		}
-		var size []uint64
-		request := map[string]any{"op": "estimate", "streams": []stream{streamOf(s)}}
-		name := s.Dataset + "@" + s.To
-		if err := c.call(ctx, zfs.OpEstimate, name, request, &size); err != nil {
-			return nil, typed(zfs.OpEstimate, []string{name}, err)
+	}
+	for len(fresh) > 0 {
+		n := min(len(fresh), estimateAtOnce)
+		some, err := c.estimate(ctx, fresh[:n])
+		if err != nil {
+			return nil, err
 		}
-		if len(size) != 1 {
-			return nil, errors.New("python helper: got no estimate for " + name)
+		for i, size := range some {
+			sizes[freshAt[i]] = size
 		}
-		sizes[i] = size[0]
+		fresh, freshAt = fresh[n:], freshAt[n:]
 	}
 	if len(resumed) == 0 {
 		return sizes, nil
@@ -82,6 +88,36 @@ func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, 
 	}
 	for i, at := range resumedAt {
 		sizes[at] = more[i]
+	}
+	return sizes, nil
+}
+
+// estimate asks for the sizes of streams in one request. If that fails, one at
+// a time tells which of them it was.
+func (c *Client) estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, error) {
+	streams := make([]stream, len(specs))
+	for i, s := range specs {
+		streams[i] = streamOf(s)
+	}
+	name := specs[0].Dataset + "@" + specs[0].To
+	var sizes []uint64
+	err := c.call(ctx, zfs.OpEstimate, name, map[string]any{"op": "estimate", "streams": streams}, &sizes)
+	if err != nil && len(specs) > 1 && ctx.Err() == nil {
+		sizes = nil
+		for i := range specs {
+			one, err := c.estimate(ctx, specs[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			sizes = append(sizes, one...)
+		}
+		return sizes, nil
+	}
+	if err != nil {
+		return nil, typed(zfs.OpEstimate, []string{name}, err)
+	}
+	if len(sizes) != len(specs) {
+		return nil, fmt.Errorf("python helper: got %d estimates for %d streams", len(sizes), len(specs))
 	}
 	return sizes, nil
 }
