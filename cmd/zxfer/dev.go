@@ -41,13 +41,14 @@ func newDev(a *app) *cobra.Command {
 another one, block by block, on this host or across the network.
 
 SRC and TARGET are [[user@]host:]/PATH. Either end, both or none may be on
-another host. "-" is standard input as SRC, for a block device, and standard
-output as TARGET; such a copy cannot be resumed. Blocks that are all zeros are
-neither sent nor stored as data; what was written is synced, read back past the
-page cache and compared, and the BLAKE3 of the whole device is told, as b3sum
-prints it. A copy that was cut off is resumed, by itself or by
-running the same command again: only blocks that had not been stored, or have
-changed since, are sent.
+another host. "-" is standard input as SRC and standard output as TARGET; such a
+copy cannot be resumed, and a file that was made for one that failed is removed.
+Blocks that are all zeros are neither sent nor stored as data; what was written
+is synced, read back past the page cache and compared, and the BLAKE3 of the
+whole device is told, as b3sum prints it. A copy that was cut off is resumed, by
+itself or by running the same command again: only blocks that had not been
+stored, or have changed since, are sent. A longer image file is cut to the size
+of the source.
 
 A target that is in use, too small, or has anything recognisable on it is
 refused before a byte is written; -n shows both devices and what stands in the
@@ -60,6 +61,8 @@ way.`,
       once more onto the same file: send only the blocks that differ
   zxfer dev backup1:/var/images/db.img /dev/vg/restored
       fetch it back
+  xz -dc debian.img.xz | zxfer dev - host1:/var/images/debian.img
+      store what another program writes
   zxfer dev --verify-only /dev/vg/db backup1:/var/images/db.img
       compare two devices, copy nothing`,
 		Args: func(_ *cobra.Command, args []string) error {

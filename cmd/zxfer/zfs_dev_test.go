@@ -488,7 +488,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	o = p.wait(t)
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "no space left on device")
-	require.Contains(t, o.stderr, "make room and run the same command: it resumes")
+	require.Contains(t, o.stderr, "make room and run the same command again")
 	require.NoError(t, os.Remove(filler))
 	o = mustZxfer(t, args...)
 	require.NotZero(t, devReport(t, o).Results[0].Resumed)
@@ -524,8 +524,37 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 			onAlpha(t, fmt.Sprintf("zxfer dev %s%s - > %s", host, src, back))
 			run(t, "cmp", src, back)
 		}
+		image := filepath.Join(dir, "image")
+		require.Contains(t, onAlpha(t, fmt.Sprintf("cat %s | zxfer dev - beta:%s", src, image)), "read back and verified")
+		run(t, "cmp", src, image)
+		require.NoError(t, os.Remove(image))
 	}
-	// More than fits is a failure, not a success.
+	// More than fits is a failure, not a success, and so is a stream that did not
+	// end: of a file nothing is left then.
+	full, image := filepath.Join(dir, "full"), filepath.Join(dir, "full", "image")
+	require.NoError(t, os.Mkdir(full, 0o700))
+	run(t, "mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", full)
+	t.Cleanup(func() { _ = exec.Command("umount", full).Run() })
+	content, err := os.ReadFile(src)
+	require.NoError(t, err)
+	for text, n := range map[string]int{"no space left on device": 7 << 20, "begin it anew": 2 << 20} {
+		cmd := exec.Command("ip", "netns", "exec", alphaPool, "env", "ZXFER_RSH=ssh -F "+labDir+"/ssh_config", alphaBin, "dev", "-", "beta:"+image)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, _ = in.Write(content[:n]) // it may end before it has read all
+		if n > 4<<20 {
+			require.NoError(t, in.Close())
+		} else {
+			require.Eventually(t, func() bool { _, err := os.Stat(image); return err == nil }, time.Minute, 10*time.Millisecond)
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		}
+		require.Error(t, cmd.Wait())
+		require.Contains(t, stderr.String(), text)
+		require.NoFileExists(t, image)
+	}
 	noise(t, src, 0, 9<<20)
 	dev := loop(t, 8<<20, 512)
 	out, err := exec.Command("ip", "netns", "exec", alphaPool, "sh", "-c", fmt.Sprintf("%s dev - %s < %s", alphaBin, dev, src)).CombinedOutput()

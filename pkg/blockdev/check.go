@@ -202,8 +202,7 @@ func (j *judge) contents(dst Facts, allow Allow) {
 func (j *judge) shape(src, dst Facts) {
 	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
 		j.add(Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
-			fmt.Sprintf("truncate -s %d %s afterwards, if it is to be as long as the source", src.Size, dst.Path),
-			"%s is longer than the source: what lies beyond stays", dst.Path)
+			"name another file, if what lies beyond is to stay", "%s is longer than the source, and will be cut to its size", dst.Path)
 	}
 	if dst.IsFile() || src.PartitionTable == "" {
 		return

@@ -20,7 +20,7 @@ import (
 type Target struct {
 	*handle
 	facts   Facts
-	size    int64 // of the source: nothing is written beyond
+	size    int64 // of the copy: nothing is written beyond
 	opt     Options
 	created bool
 
@@ -120,12 +120,34 @@ func (t *Target) prepare() error {
 				return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)
 			}
 		}
-		if st.Size < t.size {
-			if err := unix.Ftruncate(fd, t.size); err != nil {
-				return fmt.Errorf("%s: set the size to %d: %w", t.facts.Path, t.size, err)
-			}
-		}
+		return t.extend(fd, st.Size)
+	})
+}
+
+// extend makes a file that has fewer bytes than the copy as long as that.
+func (t *Target) extend(fd int, have int64) error {
+	if have >= t.size {
 		return nil
+	}
+	if err := unix.Ftruncate(fd, t.size); err != nil {
+		return fmt.Errorf("%s: set the size to %d: %w", t.facts.Path, t.size, err)
+	}
+	return nil
+}
+
+// Grow makes a copy whose size is not known beforehand reach to a byte, which a
+// file can. It must not be called beside other methods.
+func (t *Target) Grow(to int64) error {
+	if !t.facts.IsFile() {
+		return fmt.Errorf("%s does not grow", t.facts.Path)
+	}
+	t.size = max(t.size, to)
+	return t.control(func(fd int) error {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("%s: %w", t.facts.Path, err)
+		}
+		return t.extend(fd, st.Size)
 	})
 }
 
@@ -175,7 +197,7 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 func (t *Target) writeError(off int64, err error) error {
 	err = fmt.Errorf("%s: write at byte %d: %w", t.facts.Path, off, err)
 	if errors.Is(err, unix.ENOSPC) {
-		return fault.Failf("make room and run the same command: it resumes", "%w", err)
+		return fault.Failf("make room and run the same command again", "%w", err)
 	}
 	return err
 }
@@ -243,7 +265,7 @@ func (t *Target) Identity() error {
 }
 
 // Commit ends a complete copy: all is synced, the target is still what it was,
-// and a file has the size of the source.
+// and a file has the size of the copy.
 func (t *Target) Commit() error {
 	if err := t.Identity(); err != nil {
 		return err
@@ -275,8 +297,8 @@ func syncDir(name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// Discard is Close before anything was written: a file that OpenTarget made is
-// removed.
+// Discard is Close of a copy that nothing is left of: a file that OpenTarget made
+// is removed.
 func (t *Target) Discard() error {
 	err := t.Close()
 	if t.created {

@@ -141,9 +141,6 @@ func (d *copier) survey(ctx context.Context) error {
 		return err
 	}
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
-	if d.streams() && !standard(d.req.Target) && to.IsFile() {
-		return fault.Usagef("redirect it into the file, or name a block device", "standard input is copied onto block devices only, %s is a file", d.req.Target)
-	}
 	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
 		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
 	// The copy of a file that takes clearly less than its size has holes, too.

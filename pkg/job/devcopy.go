@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -21,7 +23,7 @@ func (d *copier) copy(ctx context.Context) error {
 			return d.unreadable()
 		}
 		if ctx.Err() != nil {
-			return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+			return d.interrupted()
 		}
 		if !transient(err) || d.streams() { // a stream cannot be read again
 			return fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err)
@@ -34,7 +36,7 @@ func (d *copier) copy(ctx context.Context) error {
 			pause := (&sender{req: Send{RetryFor: d.req.RetryFor}}).backoff(tries)
 			d.rep.Log(fmt.Sprintf("%s: %v; try %d of %d in %s", d.req.Source, err, tries, d.req.Retries, pause.Round(100*time.Millisecond)))
 			if !sleep(ctx, pause) {
-				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+				return d.interrupted()
 			}
 			before := d.state.Stored
 			err = d.target.do(ctx, func(st site.Site) (err error) {
@@ -53,10 +55,18 @@ func (d *copier) copy(ctx context.Context) error {
 				break
 			}
 			if ctx.Err() != nil {
-				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
+				return d.interrupted()
 			}
 		}
 	}
+}
+
+// interrupted is the error of a copy that was told to stop.
+func (d *copier) interrupted() error {
+	if d.streams() {
+		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s -> %s: interrupted", d.req.Source, d.req.Target)
+	}
+	return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
 }
 
 // unreadable is the error of a copy that is complete but for what could not
@@ -70,10 +80,7 @@ func (d *copier) unreadable() error {
 	for _, b := range r.BadRanges {
 		n += b.Length
 	}
-	places := "1 place"
-	if len(r.BadRanges) > 1 {
-		places = fmt.Sprintf("%d places", len(r.BadRanges))
-	}
+	places := english.Plural(len(r.BadRanges), "place", "")
 	return fault.Failf("ddrescue may get more: give it the copy, and the map that --map FILE writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
 }
 

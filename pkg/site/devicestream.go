@@ -90,11 +90,15 @@ func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, er
 	if err := refusals(t, t.Target, DeviceState{}); err != nil {
 		return nil, err
 	}
-	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Target.Size, blockdev.Options{})
+	size := t.Target.Size
+	if t.Target.IsFile() {
+		size = 0 // it grows with the stream
+	}
+	dst, err := blockdev.OpenTarget(ctx, t.Target, size, blockdev.Options{Sparse: t.Sparse})
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, name: t.Target.Path, size: t.Target.Size, verify: !t.Options.NoVerify, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{dst: dst, name: t.Target.Path, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -162,11 +166,13 @@ func (r *deviceReader) Close() error { return r.src.Close() }
 // Name is the device's.
 func (r *deviceReader) Name() string { return r.src.Name() }
 
-// deviceWriter writes a stream onto a block device from its beginning.
+// deviceWriter writes a stream onto a block device from its beginning, or into
+// an image file.
 type deviceWriter struct {
 	dst    *blockdev.Target
 	name   string
 	size   int64 // of the device
+	grows  bool  // a file, which has no size of its own
 	verify bool
 	buf    []byte
 	n      int // bytes of buf that are filled
@@ -196,7 +202,12 @@ func (w *deviceWriter) flush() error {
 	if len(p) == 0 {
 		return nil
 	}
-	if w.off+int64(len(p)) > w.size {
+	switch end := w.off + int64(len(p)); {
+	case w.grows:
+		if err := w.dst.Grow(end); err != nil {
+			return err
+		}
+	case end > w.size:
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
 			"the stream is longer than %s, which has %d bytes", w.name, w.size)
 	}
@@ -214,7 +225,13 @@ func (w *deviceWriter) flush() error {
 
 // Commit stores the stream and reads it back.
 func (w *deviceWriter) Commit(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, w.dst.Close()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.dst.Discard())
+		} else {
+			err = w.dst.Close()
+		}
+	}()
 	tail := w.n
 	alone := w.off == 0
 	if alone { // a device of one block has no other hash than its digest
@@ -261,8 +278,9 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 	return nil
 }
 
-// Abort leaves what was written.
-func (w *deviceWriter) Abort(error) error { return w.dst.Close() }
+// Abort leaves what was written on a device. A file that was made for the stream
+// is removed: it can be neither resumed nor told from a whole one.
+func (w *deviceWriter) Abort(error) error { return w.dst.Discard() }
 
 // Name is the device's.
 func (w *deviceWriter) Name() string { return w.name }
