@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -115,7 +116,9 @@ func jobsOf(f *replicate.File, names []string) ([]*replicate.Job, error) {
 		if j == nil {
 			return nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q", n)
 		}
-		out = append(out, j)
+		if !slices.Contains(out, j) {
+			out = append(out, j)
+		}
 	}
 	return out, nil
 }

@@ -109,6 +109,8 @@ func TestParseRefuses(t *testing.T) {
 		{"two targets of one name", job + target + target, []string{"two targets"}},
 		{"a target with the name of the source's side", job + strings.Replace(target, "'b'", "'source'", 1), []string{`cannot be named "source"`}},
 		{"two targets in one place", job + target + strings.Replace(target, "'b'", "'c'", 1), []string{`targets "b" and "c" are one place`}},
+		{"onto itself", job + "[[job.target]]\nname = 'b'\nto = 'tank'\n", []string{`target "b": to "tank" is tank/a, which is part of the source`}},
+		{"into itself", job + "recursive = true\n[[job.target]]\nname = 'b'\nto = 'tank/a/b'\n", []string{"is tank/a/b, which is part of the source"}},
 		{"two jobs of one name", job + target + job + target, []string{"two jobs"}},
 		{"source is a path", "[[job]]\nname = 'a'\nsource = '/tank'\nsnapshots.adopt = ['*']\n" + target, []string{"path"}},
 		{"no snapshots", "[[job]]\nname = 'a'\nsource = 'tank/a'\n" + target, []string{"take", "adopt"}},

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/zfs"
 )
@@ -159,6 +160,9 @@ func (j *Job) targetFaults() []error {
 		}
 		places[t.To] = t.Name
 		errs = append(errs, checkEndpoint(at+"to", t.To, true)...)
+		if to := j.ontoItself(t); to != "" {
+			bad("%sto %q is %s, which is part of the source", at, t.To, to)
+		}
 		errs = append(errs, t.Retention.faults(at+"retention")...)
 		if t.Transfer != nil {
 			errs = append(errs, t.Transfer.faults(at+"transfer")...)
@@ -178,6 +182,21 @@ func (j *Job) targetFaults() []error {
 		}
 	}
 	return errs
+}
+
+// ontoItself returns the dataset that a target names if it is the source or, of a
+// recursive job, below it, by the names of hosts as they are written; else "".
+func (j *Job) ontoItself(t *Target) string {
+	from, errFrom := endpoint.Parse(j.Source)
+	to, errTo := endpoint.Parse(t.To)
+	if errFrom != nil || errTo != nil || from.Host != to.Host {
+		return ""
+	}
+	name, err := plan.TargetName(from.Name, to.Name)
+	if err == nil && (name == from.Name || j.Recursive && strings.HasPrefix(name, from.Name+"/")) {
+		return name
+	}
+	return ""
 }
 
 // aloneFaults are what is wrong with a job for the lack of a target.
