@@ -1,13 +1,13 @@
 package importer
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
 )
 
 // Placeholders of what an import cannot know. They are in the job file as
@@ -200,13 +200,11 @@ func dataset(where, name string) (string, error) {
 	if name == "" {
 		return "", fault.Usagef("", "%s: the name of a dataset is empty", where)
 	}
-	d := draft{Job: replicate.Job{Name: "a", Source: name, Snapshots: replicate.Snapshots{Adopt: []string{"*"}},
-		Targets: []replicate.Target{{Name: "b", To: "b"}}}}
 	if e, err := endpoint.Parse(name); err != nil || !e.Local() {
 		return "", fault.Usagef("", "%s: %q is no name of a dataset", where, name)
 	}
-	if err := d.check(); err != nil {
-		return "", fault.Usagef(fault.HintOf(err), "%s: %w", where, errors.Unwrap(err))
+	if _, err := zfs.ParseDataset(name); err != nil {
+		return "", fault.Usagef(fault.HintOf(err), "%s: %w", where, err)
 	}
 	return name, nil
 }
