@@ -32,7 +32,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			cmd.Stdout, cmd.Stderr = &report, &out
 			require.NoError(t, cmd.Start())
 			// Long enough for one sync, which comes every two seconds.
-			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, time.Minute, 10*time.Millisecond)
 			victims := []string{strconv.Itoa(cmd.Process.Pid)}
 			if agent {
 				victims = m.agents(cmd.Process.Pid)
@@ -46,7 +46,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			err := cmd.Wait()
 			if !agent {
 				require.Error(t, err)
-				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, 20*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, time.Minute, 10*time.Millisecond)
 				cmd, report = m.command(t.Context(), args...), bytes.Buffer{}
 				cmd.Stdout, cmd.Stderr = &report, &out
 				err = cmd.Run()

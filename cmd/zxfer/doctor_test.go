@@ -165,7 +165,7 @@ func TestDoctorUsage(t *testing.T) {
 func TestDoctorQuickIsQuick(t *testing.T) {
 	start := time.Now() // not parallel: it is a measurement
 	runMain(t, "doctor", "--quick")
-	require.Less(t, time.Since(start), 5*time.Second, "a second on an idle host")
+	require.Less(t, time.Since(start), 15*time.Second, "a second on an idle host")
 }
 
 // docs/checks.md is made from the table of checks:

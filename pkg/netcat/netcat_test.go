@@ -236,7 +236,7 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 		_, err = sink.Write([]byte("x"))
 		time.Sleep(10 * time.Millisecond)
 	}
-	require.Less(t, time.Since(began), 4*time.Second)
+	require.Less(t, time.Since(began), 20*time.Second)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Incomplete})
 	require.NoError(t, sink.Abort(err))
 	require.FileExists(t, filepath.Join(dir, "stream"))

@@ -282,7 +282,7 @@ func TestLargeTree(t *testing.T) {
 	require.Equal(t, p, fromNewest(req, given(all...)))
 	require.Empty(t, p.Conflicts)
 	require.Len(t, p.Datasets, datasets)
-	require.Less(t, took, 4*time.Second, "with the race detector on a busy machine")
+	require.Less(t, took, 15*time.Second, "with the race detector on a busy machine")
 	t.Logf("%d datasets planned in %s", datasets, took)
 	seen := map[string]bool{}
 	for _, d := range p.Datasets {

@@ -250,7 +250,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				if who != "sender" {
 					require.ErrorIs(t, o.receiveErr, context.Canceled)
 				}
-				require.Less(t, time.Since(began), 5*time.Second)
+				require.Less(t, time.Since(began), 20*time.Second)
 				requireNothing(t, sink, random(5<<20))
 				check()
 			})
@@ -290,7 +290,7 @@ func TestBandLimit(t *testing.T) { //nolint:paralleltest // measures time: only 
 		// Never more than the limit; how much less, a busy machine decides.
 		rate := float64(bytes) / took.Seconds()
 		require.Less(t, rate, 1.1*limit)
-		require.Greater(t, rate, 0.5*limit)
+		require.Greater(t, rate, 0.1*limit)
 		require.Equal(t, transfer.LimitBandwidth, transfer.LimitedBy(stages, nil, nil))
 	}
 	for _, mode := range modes {
