@@ -95,7 +95,7 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		writePlan(w, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %d\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), s.Kept)
+		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
 	}
 	for _, d := range p.Delegations {
 		host := d.Host
@@ -203,7 +203,8 @@ func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
 	if dryRun {
 		verb = "would remove"
 	}
-	fmt.Fprintf(w, "%s on %s: %s %s, %d kept, %d of them held or with clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""), p.Kept, len(p.Held))
+	fmt.Fprintf(w, "%s on %s: %s %s, %s kept, %s of them held or with clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
+		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
 	if dryRun {
 		for _, n := range p.Remove {
 			fmt.Fprintf(w, "  %s\n", n)

@@ -86,7 +86,11 @@ func TestZFSDoctorImplementations(t *testing.T) {
 	t.Cleanup(func() { _ = os.WriteFile(parameter, []byte("fastest"), 0o644) })
 	r := doctor(t, "--quick")
 	require.Contains(t, finding(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
-	for id, p := range map[string]string{"fletcher": parameter, "aes": "/sys/module/zfs/parameters/icp_aes_impl", "gcm": "/sys/module/zfs/parameters/icp_gcm_impl"} {
+	icp := "/sys/module/zfs/parameters/"
+	if _, err := os.Stat(icp + "icp_aes_impl"); err != nil {
+		icp = "/sys/module/icp/parameters/" // OpenZFS 2.1
+	}
+	for id, p := range map[string]string{"fletcher": parameter, "aes": icp + "icp_aes_impl", "gcm": icp + "icp_gcm_impl"} {
 		f := finding(t, r, id)
 		require.Equal(t, preflight.OK, f.Severity, id)
 		require.Contains(t, f.Evidence, p+": "+cat(p))

@@ -53,6 +53,12 @@ func moving(t *testing.T, p *process) {
 	}, 60*time.Second, 50*time.Millisecond, "no receive was started: %s", p.stderr)
 }
 
+// arriving waits until a first receive has begun to store its dataset.
+func arriving(t *testing.T, dst string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return zfsList(dst) != "" }, 60*time.Second, 50*time.Millisecond, "%s did not appear", dst)
+}
+
 func isZFS(verb string) func([]string) bool {
 	return func(argv []string) bool {
 		return filepath.Base(argv[0]) == "zfs" && len(argv) > 1 && argv[1] == verb
@@ -169,6 +175,7 @@ func TestZFSInterrupt(t *testing.T) {
 	args := []string{"send", "--bwlimit", faultRate, src, "beta:" + dst}
 	p := start(t, args...)
 	moving(t, p)
+	arriving(t, dst)
 	time.Sleep(time.Second)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	o := p.wait(t)
@@ -192,6 +199,7 @@ func TestZFSUnusableToken(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
 	moving(t, p)
+	arriving(t, dst)
 	time.Sleep(time.Second)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.Equal(t, 4, p.wait(t).code)
@@ -296,7 +304,11 @@ func TestZFSBusy(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
 	moving(t, p)
+	arriving(t, dst)
+	receive := waitFor(t, betaPool, "zfs receive")
+	require.NoError(t, syscall.Kill(receive, syscall.SIGSTOP)) // it shall not be done before the other has come
 	o := zxfer(t, "send", "--retries", "0", src, "beta:"+dst)
+	require.NoError(t, syscall.Kill(receive, syscall.SIGCONT))
 	require.NotEqual(t, 0, o.code, o.String())
 	require.Contains(t, o.stderr, "hint:")
 	require.Equal(t, 0, p.wait(t).code, "the first is unharmed")

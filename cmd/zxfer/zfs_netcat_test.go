@@ -76,7 +76,7 @@ func waitFor(t *testing.T, host string, words ...string) (pid int) {
 			return true
 		}
 		return false
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond, "%q", words)
 	return pid
 }
 
@@ -114,8 +114,10 @@ func TestZFSNetcatKilled(t *testing.T) {
 				host = betaPool
 			}
 			waitFor(t, host, stream)
+			victim := waitFor(t, c.host, c.victim)
+			arriving(t, target)
 			time.Sleep(500 * time.Millisecond) // some of the stream is there
-			require.NoError(t, syscall.Kill(waitFor(t, c.host, c.victim), syscall.SIGKILL))
+			require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
 			o := p.wait(t)
 			if c.victim != "zxfer" {
 				require.Equal(t, 4, o.code, o.String())

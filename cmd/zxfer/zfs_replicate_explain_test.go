@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate/record"
@@ -188,7 +189,7 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nrecursive = true\nsnapshots = { take = 'p-%%Y%%m%%d%%H%%M' }\nretention = { last = 1 }\n[[job.target]]\nname = 'gone'\nto = '%s/nowhere'\n", src, dst))
 	at := begin.AddDate(0, 1, 0)
 	o := r.must(t, at, "prune", "-n", "j")
-	require.Contains(t, o.stdout, fmt.Sprintf("would remove %d snapshots", datasets*(snapshots-1)-2))
+	require.Contains(t, o.stdout, "would remove "+humanize.Comma(int64(datasets*(snapshots-1)-2))+" snapshots")
 	began := time.Now()
 	o = r.must(t, at, "prune", "j")
 	took := time.Since(began)
