@@ -101,8 +101,13 @@ func (o *replicateOptions) load() (*replicate.File, error) {
 	return replicate.Parse(o.file, text)
 }
 
-// jobs returns the jobs of those names; all where there are none.
-func jobsOf(f *replicate.File, names []string) ([]*replicate.Job, error) {
+// jobs reads the job file and returns its jobs of those names, each once; all
+// where there are no names.
+func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.Job, error) {
+	f, err := o.load()
+	if err != nil {
+		return nil, nil, err
+	}
 	var out []*replicate.Job
 	var all []string
 	for i := range f.Jobs {
@@ -114,13 +119,23 @@ func jobsOf(f *replicate.File, names []string) ([]*replicate.Job, error) {
 	for _, n := range names {
 		j := f.Find(n)
 		if j == nil {
-			return nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q", n)
+			return nil, nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q", n)
 		}
 		if !slices.Contains(out, j) {
 			out = append(out, j)
 		}
 	}
-	return out, nil
+	return f, out, nil
+}
+
+// namesOr takes names of jobs, or none with --all.
+func namesOr(all *bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if *all == (len(args) > 0) {
+			return fault.Usagef(cmd.CommandPath()+" --help", "name jobs, or give --all")
+		}
+		return nil
+	}
 }
 
 // runner makes a Runner that reaches hosts as zxfer send does.
@@ -153,18 +168,9 @@ Exit code 1 says that something failed, 4 that the next run resumes what was
 interrupted.`,
 		Example:           "  zxfer replicate run home\n  zxfer replicate run --all",
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return fault.Usagef("zxfer replicate run --help", "name jobs, or give --all")
-			}
-			return nil
-		},
+		Args:              namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := o.load()
-			if err != nil {
-				return err
-			}
-			jobs, err := jobsOf(f, args)
+			f, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
 			}

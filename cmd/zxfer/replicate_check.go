@@ -26,11 +26,7 @@ each job would do: the snapshots it would take, what it would send where, what
 stands in the way, and what retention would remove. It changes nothing.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := o.load()
-			if err != nil {
-				return err
-			}
-			jobs, err := jobsOf(f, args)
+			f, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
 			}
@@ -155,18 +151,9 @@ Never removed are the newest snapshot of a dataset, the newest common one of any
 target, what an interrupted receive needs, what is held or has clones, and every
 snapshot that the job neither made nor adopted.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return fault.Usagef("zxfer replicate prune --help", "name jobs, or give --all")
-			}
-			return nil
-		},
+		Args:              namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := o.load()
-			if err != nil {
-				return err
-			}
-			jobs, err := jobsOf(f, args)
+			_, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
 			}

@@ -64,11 +64,7 @@ the job's grace (15 minutes unless the file says otherwise). Exit code 1 says
 that a job is late; a scheduled job that never ran is.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := o.load()
-			if err != nil {
-				return err
-			}
-			jobs, err := jobsOf(f, args)
+			_, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
 			}
