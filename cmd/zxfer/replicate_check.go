@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/runner"
 )

@@ -1,13 +1,11 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 
 	"zxfer/pkg/blockdev"
-	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 )
 
@@ -264,16 +262,9 @@ func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 func (j *JSON) DeviceDone(r *job.DevReport, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err != nil {
-		for _, e := range parts(err) {
-			j.line(Event{Event: "error", Message: e.Error(), Hint: fault.HintOf(e), Class: className(fault.ClassOf(err))})
-		}
-	}
+	j.failed(err)
 	if r == nil {
 		return nil
 	}
-	enc := json.NewEncoder(j.opts.Stdout)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return j.document(r)
 }

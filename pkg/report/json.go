@@ -155,18 +155,29 @@ func (j *JSON) Status() {
 func (j *JSON) Done(r *job.Report, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err != nil {
-		for _, e := range parts(err) {
-			j.line(Event{Event: "error", Message: e.Error(), Hint: fault.HintOf(e), Class: className(fault.ClassOf(err))})
-		}
-	}
+	j.failed(err)
 	if r == nil {
 		return nil
 	}
+	return j.document(withoutNulls(*r))
+}
+
+// failed writes an error, if any, as lines.
+func (j *JSON) failed(err error) {
+	if err == nil {
+		return
+	}
+	for _, e := range parts(err) {
+		j.line(Event{Event: "error", Message: e.Error(), Hint: fault.HintOf(e), Class: className(fault.ClassOf(err))})
+	}
+}
+
+// document writes a report to standard output.
+func (j *JSON) document(report any) error {
 	enc := json.NewEncoder(j.opts.Stdout)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(withoutNulls(*r))
+	return enc.Encode(report)
 }
 
 // className is a fault.Class in words.
