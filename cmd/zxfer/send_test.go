@@ -112,4 +112,5 @@ func TestSignals(t *testing.T) {
 		t.Fatal("SIGTERM did not cancel")
 	}
 	require.ErrorIs(t, context.Cause(ctx), errSignal)
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM), "the echo of the first does not end the process")
 }

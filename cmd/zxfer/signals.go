@@ -7,17 +7,23 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"zxfer/pkg/fault"
 )
+
+// echoOf is how long signals that follow the first are taken for the same one:
+// timeout(1) sends it to the process and to its group, and a terminal that closes
+// may tell the shell, which tells its jobs again.
+const echoOf = time.Second
 
 // errSignal is the cause of a context that a signal cancelled.
 var errSignal = errors.New("interrupted by a signal")
 
 // interruptible returns a context that the first SIGINT, SIGTERM or SIGHUP
-// cancels, so that a job winds down and keeps what it has. The second one
-// finds the signals' default action restored and ends the process at once.
-// SIGHUP stays ignored where it was (nohup).
+// cancels, so that a job winds down and keeps what it has. One that comes after
+// echoOf finds the signals' default action restored and ends the process at
+// once. SIGHUP stays ignored where it was (nohup).
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
@@ -29,8 +35,8 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case <-c:
-			signal.Stop(c)
 			cancel(errSignal)
+			time.AfterFunc(echoOf, func() { signal.Stop(c) })
 		case <-ctx.Done():
 			signal.Stop(c)
 		}

@@ -44,7 +44,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	}
 	text := ""
 	if res.Error != "" && !r.Compare {
-		text = fmt.Sprintf("%s: stopped after %s: %s\n", st.name, Seconds(res.Seconds), oneLine(res.Error))
+		text = fmt.Sprintf("%s: stopped at %s after %s: %s\n", st.name, gaugeOf(st.last).amount(), Seconds(res.Seconds), oneLine(res.Error))
 	}
 	if t.opts.Verbose {
 		text += stagesText(res.Stages) + networkText(res.Network)
