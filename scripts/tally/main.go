@@ -1,8 +1,9 @@
 // Command tally joins the event streams of several `go test -json` runs into
 // one account: what failed, with its output, and a closing line. A test that
-// was skipped in one run and passed in another (in the guest, say) passed.
+// was skipped in one run and passed in another (in the guest, say) passed; runs
+// with a label are counted apart from those without it.
 //
-//	go run ./scripts/tally run1.json run2.json
+//	go run ./scripts/tally run1.json run2.json "ZFS 2.1=run3.json"
 //
 // It exits 1 when a test or package failed or no test ran.
 package main
@@ -16,7 +17,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -30,7 +30,18 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
-type id struct{ pkg, test string }
+type id struct{ pkg, test, label string }
+
+func (i id) String() string {
+	s := i.pkg
+	if i.test != "" {
+		s += " " + i.test
+	}
+	if i.label != "" {
+		s += " (" + i.label + ")"
+	}
+	return s
+}
 
 // tally collects the outcome of every test over all runs.
 type tally struct {
@@ -50,7 +61,7 @@ func newTally() *tally {
 // rank orders outcomes: a failure anywhere counts, then a pass.
 var rank = map[string]int{"skip": 1, "pass": 2, "fail": 3}
 
-func (t *tally) read(r io.Reader) error {
+func (t *tally) read(r io.Reader, label string) error {
 	in := bufio.NewReader(r)
 	failed := map[string]bool{} // packages with a failing test in this run
 	output := map[id][]string{}
@@ -61,7 +72,7 @@ func (t *tally) read(r io.Reader) error {
 			if json.Unmarshal(line, &e) != nil {
 				t.bad = append(t.bad, strings.TrimRight(string(line), "\n"))
 			} else {
-				t.event(e, failed, output)
+				t.event(e, label, failed, output)
 			}
 		}
 		if err == io.EOF {
@@ -73,8 +84,8 @@ func (t *tally) read(r io.Reader) error {
 	}
 }
 
-func (t *tally) event(e event, failed map[string]bool, output map[id][]string) {
-	k := id{e.Package, e.Test}
+func (t *tally) event(e event, label string, failed map[string]bool, output map[id][]string) {
+	k := id{e.Package, e.Test, label}
 	switch e.Action {
 	case "output", "build-output":
 		if k.pkg == "" {
@@ -84,7 +95,7 @@ func (t *tally) event(e event, failed map[string]bool, output map[id][]string) {
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			if e.Action == "fail" && !failed[e.Package] {
-				t.bad = append(t.bad, "FAIL "+e.Package+"\n"+strings.Join(output[k], ""))
+				t.bad = append(t.bad, "FAIL "+k.String()+"\n"+strings.Join(output[k], ""))
 			}
 			return
 		}
@@ -106,7 +117,7 @@ func (t *tally) slow(w io.Writer) {
 	keys := slices.Collect(maps.Keys(t.seconds))
 	slices.SortFunc(keys, func(a, b id) int { return cmp.Compare(t.seconds[b], t.seconds[a]) })
 	for _, k := range keys[:min(slowest, len(keys))] {
-		fmt.Fprintf(w, "%6.1f s %s %s\n", t.seconds[k], k.pkg, k.test)
+		fmt.Fprintf(w, "%6.1f s %s\n", t.seconds[k], k)
 	}
 }
 
@@ -118,15 +129,13 @@ func (t *tally) report(w io.Writer) bool {
 		count[o]++
 		keys = append(keys, k)
 	}
-	sort.Slice(keys, func(i, j int) bool {
-		return keys[i].pkg+" "+keys[i].test < keys[j].pkg+" "+keys[j].test
-	})
+	slices.SortFunc(keys, func(a, b id) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
 		switch t.outcome[k] {
 		case "skip":
-			fmt.Fprintf(w, "SKIP %s %s: %s\n", k.pkg, k.test, reason(t.output[k]))
+			fmt.Fprintf(w, "SKIP %s: %s\n", k, reason(t.output[k]))
 		case "fail":
-			fmt.Fprintf(w, "FAIL %s %s\n%s", k.pkg, k.test, strings.Join(t.output[k], ""))
+			fmt.Fprintf(w, "FAIL %s\n%s", k, strings.Join(t.output[k], ""))
 		}
 	}
 	for _, b := range t.bad {
@@ -150,10 +159,14 @@ func reason(output []string) string {
 
 func main() {
 	t := newTally()
-	for _, name := range os.Args[1:] {
+	for _, arg := range os.Args[1:] {
+		label, name, labelled := strings.Cut(arg, "=")
+		if !labelled {
+			label, name = "", arg
+		}
 		f, err := os.Open(name)
 		if err == nil {
-			err = t.read(f)
+			err = t.read(f, label)
 			f.Close()
 		}
 		if err != nil {

@@ -43,7 +43,7 @@ func TestTally(t *testing.T) {
 			t.Parallel()
 			ta := newTally()
 			for _, r := range tt.runs {
-				require.NoError(t, ta.read(strings.NewReader(r)))
+				require.NoError(t, ta.read(strings.NewReader(r), ""))
 			}
 			var out strings.Builder
 			require.Equal(t, tt.ok, ta.report(&out))
@@ -52,4 +52,17 @@ func TestTally(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What another version does is counted apart.
+func TestTallyOfLabels(t *testing.T) {
+	t.Parallel()
+	ta := newTally()
+	pass := `{"Action":"pass","Package":"p","Test":"A"}` + "\n"
+	require.NoError(t, ta.read(strings.NewReader(pass), ""))
+	require.NoError(t, ta.read(strings.NewReader(pass), ""))
+	require.NoError(t, ta.read(strings.NewReader(strings.Replace(pass, "pass", "fail", 1)), "ZFS 2.1"))
+	var out strings.Builder
+	require.False(t, ta.report(&out))
+	require.Equal(t, "FAIL p A (ZFS 2.1)\n1 passed, 1 failed, 0 skipped\n", out.String())
 }
