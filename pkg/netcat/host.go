@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kballard/go-shellquote"
-
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
@@ -88,9 +86,12 @@ type elsewhere struct{ host *Host }
 func (e elsewhere) Host() string { return e.host.name }
 func (e elsewhere) User() string { return e.host.facts.User }
 
+// script is one command.
+func (elsewhere) script(argv []string) string { return "exec " + zfs.CommandLine(argv) + " </dev/null" }
+
 // Run runs one command. That the way to it failed is site.ErrLost.
 func (e elsewhere) Run(ctx context.Context, argv []string) (zfsexec.Ran, error) {
-	r, err := e.host.run(ctx, "exec "+shellquote.Join(argv...)+" </dev/null")
+	r, err := e.host.run(ctx, e.script(argv))
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", site.ErrLost, err)
 	}

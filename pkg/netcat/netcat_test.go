@@ -51,7 +51,7 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 	d := dialer{nc: []string{"nc", "-N", "::1", "7"}, secret: "5ec7e7", buffer: 1 << 20, silence: 30 * time.Second}
 	argv := []string{"zfs", "receive", "-o", "a:b=it's $HOME\n`id`", "pool/a b"}
 	for _, script := range []string{d.receive(argv), d.send(argv)} {
-		require.Contains(t, script, shellquote.Join(argv...))
+		require.Contains(t, script, zfs.CommandLine(argv))
 		require.Equal(t, 1, strings.Count(script, "5ec7e7"))
 		require.Contains(t, script, "echo 5ec7e7", "by what is built in")
 		require.Contains(t, script, "mbuffer -q -m 1024k")
@@ -62,6 +62,25 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 			out, err := exec.Command(shell[0], append(shell[1:], "-n", "-c", script)...).CombinedOutput()
 			require.NoError(t, err, "%v: %s\n%s", shell, out, script)
 		}
+	}
+}
+
+// A word of a command line reaches the command as it is, whatever a shell
+// makes of it at the beginning of a word: the base of a stream may be "#mark".
+func TestScriptsPassWordsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	said := filepath.Join(t.TempDir(), "said")
+	argv := []string{"/bin/sh", "-c", `printf '%s\0' "$@" >"$0"`, said,
+		"-i", "#mark", "~", "a#b", "it's $HOME `id` \\", "x\ny", "", "!", "{a,b}", "=ls", "*", "-", "\r"}
+	d := dialer{nc: []string{"cat"}, secret: "5ec7e7", silence: time.Second}
+	for name, script := range map[string]string{"send": d.send(argv), "receive": d.receive(argv), "one": elsewhere{}.script(argv)} {
+		// The end of the input ends what the scripts wait for.
+		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		got, err := os.ReadFile(said)
+		require.NoError(t, err, "%s: %s", name, out)
+		require.Equal(t, argv[4:], strings.Split(strings.TrimSuffix(string(got), "\x00"), "\x00"), name)
+		require.NoError(t, os.Remove(said))
 	}
 }
 
