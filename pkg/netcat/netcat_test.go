@@ -238,6 +238,22 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
+// What a host names becomes names here.
+func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
+	t.Parallel()
+	_, h := open(t, anyNC(t), `case $1 in
+get) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
+holds) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
+esac`)
+	_, list := h.List(t.Context(), site.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
+	_, properties := h.Properties(t.Context(), []string{"pool/a"}, nil)
+	_, holds := h.Holds(t.Context(), []string{"pool/a@x"})
+	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {
+		require.ErrorContains(t, err, "pool/b", name)
+		require.ErrorContains(t, err, "asked", name)
+	}
+}
+
 // A host that hears nothing of zxfer ends what it was told to do.
 func TestSilenceEndsTheToolsThere(t *testing.T) {
 	t.Parallel()
