@@ -72,11 +72,14 @@ func TestScriptsPassWordsAsTheyAre(t *testing.T) {
 	said := filepath.Join(t.TempDir(), "said")
 	argv := []string{"/bin/sh", "-c", `printf '%s\0' "$@" >"$0"`, said,
 		"-i", "#mark", "~", "a#b", "it's $HOME `id` \\", "x\ny", "", "!", "{a,b}", "=ls", "*", "-", "\r"}
-	d := dialer{nc: []string{"cat"}, secret: "5ec7e7", silence: time.Second}
+	d := dialer{nc: []string{"cat"}, secret: "5ec7e7", silence: 30 * time.Second}
 	for name, script := range map[string]string{"send": d.send(argv), "receive": d.receive(argv), "one": elsewhere{}.script(argv)} {
-		// The end of the input ends what the scripts wait for.
-		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		cmd := exec.Command("sh", "-c", script)
+		beats, err := cmd.StdinPipe() // without end: that would end nc
+		require.NoError(t, err)
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", name, out)
+		_ = beats.Close()
 		got, err := os.ReadFile(said)
 		require.NoError(t, err, "%s: %s", name, out)
 		require.Equal(t, argv[4:], strings.Split(strings.TrimSuffix(string(got), "\x00"), "\x00"), name)
