@@ -99,7 +99,8 @@ func (f *failure) unpack(host string) error {
 			}
 		}
 	}
-	if f.Class != 0 {
+	// It is the exit code, of which the kernel passes on eight bits.
+	if f.Class >= fault.Failed && f.Class <= fault.Interrupted {
 		return &fault.Error{Class: f.Class, Hint: f.Hint, Err: e}
 	}
 	return e

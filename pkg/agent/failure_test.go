@@ -96,6 +96,16 @@ func TestAPeerErrorKeepsItsText(t *testing.T) {
 	require.EqualError(t, err, "beta: x: the other end failed: disk on fire")
 }
 
+// The class is the exit code: 256 would be that of success.
+func TestAClassThatIsNoneIsAFailure(t *testing.T) {
+	t.Parallel()
+	for _, class := range []string{"-1", "0", "5", "256", "1024"} {
+		f := &failure{}
+		require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","class":`+class+`}`), f))
+		require.Equal(t, fault.Failed, fault.ClassOf(f.unpack("beta")), class)
+	}
+}
+
 func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
 	t.Parallel()
 	f := &failure{}

@@ -25,6 +25,7 @@ type fakeSite struct {
 	asked  []any // the operation's name, then its arguments
 	err    error
 	do     func(context.Context) error // in place of err
+	odd    bool                        // answers something else than was asked
 	closed atomic.Bool
 
 	transfer func(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error)
@@ -38,6 +39,14 @@ func (f *fakeSite) note(ctx context.Context, args ...any) error {
 		return f.do(ctx)
 	}
 	return f.err
+}
+
+// about is the name that an answer is about.
+func (f *fakeSite) about(asked string) string {
+	if f.odd {
+		return "tank/elsewhere@x"
+	}
+	return asked
 }
 
 func (f *fakeSite) Name() string       { return "fake" }
@@ -65,18 +74,21 @@ func (f *fakeSite) DigestDevice(ctx context.Context, q site.DigestQuery, _ func(
 }
 
 func (f *fakeSite) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return zfs.Listing{Root: q.Dataset, Datasets: []*zfs.Dataset{{Name: q.Dataset, GUID: 1<<64 - 1}}}, f.note(ctx, "list", q)
+	return zfs.Listing{Root: q.Dataset, Datasets: []*zfs.Dataset{{Name: f.about(q.Dataset), GUID: 1<<64 - 1}}}, f.note(ctx, "list", q)
 }
 
 func (f *fakeSite) DatasetOf(ctx context.Context, path string) (string, error) {
-	return "tank/a", f.note(ctx, "dataset-of", path)
+	return f.about("tank/a"), f.note(ctx, "dataset-of", path)
 }
 
 func (f *fakeSite) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	return map[string]map[string]zfs.Property{"tank": {"used": {Value: "1", Source: "-"}}}, f.note(ctx, "properties", names, properties)
+	return map[string]map[string]zfs.Property{f.about(names[0]): {"used": {Value: "1", Source: "-"}}}, f.note(ctx, "properties", names, properties)
 }
 
 func (f *fakeSite) Estimate(ctx context.Context, s []zfs.SendSpec) ([]uint64, error) {
+	if f.odd {
+		return nil, f.note(ctx, "estimate", s)
+	}
 	return []uint64{1<<64 - 1}, f.note(ctx, "estimate", s)
 }
 
@@ -91,7 +103,7 @@ func (f *fakeSite) Release(ctx context.Context, tag string, s []string) error {
 }
 
 func (f *fakeSite) Holds(ctx context.Context, s []string) (map[string][]string, error) {
-	return map[string][]string{"tank/a@x": {"t"}}, f.note(ctx, "holds", s)
+	return map[string][]string{f.about(s[0]): {"t"}}, f.note(ctx, "holds", s)
 }
 
 func (f *fakeSite) Bookmark(ctx context.Context, b map[string]string) error {

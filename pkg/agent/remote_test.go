@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -35,13 +36,13 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 		"facts": {func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) },
 			[]any{"facts"}, site.Facts{Hostname: "beta", CPUs: 3, Root: true}},
 		"list": {func(ctx context.Context, s site.Site) (any, error) { return s.List(ctx, query) },
-			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", GUID: 1<<64 - 1}}}},
+			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", GUID: 1<<64 - 1, Properties: map[string]zfs.Property{}}}}},
 		"dataset of": {func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") },
 			[]any{"dataset-of", "/mnt"}, "tank/a"},
 		"properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, []string{"used"}) },
-			[]any{"properties", names, []string{"used"}}, map[string]map[string]zfs.Property{"tank": {"used": {Value: "1", Source: "-"}}}},
+			[]any{"properties", names, []string{"used"}}, map[string]map[string]zfs.Property{"tank/a b@x": {"used": {Value: "1", Source: "-"}}}},
 		"local properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, nil) },
-			[]any{"properties", names, []string(nil)}, map[string]map[string]zfs.Property{"tank": {"used": {Value: "1", Source: "-"}}}},
+			[]any{"properties", names, []string(nil)}, map[string]map[string]zfs.Property{"tank/a b@x": {"used": {Value: "1", Source: "-"}}}},
 		"estimate": {func(ctx context.Context, s site.Site) (any, error) { return s.Estimate(ctx, []zfs.SendSpec{send}) },
 			[]any{"estimate", []zfs.SendSpec{send}}, []uint64{1<<64 - 1}},
 		"snapshot": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) },
@@ -51,7 +52,7 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 		"release": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) },
 			[]any{"release", "t", names}, nil},
 		"holds": {func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) },
-			[]any{"holds", names}, map[string][]string{"tank/a@x": {"t"}}},
+			[]any{"holds", names}, map[string][]string{"tank/a b@x": {"t"}}},
 		"bookmark": {func(ctx context.Context, s site.Site) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank#a": "tank@a"})
 		}, []any{"bookmark", map[string]string{"tank#a": "tank@a"}}, nil},
@@ -94,6 +95,23 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What another host names becomes names here, and its answers are indexed by
+// the questions: one that answers something else is not believed.
+func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{odd: true})
+		_, list := g.List(t.Context(), site.ListQuery{Dataset: "tank/a", Recursive: true})
+		_, of := g.DatasetOf(t.Context(), "/mnt")
+		_, properties := g.Properties(t.Context(), []string{"tank/a"}, nil)
+		_, estimate := g.Estimate(t.Context(), []zfs.SendSpec{{Dataset: "tank/a", To: "x"}})
+		_, holds := g.Holds(t.Context(), []string{"tank/a@x"})
+		for op, err := range map[string]error{opList: list, opDatasetOf: of, opProperties: properties, opEstimate: estimate, opHolds: holds} {
+			require.ErrorContains(t, err, "beta: malformed answer of "+op+": ")
+			require.Equal(t, fault.Failed, fault.ClassOf(err), op)
+		}
+	})
 }
 
 func TestManyCallsRunSideBySide(t *testing.T) {
@@ -241,10 +259,10 @@ func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
 		g := start(t, &fakeSite{})
 		g.line.slow.Store(true)
 		began := time.Now()
-		long := strings.Repeat("a", 50<<10) // the answer has it twice
-		got, err := g.List(t.Context(), site.ListQuery{Dataset: long})
+		long := strings.Repeat("a", 100<<10) // the answer has it too
+		got, err := g.Properties(t.Context(), []string{long}, nil)
 		require.NoError(t, err)
-		require.Equal(t, long, got.Root)
+		require.Contains(t, got, long)
 		require.Greater(t, time.Since(began), silence)
 	})
 }

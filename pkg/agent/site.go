@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -20,6 +22,16 @@ func (r *Remote) Name() string { return r.host }
 // RTT is the shortest round trip of the control connection so far.
 func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 
+// checked is the error of an answer that answers something else than was
+// asked; nil where err is.
+func (r *Remote) checked(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	// Not of the class that the same text has where a user's own words are judged.
+	return fault.Failf("", "%s: malformed answer of %s: %w", r.host, op, err)
+}
+
 // Facts asks the agent.
 func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
 	err = r.call(ctx, opFacts, none{}, &f, nil)
@@ -34,25 +46,34 @@ func (r *Remote) HostFacts(ctx context.Context) (f site.Facts, err error) {
 
 // List asks the agent.
 func (r *Remote) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
-	err = r.call(ctx, opList, q, &l, nil)
+	if err = r.call(ctx, opList, q, &l, nil); err == nil {
+		err = r.checked(opList, site.CheckListing(q, &l))
+	}
 	return l, err
 }
 
 // DatasetOf asks the agent.
 func (r *Remote) DatasetOf(ctx context.Context, path string) (dataset string, err error) {
-	err = r.call(ctx, opDatasetOf, path, &dataset, nil)
+	if err = r.call(ctx, opDatasetOf, path, &dataset, nil); err == nil {
+		_, err = zfs.ParseDataset(dataset)
+		err = r.checked(opDatasetOf, err)
+	}
 	return dataset, err
 }
 
 // Properties asks the agent.
 func (r *Remote) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = r.call(ctx, opProperties, propertiesArgs{names, properties}, &m, nil)
+	if err = r.call(ctx, opProperties, propertiesArgs{names, properties}, &m, nil); err == nil {
+		err = r.checked(opProperties, site.CheckAbout(names, m))
+	}
 	return m, err
 }
 
 // Estimate asks the agent.
 func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
-	err = r.call(ctx, opEstimate, streams, &sizes, nil)
+	if err = r.call(ctx, opEstimate, streams, &sizes, nil); err == nil && len(sizes) != len(streams) {
+		err = r.checked(opEstimate, fmt.Errorf("%d sizes of %d streams", len(sizes), len(streams)))
+	}
 	return sizes, err
 }
 
@@ -73,7 +94,9 @@ func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) er
 
 // Holds asks the agent.
 func (r *Remote) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
-	err = r.call(ctx, opHolds, snapshots, &tags, nil)
+	if err = r.call(ctx, opHolds, snapshots, &tags, nil); err == nil {
+		err = r.checked(opHolds, site.CheckAbout(snapshots, tags))
+	}
 	return tags, err
 }
 

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kballard/go-shellquote"
-
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
@@ -88,9 +86,12 @@ type elsewhere struct{ host *Host }
 func (e elsewhere) Host() string { return e.host.name }
 func (e elsewhere) User() string { return e.host.facts.User }
 
+// script is one command.
+func (elsewhere) script(argv []string) string { return "exec " + zfs.CommandLine(argv) + " </dev/null" }
+
 // Run runs one command. That the way to it failed is site.ErrLost.
 func (e elsewhere) Run(ctx context.Context, argv []string) (zfsexec.Ran, error) {
-	r, err := e.host.run(ctx, "exec "+shellquote.Join(argv...)+" </dev/null")
+	r, err := e.host.run(ctx, e.script(argv))
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", site.ErrLost, err)
 	}
@@ -123,9 +124,39 @@ func (h *Host) HostFacts(ctx context.Context) (site.Facts, error) { return h.Fac
 
 // List surveys a dataset.
 func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return h.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
+	l, err := h.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
 		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Newest: q.Newest, Alone: q.Alone, Changed: q.Changed,
 	})
+	if err == nil {
+		err = h.checked("list", site.CheckListing(q, &l))
+	}
+	return l, err
+}
+
+// Properties reads properties by name.
+func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	m, err := h.cli.Properties(ctx, names, properties)
+	if err == nil {
+		err = h.checked("get", site.CheckAbout(names, m))
+	}
+	return m, err
+}
+
+// Holds lists the tags of holds.
+func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	m, err := h.cli.Holds(ctx, snapshots)
+	if err == nil {
+		err = h.checked("holds", site.CheckAbout(snapshots, m))
+	}
+	return m, err
+}
+
+// checked is the error of a zfs that answers something else than was asked.
+func (h *Host) checked(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.Failf("", "%s: output of zfs %s: %w", h.name, op, err)
 }
 
 // without is the refusal of what takes a zxfer at the other end.

@@ -51,7 +51,7 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 	d := dialer{nc: []string{"nc", "-N", "::1", "7"}, secret: "5ec7e7", buffer: 1 << 20, silence: 30 * time.Second}
 	argv := []string{"zfs", "receive", "-o", "a:b=it's $HOME\n`id`", "pool/a b"}
 	for _, script := range []string{d.receive(argv), d.send(argv)} {
-		require.Contains(t, script, shellquote.Join(argv...))
+		require.Contains(t, script, zfs.CommandLine(argv))
 		require.Equal(t, 1, strings.Count(script, "5ec7e7"))
 		require.Contains(t, script, "echo 5ec7e7", "by what is built in")
 		require.Contains(t, script, "mbuffer -q -m 1024k")
@@ -62,6 +62,28 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 			out, err := exec.Command(shell[0], append(shell[1:], "-n", "-c", script)...).CombinedOutput()
 			require.NoError(t, err, "%v: %s\n%s", shell, out, script)
 		}
+	}
+}
+
+// A word of a command line reaches the command as it is, whatever a shell
+// makes of it at the beginning of a word: the base of a stream may be "#mark".
+func TestScriptsPassWordsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	said := filepath.Join(t.TempDir(), "said")
+	argv := []string{"/bin/sh", "-c", `printf '%s\0' "$@" >"$0"`, said,
+		"-i", "#mark", "~", "a#b", "it's $HOME `id` \\", "x\ny", "", "!", "{a,b}", "=ls", "*", "-", "\r"}
+	d := dialer{nc: []string{"cat"}, secret: "5ec7e7", silence: 30 * time.Second}
+	for name, script := range map[string]string{"send": d.send(argv), "receive": d.receive(argv), "one": elsewhere{}.script(argv)} {
+		cmd := exec.Command("sh", "-c", script)
+		beats, err := cmd.StdinPipe() // without end: that would end nc
+		require.NoError(t, err)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		_ = beats.Close()
+		got, err := os.ReadFile(said)
+		require.NoError(t, err, "%s: %s", name, out)
+		require.Equal(t, argv[4:], strings.Split(strings.TrimSuffix(string(got), "\x00"), "\x00"), name)
+		require.NoError(t, os.Remove(said))
 	}
 }
 
@@ -216,6 +238,22 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			require.NoError(t, src.Close())
 		})
+	}
+}
+
+// What a host names becomes names here.
+func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
+	t.Parallel()
+	_, h := open(t, anyNC(t), `case $1 in
+get) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
+holds) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
+esac`)
+	_, list := h.List(t.Context(), site.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
+	_, properties := h.Properties(t.Context(), []string{"pool/a"}, nil)
+	_, holds := h.Holds(t.Context(), []string{"pool/a@x"})
+	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {
+		require.ErrorContains(t, err, "pool/b", name)
+		require.ErrorContains(t, err, "asked", name)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kballard/go-shellquote"
+	"zxfer/pkg/zfs"
 )
 
 // dialer is what a script of a stream needs to know.
@@ -41,7 +41,7 @@ kill $w 2>/dev/null
 exit $r; }`
 
 func (d dialer) watched(output string) string {
-	return fmt.Sprintf(watched, shellquote.Join(d.nc...)+output, int(d.silence.Seconds()))
+	return fmt.Sprintf(watched, zfs.CommandLine(d.nc)+output, int(d.silence.Seconds()))
 }
 
 // mbuffer is a stage of a pipeline, with the "|" in front of it, or "".
@@ -57,7 +57,7 @@ func (d dialer) mbuffer() string {
 func (d dialer) receive(argv []string) string {
 	return strings.Join([]string{
 		"exec 3<&0 4>/dev/null",
-		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + shellquote.Join(argv...) + " 3<&- 4>&-",
+		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + zfs.CommandLine(argv) + " 3<&- 4>&-",
 	}, "\n")
 }
 
@@ -70,7 +70,7 @@ func (d dialer) send(argv []string) string {
 	return strings.Join([]string{
 		"exec 3<&0 4>&1",
 		"{ echo " + d.secret,
-		"{ " + shellquote.Join(argv...) + " </dev/null 3<&- 4>&-; echo " + shellquote.Join(sentWord) + "$? >&4; }" + d.mbuffer(),
+		"{ " + zfs.CommandLine(argv) + " </dev/null 3<&- 4>&-; echo " + zfs.CommandLine([]string{sentWord}) + "$? >&4; }" + d.mbuffer(),
 		"} | " + d.watched(" >/dev/null"),
 	}, "\n")
 }

@@ -74,6 +74,31 @@ func TestListOnly(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Of what is above a grant only what a plan must know may be read: "all" would
+// be its administrator's own properties too.
+func TestPropertiesAbove(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
+	for body, ok := range map[string]bool{
+		`{"names":["tank","tank/vm"],"properties":["type","encryption","guid","available"]}`: true,
+		`{"names":["tank/vm/a"],"properties":["all","org.example:note"]}`:                    true,
+		`{"names":["tank/vm/a"],"properties":null}`:                                          true,
+		`{"names":["tank/vm"],"properties":["all"]}`:                                         false,
+		`{"names":["tank/vm"],"properties":["type","org.example:note"]}`:                     false,
+		`{"names":["tank/vm/a","tank"],"properties":["sharenfs"]}`:                           false,
+		`{"names":["tank"],"properties":null}`:                                               false,
+		`{"names":["tank/vm@x"],"properties":["guid"]}`:                                      false,
+		`{"names":["tank/home"],"properties":["type"]}`:                                      false,
+	} {
+		_, err := g.Admit(t.Context(), "properties", json.RawMessage(body))
+		if ok {
+			require.NoError(t, err, body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), body)
+		}
+	}
+}
+
 // FuzzAdmit looks for a request that names no granted dataset as its target
 // and is admitted all the same.
 func FuzzAdmit(f *testing.F) {

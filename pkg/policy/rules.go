@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/zfs"
@@ -122,8 +123,10 @@ func (g *Guard) snapshots(names, roots []string, op string) error {
 }
 
 // properties may be read of what is granted, of its versions, and (type,
-// space, encryption: what a plan must know) of what is above.
+// space, encryption: what a plan must know) of what is above, as a list tells.
 func (g *Guard) properties(_ context.Context, q *propertyQuery) error {
+	surveyed := zfs.SurveyProperties()
+	other := func(p string) bool { return !slices.Contains(surveyed, p) }
 	for _, n := range q.Names {
 		dataset := n
 		if strings.ContainsAny(n, "@#") {
@@ -131,7 +134,7 @@ func (g *Guard) properties(_ context.Context, q *propertyQuery) error {
 			if dataset, _, err = zfs.ParseVersion(n); err != nil {
 				return err
 			}
-		} else if g.policy.above(n) && len(q.Properties) > 0 {
+		} else if g.policy.above(n) && len(q.Properties) > 0 && !slices.ContainsFunc(q.Properties, other) {
 			continue
 		}
 		if !g.policy.granted(dataset) {

@@ -44,7 +44,10 @@ const script = `c="${XDG_CACHE_HOME:-$HOME/.cache}/zxfer"; d="$c/$1"; ` +
 	// The binary checks itself: its id is the hash of what arrived.
 	`[ "$("$t/zxfer" agent --id)" = "$1" ] || { echo "cannot run $t/zxfer: is it on a file system mounted noexec?" >&2; exit 93; }; ` +
 	`mkdir -p "$d" && mv "$t/zxfer" "$d/zxfer" || { echo "cannot write $d/zxfer" >&2; exit 93; }; rmdir "$t"; trap - EXIT HUP INT TERM; umask "$u"; ` +
-	`(cd "$c" && ls -t | tail -n +6 | while read -r old; do [ "$old" = "$1" ] || rm -rf "./$old"; done); ` +
+	// Other copies may be under way, of other builds and by other hosts: only
+	// what is a day old was left behind.
+	`(cd "$c" && { find . -name "part.*" -prune -mtime +0 -exec rm -rf {} ";" 2>/dev/null; ` +
+	`ls -t | grep -v "^part[.]" | tail -n +6 | while read -r old; do [ "$old" = "$1" ] || rm -rf "./$old"; done; }); ` +
 	`exec "$d/zxfer" agent ${3:+"$3"}`
 
 // command is what the other host's login shell is given.

@@ -41,9 +41,16 @@ type Script struct {
 	stop  func() bool
 	cause func() error // of the context's end, nil while it lasts
 
-	out  output
-	done chan struct{}
+	out    output
+	excess error // errOutput, once done is closed
+	done   chan struct{}
 }
+
+// maxOutput bounds what a script may write, in bytes: a listing of some 600,000
+// versions.
+const maxOutput = 64 << 20
+
+var errOutput = fmt.Errorf("it wrote more than %d bytes", maxOutput)
 
 // output is what a script writes, without what a login shell printed before.
 type output struct {
@@ -52,6 +59,9 @@ type output struct {
 }
 
 func (o *output) Write(b []byte) (int, error) {
+	if o.b.Len()+len(b) > maxOutput {
+		return 0, errOutput
+	}
 	_, _ = o.b.Write(b) // never fails
 	select {
 	case <-o.ran:
@@ -90,7 +100,13 @@ func run(ctx context.Context, o Options, script string) (*Script, error) {
 		out: output{ran: make(chan struct{})}, done: make(chan struct{})}
 	s.stop = context.AfterFunc(ctx, func() { _ = p.end(quitWithin) })
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&s.out, p.out) }) // how it ended tells whether it is all
+	reading.Go(func() {
+		// How the process ended tells whether it is all.
+		if _, err := io.Copy(&s.out, p.out); errors.Is(err, errOutput) {
+			s.excess = err
+			_ = p.end(0)
+		}
+	})
 	go func() {
 		<-p.waited
 		// What it started may keep its output open, but has nothing to say.
@@ -144,6 +160,8 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 	default:
 	}
 	switch {
+	case s.excess != nil:
+		err = s.excess
 	case status != 0 && s.cause() != nil:
 		err = s.cause()
 	case s.p.forced.Load():

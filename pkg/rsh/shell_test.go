@@ -67,6 +67,24 @@ func TestHowAScriptEnded(t *testing.T) {
 	}
 }
 
+// A host that never ends to speak must not take this one's memory.
+func TestWhatAScriptWritesIsBounded(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	s, err := Run(t.Context(), o.Options, "yes; exit 0")
+	require.NoError(t, err)
+	select {
+	case <-s.Done():
+	case <-time.After(time.Minute):
+		s.End(0)
+		require.Fail(t, "it is still read")
+	}
+	out, _, _, err := s.Result()
+	require.ErrorContains(t, err, "beta: it wrote more than ")
+	require.Empty(t, out)
+	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
+}
+
 func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -168,8 +168,8 @@ func PoolArgs(pool string) []string {
 	return []string{"get", "-Hp", "-o", "name,property,value,source", "all", pool}
 }
 
-// CommandLine quotes an argv for display, so that a shell would read it back
-// as the same arguments.
+// CommandLine quotes an argv so that a POSIX shell reads it back as the same
+// arguments, wherever it stands in a script.
 func CommandLine(argv []string) string {
 	quoted := make([]string, len(argv))
 	for i, a := range argv {
