@@ -262,7 +262,7 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
 		return nil, fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))
 	}
-	if err := s.estimate(ctx, &p); err != nil {
+	if err := s.estimate(ctx, &p, false); err != nil {
 		return nil, err
 	}
 	return p.Datasets[0], nil
