@@ -107,7 +107,7 @@ func (c *CLI) Holds(ctx context.Context, snapshots []string) (map[string][]strin
 			return nil, err
 		}
 	}
-	for some := range chunks(snapshots) {
+	for some := range chunks(snapshots, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpHold, Subject: some[0]}
 		out, err := c.zfsOutput(ctx, f, append([]string{"holds", "-H"}, some...))
 		if err = butMissing(err); err != nil {
@@ -127,7 +127,7 @@ func (c *CLI) hold(ctx context.Context, op string, fine zfs.Kind, tag string, sn
 		return err
 	}
 	var errs []error
-	for some := range chunks(snapshots) {
+	for some := range chunks(snapshots, maxArgv) {
 		_, err := c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: some[0]}, append([]string{op, tag}, some...))
 		errs = append(errs, except(err, fine))
 	}
@@ -214,7 +214,7 @@ func (c *CLI) Destroy(ctx context.Context, versions []string) error {
 		errs = append(errs, except(err, zfs.NotFound))
 	}
 	for _, ds := range slices.Sorted(maps.Keys(snapshots)) {
-		for names := range chunks(snapshots[ds]) {
+		for names := range chunks(snapshots[ds], maxArg-len(ds)-len("@")) {
 			destroy(ds+"@"+names[0], ds+"@"+strings.Join(names, ","))
 		}
 	}
