@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -250,6 +251,15 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	state, err := s.survey(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	const encryption = "encryption"
+	if t := state.Target.Find(d.Target); (t == nil || t.Inconsistent()) && len(d.Steps) > 0 && d.Steps[0].Receive.Set[encryption] == "off" {
+		// That an encrypted replica is above only the plan of both could tell.
+		req.Set = maps.Clone(req.Set)
+		if req.Set == nil {
+			req.Set = map[string]string{}
+		}
+		req.Set[encryption] = "off"
 	}
 	p, err := s.makePlan(ctx, req, &state)
 	if err != nil {

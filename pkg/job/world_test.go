@@ -32,11 +32,15 @@ type world struct {
 	hold     func(snapshots []string) error
 	// taken is what happens behind a snapshot.
 	taken func()
+	// feature is one that the pools have besides.
+	feature string
+	// received is what a dataset's first receive set.
+	received map[string]map[string]string
 }
 
 // newWorld makes datasets, each with the names of its snapshots.
 func newWorld(datasets map[string][]string) *world {
-	w := &world{datasets: map[string]*zfs.Dataset{}}
+	w := &world{datasets: map[string]*zfs.Dataset{}, received: map[string]map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(datasets)) {
 		d := &zfs.Dataset{Name: name, Type: zfs.Filesystem, GUID: uint64(len(w.datasets) + 1), Properties: map[string]zfs.Property{}}
 		for i, snap := range datasets[name] {
@@ -69,7 +73,7 @@ func (w *world) Holds(context.Context, []string) (map[string][]string, error) { 
 func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := zfs.Listing{Root: q.Dataset, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active"}}}
+	l := zfs.Listing{Root: q.Dataset, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active", w.feature: "active"}}}
 	for _, name := range slices.Sorted(maps.Keys(w.datasets)) {
 		d := *w.datasets[name]
 		d.Properties, d.Versions = maps.Clone(d.Properties), slices.Clone(d.Versions)
@@ -168,7 +172,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
 	if to == nil {
 		to = &zfs.Dataset{Name: t.Receive.Target, Type: from.Type, Properties: map[string]zfs.Property{}}
-		w.datasets[to.Name] = to
+		w.datasets[to.Name], w.received[to.Name] = to, t.Receive.Set
 	}
 	for _, v := range from.Versions {
 		if v.Name == t.Send.To {
