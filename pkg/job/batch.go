@@ -114,7 +114,7 @@ func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
 		return err
 	}
 	if b.Plan.CarryProperties {
-		if err := s.localProperties(ctx, s.state.Source); err != nil {
+		if s.state.Source, err = s.localProperties(ctx, s.state.Source); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 	}
 	refused = partOff(&p, refused)
 	if !b.Pretended {
-		if err := s.estimate(ctx, &p); err != nil {
+		if err := s.estimate(ctx, &p, true); err != nil {
 			return nil, err
 		}
 	}

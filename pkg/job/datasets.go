@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -251,6 +252,15 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	if err != nil {
 		return nil, err
 	}
+	const encryption = "encryption"
+	if t := state.Target.Find(d.Target); (t == nil || t.Inconsistent()) && len(d.Steps) > 0 && d.Steps[0].Receive.Set[encryption] == "off" {
+		// That an encrypted replica is above only the plan of both could tell.
+		req.Set = maps.Clone(req.Set)
+		if req.Set == nil {
+			req.Set = map[string]string{}
+		}
+		req.Set[encryption] = "off"
+	}
 	p, err := s.makePlan(ctx, req, &state)
 	if err != nil {
 		return nil, err
@@ -262,7 +272,7 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
 		return nil, fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))
 	}
-	if err := s.estimate(ctx, &p); err != nil {
+	if err := s.estimate(ctx, &p, false); err != nil {
 		return nil, err
 	}
 	return p.Datasets[0], nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -137,12 +138,29 @@ func (s *sender) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.report.Plan.Steps() > 0 {
+	if work(s.report.Plan) {
 		if err := s.runDatasets(ctx); err != nil {
+			if pretend || s.moved() {
+				err = changed(err)
+			}
 			return err
 		}
 	}
-	return s.persist(ctx, s.finish)
+	err := s.persist(ctx, s.finish)
+	if pretend || s.moved() {
+		err = changed(err)
+	}
+	return err
+}
+
+// work tells whether a plan changes anything on the target.
+func work(p *plan.Plan) bool {
+	return p.Steps() > 0 || slices.ContainsFunc(p.Datasets, func(d *plan.Dataset) bool { return d.Discard != "" })
+}
+
+// moved tells whether anything arrived by now.
+func (s *sender) moved() bool {
+	return slices.ContainsFunc(s.report.Results, func(r *StepResult) bool { return r.Error == "" || r.Bytes > 0 })
 }
 
 // resolve opens both sites and turns what was typed into dataset names.
@@ -193,7 +211,7 @@ func (s *sender) plan(ctx context.Context, estimate bool) error {
 	}
 	s.report.Plan = &p
 	if len(p.Conflicts) == 0 && estimate {
-		if err := s.estimate(ctx, &p); err != nil {
+		if err := s.estimate(ctx, &p, false); err != nil {
 			return unchanged(err)
 		}
 	}
@@ -230,7 +248,9 @@ func refusals(findings []preflight.Finding, skip []string) []error {
 func (s *sender) takeSnapshot(ctx context.Context) error {
 	var names []string
 	for _, d := range s.state.Source.Datasets {
-		names = append(names, d.Name+"@"+s.req.TakeSnapshot)
+		if !d.Inconsistent() { // of what is half received ZFS takes none, and the plan skips it
+			names = append(names, d.Name+"@"+s.req.TakeSnapshot)
+		}
 	}
 	err := s.source.do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
 	if err != nil {
@@ -238,12 +258,22 @@ func (s *sender) takeSnapshot(ctx context.Context) error {
 	}
 	s.rep.Log(fmt.Sprintf("took snapshot @%s of %s below %s", s.req.TakeSnapshot, english.Plural(len(names), "dataset", ""), s.req.Plan.Source))
 	if err := s.look(ctx); err != nil {
-		return err
+		return changed(err)
 	}
 	if err := s.plan(ctx, true); err != nil {
-		return err
+		return changed(err)
 	}
-	return s.admit()
+	return changed(s.admit())
+}
+
+// changed classifies an error that came after something was changed: a refusal
+// would say that nothing was.
+func changed(err error) error {
+	switch fault.ClassOf(err) {
+	case fault.Refused, fault.Usage:
+		return &fault.Error{Class: fault.Failed, Hint: fault.HintOf(err), Err: err}
+	}
+	return err
 }
 
 // unchanged classifies an error that came before anything was changed.

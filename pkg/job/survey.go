@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,7 +28,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 	g.Go(func() (err error) {
 		state.Source, err = s.source.list(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
 		if err == nil && req.CarryProperties {
-			err = s.localProperties(gctx, state.Source)
+			state.Source, err = s.localProperties(gctx, state.Source)
 		}
 		return err
 	})
@@ -67,25 +68,26 @@ func (s *sender) resolveSource(ctx context.Context) error {
 	return nil
 }
 
-// localProperties replaces the surveyed properties that were set locally by
-// all that were, so that the planner can carry them.
-func (s *sender) localProperties(ctx context.Context, l zfs.Listing) error {
-	byName := make(map[string]*zfs.Dataset, len(l.Datasets))
+// localProperties returns a listing with the surveyed properties and all that
+// were set locally, so that the planner can carry them.
+func (s *sender) localProperties(ctx context.Context, l zfs.Listing) (zfs.Listing, error) {
 	var names []string
 	for _, d := range l.Datasets {
-		byName[d.Name] = d
 		names = append(names, d.Name)
 	}
 	m, err := s.source.properties(ctx, names, nil)
 	if err != nil {
-		return err
+		return l, err
 	}
-	for name, props := range m {
-		for p, v := range props {
-			byName[name].Properties[p] = v
-		}
+	own := make([]*zfs.Dataset, len(l.Datasets)) // those of a batch are others' too
+	for i, d := range l.Datasets {
+		c := *d
+		c.Properties = maps.Clone(d.Properties)
+		maps.Copy(c.Properties, m[d.Name])
+		own[i] = &c
 	}
-	return nil
+	l.Datasets = own
+	return l, nil
 }
 
 // surveyOrigins finds clones' origins outside the listings: their GUIDs on
@@ -131,8 +133,9 @@ func pretendSnapshot(l *zfs.Listing, name string) {
 // implausible is more than any stream has: 2^60 bytes.
 const implausible = 1 << 60
 
-// estimate asks the source for the size of every stream.
-func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
+// estimate asks the source for the size of every stream. With each, one whose
+// snapshots are gone by now stays unknown, and does not keep the others.
+func (s *sender) estimate(ctx context.Context, p *plan.Plan, each bool) error {
 	var specs []zfs.SendSpec
 	var steps []*plan.Step
 	for _, d := range p.Datasets {
@@ -144,11 +147,7 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 	if len(specs) == 0 {
 		return nil
 	}
-	var sizes []uint64
-	err := s.source.do(ctx, func(st site.Site) (err error) {
-		sizes, err = st.Estimate(ctx, specs)
-		return err
-	})
+	sizes, err := s.sizes(ctx, specs, each)
 	if err != nil {
 		return fmt.Errorf("estimate: %w", err)
 	}
@@ -160,6 +159,38 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan) error {
 		}
 	}
 	return nil
+}
+
+// sizes finds what cannot be estimated by halves.
+func (s *sender) sizes(ctx context.Context, specs []zfs.SendSpec, each bool) (sizes []uint64, err error) {
+	err = s.source.do(ctx, func(st site.Site) (err error) {
+		sizes, err = st.Estimate(ctx, specs)
+		return err
+	})
+	if err == nil || !each || !vanished(err) {
+		return sizes, err
+	}
+	if len(specs) == 1 {
+		return []uint64{0}, nil // its stream will say why
+	}
+	half := len(specs) / 2
+	a, err := s.sizes(ctx, specs[:half], each)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.sizes(ctx, specs[half:], each)
+	return append(a, b...), err
+}
+
+// vanished tells whether a failure may be that a dataset, a snapshot or a base
+// was destroyed or renamed since the survey.
+func vanished(err error) bool {
+	for _, kind := range []zfs.Kind{zfs.NotFound, zfs.NoBase, zfs.BadToken} {
+		if errors.Is(err, &zfs.Error{Kind: kind}) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *sender) preflightInput(p *plan.Plan) preflight.Input {

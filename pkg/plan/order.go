@@ -7,9 +7,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ordered returns datasets each after its parent and after the dataset that
+// ordered returns datasets each after those above it and after the dataset that
 // its origin lies in, otherwise by name. Promoted clones can make a circle of
 // these: a parent then comes first all the same, and a clone before its origin.
+// What is next above a dataset may be missing, where a job does not select it.
 func ordered(datasets []*zfs.Dataset) []*zfs.Dataset {
 	left := slices.SortedFunc(slices.Values(datasets), func(a, b *zfs.Dataset) int { return cmp.Compare(a.Name, b.Name) })
 	waits := make(map[string]bool, len(left)) // those that are not in out yet
@@ -20,7 +21,7 @@ func ordered(datasets []*zfs.Dataset) []*zfs.Dataset {
 	for len(left) > 0 {
 		rest := left[:0]
 		for _, d := range left {
-			if waits[zfs.ParentOf(d.Name)] || waits[originDataset(d)] {
+			if waitsAbove(waits, d.Name) || waits[originDataset(d)] {
 				rest = append(rest, d)
 				continue
 			}
@@ -36,6 +37,15 @@ func ordered(datasets []*zfs.Dataset) []*zfs.Dataset {
 		left = rest
 	}
 	return out
+}
+
+func waitsAbove(waits map[string]bool, name string) bool {
+	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
+		if waits[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // originDataset is the dataset that a clone was made from, "" for no clone.

@@ -70,7 +70,8 @@ func (p *planner) needs(out *Dataset) {
 	if t := p.target[out.Target]; t == nil || t.Inconsistent() {
 		for name := zfs.ParentOf(out.Target); name != ""; name = zfs.ParentOf(name) {
 			if above := p.arriving[name]; above != nil {
-				if len(above.Steps) > 0 {
+				// Without steps it is there, or a conflict keeps it away.
+				if len(above.Steps) > 0 || !p.exists(name) {
 					out.Needs = append(out.Needs, above.Source)
 				}
 				break

@@ -15,6 +15,7 @@ func (p *planner) checkProperties() bool {
 		p.conflict(BadProperty, p.req.Source, p.targetRoot, hint, format, args...)
 	}
 	raw := slices.ContainsFunc(p.state.Source.Datasets, p.raw)
+	other := p.otherEncryption()
 	for _, name := range slices.Sorted(maps.Keys(p.req.Set)) {
 		feature := featureOf(name, p.req.Set[name])
 		switch {
@@ -28,8 +29,8 @@ func (p *planner) checkProperties() bool {
 			bad("leave it out", "-o %s: it comes with the stream and cannot be chosen on arrival", name)
 		case zfs.EncryptionBound(name) && raw:
 			bad("leave it out, or send decrypted: --decrypt", "-o %s: a raw stream brings its encryption and takes no other", name)
-		case zfs.EncryptionBound(name) && p.exists(p.targetRoot):
-			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(p.targetRoot))
+		case zfs.EncryptionBound(name) && other != "" && (name == "encryption" || p.req.Set["encryption"] == ""):
+			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
 		case feature != "" && !p.targetTakes(feature):
 			bad(command("zpool", "set", "feature@"+feature+"=enabled", p.state.Target.Pool.Name),
 				"-o %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
@@ -46,6 +47,24 @@ func (p *planner) checkProperties() bool {
 		}
 	}
 	return ok
+}
+
+// otherEncryption returns a dataset that the target has, and whose encryption is
+// not what -o asks for; "" for none. Where it is, nothing has to be set.
+func (p *planner) otherEncryption() string {
+	want := p.req.Set["encryption"]
+	for _, d := range p.state.Source.Datasets {
+		name := targetOf(d.Name, p.req.Source, p.targetRoot)
+		if !p.exists(name) {
+			continue
+		}
+		t := p.target[name]
+		is := t.Encrypted() == (want != "off") && (want == "on" || want == "off" || want == t.Get("encryption"))
+		if !is {
+			return name
+		}
+	}
+	return ""
 }
 
 // exists tells whether the target holds a dataset, more than a part of one.
@@ -81,6 +100,7 @@ func (p *planner) changedProperties(d *zfs.Dataset) map[string]string {
 		p.carry(d, set, true)
 	}
 	p.override(d, set)
+	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) }) // it has its own: checkProperties
 	if len(set) == 0 {
 		return nil
 	}

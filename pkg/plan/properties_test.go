@@ -131,3 +131,44 @@ func TestBadProperties(t *testing.T) {
 	require.Equal(t, "Lc", flagString(d.Steps[0].Send.Flags), "embedded blocks cannot be encrypted")
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
+
+// What is asked for of encryption holds for datasets that are new; those that
+// have it go on, so that the same command, and a job's next run, can.
+func TestEncryptionThatIsThereAlready(t *testing.T) {
+	t.Parallel()
+	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
+	ask := func(set map[string]string) Request {
+		return request().with(func(r *Request) { r.Recursive, r.Set = true, set })
+	}
+	source := func() []*zfs.Dataset {
+		return []*zfs.Dataset{dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "tank/a/c", "@a,3")}
+	}
+	there := dataset(t, "vault/a", "@a,1", encrypted, unlocked)
+	p := made(t, ask(on), given(append(source(), there)...))
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "tank/a: @a>@b\ntank/a/c: full @a after tank/a", planned(p))
+	require.Empty(t, p.Datasets[0].Steps[0].Receive.Set)
+	require.Equal(t, "raw", p.Datasets[1].Steps[0].Receive.Set["keyformat"])
+
+	p = made(t, ask(map[string]string{"encryption": "off"}), given(append(source(), dataset(t, "vault/a", "@a,1"))...))
+	require.Empty(t, p.Conflicts)
+	require.Empty(t, p.Datasets[0].Steps[0].Receive.Set)
+
+	plain := dataset(t, "vault/a", "@a,1")
+	for name, s := range map[string]struct {
+		set   map[string]string
+		there []*zfs.Dataset
+		which string
+	}{
+		"none is there":          {on, []*zfs.Dataset{plain}, "vault/a"},
+		"none of a child is":     {on, []*zfs.Dataset{there, dataset(t, "vault/a/c", "@a,3")}, "vault/a/c"},
+		"another is there":       {map[string]string{"encryption": "aes-128-gcm"}, []*zfs.Dataset{there}, "vault/a"},
+		"it is not to be there":  {map[string]string{"encryption": "off"}, []*zfs.Dataset{there}, "vault/a"},
+		"its key is to be moved": {map[string]string{"keylocation": "prompt"}, []*zfs.Dataset{there}, "vault/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, made(t, ask(s.set), given(append(source(), s.there...)...)), BadProperty, "beta:"+s.which+" exists, and its encryption cannot be changed")
+		})
+	}
+}

@@ -292,3 +292,27 @@ func TestLargeTree(t *testing.T) {
 		seen[d.Source] = true
 	}
 }
+
+// A survey may lack datasets that a job does not select: what is further above
+// comes first all the same.
+func TestRecursiveWithGaps(t *testing.T) {
+	t.Parallel()
+	recursive := request().with(func(r *Request) { r.Recursive = true })
+	p := made(t, recursive, given(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/clone", "@s,2", "origin=tank/a/z@s"),
+		dataset(t, "tank/a/clone/gap/c", "@s,3"), dataset(t, "tank/a/z", "@s,4")))
+	require.Equal(t, "tank/a: full @s\ntank/a/z: full @s after tank/a\ntank/a/clone: clone tank/a/z@s>@s after tank/a, tank/a/z\n"+
+		"tank/a/clone/gap/c: full @s +parents after tank/a/clone", planned(p))
+}
+
+// What a conflict keeps from coming is missing for what is below it.
+func TestNeedsOfWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	recursive := request().with(func(r *Request) { r.Recursive = true })
+	state := given(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2", "dnodesize=auto"), dataset(t, "tank/a/b/c", "@s,3"),
+		dataset(t, "vault/a", "@s,1"))
+	state.Target.Pool.Features["large_dnode"] = "disabled"
+	state.Source.Pool.Features["large_dnode"] = "active"
+	p := made(t, recursive, state)
+	refused(t, p, FeatureMissing, "alpha:tank/a/b", "large_dnode")
+	require.Equal(t, "tank/a: \ntank/a/b: \ntank/a/b/c: full @s after tank/a/b", planned(p))
+}

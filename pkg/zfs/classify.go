@@ -131,6 +131,15 @@ func Classify(op, stderr string, subjects ...string) Kind {
 			text = strings.ReplaceAll(text, s, "…")
 		}
 	}
+	if op == OpReceive {
+		if k := kindOf(op, withoutProperties(text)); k != Unknown {
+			return k
+		}
+	}
+	return kindOf(op, text)
+}
+
+func kindOf(op, text string) Kind {
 	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
 	for _, r := range rules {
 		if (r.op == "" || r.op == op) && strings.Contains(text, r.phrase) {
@@ -138,4 +147,18 @@ func Classify(op, stderr string, subjects ...string) Kind {
 		}
 	}
 	return Unknown
+}
+
+// withoutProperties leaves out the lines that tell of properties which could not
+// be set: zfs receive says so once a snapshot has arrived, and goes on.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one)
+func withoutProperties(stderr string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "cannot receive ") || !strings.Contains(line, " property on ") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
 }

@@ -82,7 +82,8 @@ type row struct{ name, property, value, source string }
 
 // eachRow parses name, property, value and source parted by tabs. The value
 // of a user property may itself hold tabs and newlines: such a row has more
-// tabs, or goes on in the following lines.
+// tabs, or goes on in the following lines. One with a tab before a newline
+// cannot be told from two rows, and is refused where that shows.
 func eachRow(r io.Reader, f func(row) error) error {
 	pending := ""
 	err := eachLine(r, func(_ int, line string) error {
@@ -102,7 +103,7 @@ func eachRow(r io.Reader, f func(row) error) error {
 		name, rest, _ := strings.Cut(line, "\t")
 		property, rest, _ := strings.Cut(rest, "\t")
 		i := strings.LastIndexByte(rest, '\t')
-		if name == "" || property == "" {
+		if name == "" || property == "" || strings.Contains(name, "\n") || strings.Contains(property, "\n") {
 			return fmt.Errorf("got %q, expected name, property, value and source", line)
 		}
 		return f(row{name, property, rest[:i], rest[i+1:]})
@@ -123,7 +124,13 @@ func ParseProperties(r io.Reader) (map[string]map[string]Property, error) {
 			m = map[string]Property{}
 			out[row.name] = m
 		}
-		m[row.property] = Property{Value: row.value, Source: row.source}
+		p := Property{Value: row.value, Source: row.source}
+		// Whoever may set a user property of one dataset can write rows of others
+		// into it: that one is encrypted, for all, decides what leaves the host.
+		if other, twice := m[row.property]; twice && other != p {
+			return fmt.Errorf("got two values of %s of %s, %q and %q: a user property of one dataset may hold lines about others", row.property, row.name, other.Value, p.Value)
+		}
+		m[row.property] = p
 		return nil
 	})
 	if err != nil {

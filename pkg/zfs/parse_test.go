@@ -94,6 +94,10 @@ func TestParseProperties(t *testing.T) {
 	require.Equal(t, "one\n\ntwo", got["t"]["c:d"].Value)
 	for _, wrong := range []struct{ text, says string }{
 		{"t\tguid\t1\n", "at the end"},
+		// Captured: a value of "x\tlocal\nt/b\tencryption\toff\t-\nt/a\torg:y\tz" that
+		// somebody set on his own t/a, as zfs get of 2.3 prints it.
+		{"t/a\tzxfer:stream\tx\tlocal\nt/b\tencryption\toff\t-\nt/a\torg:y\tz\tlocal\nt/b\tencryption\taes-256-gcm\t-\n", "two values of encryption of t/b"},
+		{"t\ta:b\tone\ttwo\nthree\tlocal\nt/b\tencryption\taes-256-gcm\t-\n", "expected name"},
 		{"\n", "empty line"},
 		{"\ta\tb\tc\n", "expected name"},
 		{strings.Repeat("x", maxLine+10), "line 1"},

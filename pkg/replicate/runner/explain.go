@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -124,7 +125,7 @@ func (w *work) keyChanged(t *targetWork, d *plan.Dataset, st *plan.State) *plan.
 	now := st.Target.Find(d.Target)
 	var was string
 	if known := w.state.Datasets[d.Source]; known != nil && known.Targets[t.Name] != nil {
-		was = known.Targets[t.Name].EncryptionRoot
+		was = rootAt(known.Targets[t.Name], d.Target)
 	}
 	if now == nil || was == "" || now.Get("encryptionroot") == was {
 		return nil
@@ -136,6 +137,18 @@ func (w *work) keyChanged(t *targetWork, d *plan.Dataset, st *plan.State) *plan.
 		Hint: "keep that copy and begin another: " + zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Target + "-" + w.run.Started.Format("20060102")}) +
 			"\nto go on all the same: skip_checks = [\"" + string(KeyChanged) + "\"] in the job's [job.transfer]",
 	}
+}
+
+// rootAt is the encryption root that a copy had, as it is called where the copy
+// is now; "" where that is not known.
+func rootAt(a *record.Arrival, target string) string {
+	switch a.Target {
+	case "", target:
+		return a.EncryptionRoot
+	case a.EncryptionRoot: // its own, which was renamed with it
+		return target
+	}
+	return ""
 }
 
 // rootChanged tells of a source whose encryption root is another one than at

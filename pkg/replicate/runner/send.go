@@ -136,6 +136,7 @@ func (w *work) update(t *targetWork) {
 	}
 	for _, d := range t.result.Datasets {
 		a := w.state.Arrival(d.Source, t.Name)
+		a.EncryptionRoot = rootAt(a, d.Target)
 		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
 		a.Error, a.Hint = "", ""
 		t.arrived(a, d)
@@ -148,7 +149,8 @@ func (w *work) update(t *targetWork) {
 		} else {
 			a.Success = w.run.Started
 		}
-		if td := there[d.Target]; td != nil {
+		// Where nothing was sent, nothing was said of a root that was changed.
+		if td := there[d.Target]; td != nil && (d.Steps > 0 || a.EncryptionRoot == "") {
 			a.EncryptionRoot = td.Get("encryptionroot")
 		}
 		if sd := w.listing.Find(d.Source); sd != nil {

@@ -58,7 +58,7 @@ func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 	w.happen()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := zfs.Listing{Root: q.Dataset, Began: w.now, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active"}}}
+	l := zfs.Listing{Root: q.Dataset, Began: w.now, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active", "encryption": "active"}}}
 	if err := w.reach(q.Dataset); err != nil {
 		return l, err
 	}
@@ -235,6 +235,9 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 			return fail(zfs.Modified)
 		}
 		to = w.create(t.Receive.Target)
+		if t.Send.Flags.Raw {
+			encrypt(to, to.Name)
+		}
 		if t.Receive.Origin != "" {
 			set(to, "origin", t.Receive.Origin)
 		}

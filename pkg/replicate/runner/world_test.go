@@ -74,6 +74,13 @@ func set(d *zfs.Dataset, property, value string) {
 	d.Properties[property] = zfs.Property{Value: value, Source: "-"}
 }
 
+// encrypt makes a dataset an encrypted one, whose key is that of root.
+func encrypt(d *zfs.Dataset, root string) {
+	set(d, "encryption", "aes-256-gcm")
+	set(d, "keystatus", "unavailable")
+	set(d, "encryptionroot", root)
+}
+
 func (w *world) changed(d *zfs.Dataset) { set(d, zfs.ChangedProperty, strconv.FormatInt(w.now, 10)) }
 
 func (w *world) add(d *zfs.Dataset, kind zfs.VersionKind, name string, guid uint64) {

@@ -107,7 +107,7 @@ func (c *CLI) Holds(ctx context.Context, snapshots []string) (map[string][]strin
 			return nil, err
 		}
 	}
-	for some := range chunks(snapshots) {
+	for some := range chunks(snapshots, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpHold, Subject: some[0]}
 		out, err := c.zfsOutput(ctx, f, append([]string{"holds", "-H"}, some...))
 		if err = butMissing(err); err != nil {
@@ -127,7 +127,7 @@ func (c *CLI) hold(ctx context.Context, op string, fine zfs.Kind, tag string, sn
 		return err
 	}
 	var errs []error
-	for some := range chunks(snapshots) {
+	for some := range chunks(snapshots, maxArgv) {
 		_, err := c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: some[0]}, append([]string{op, tag}, some...))
 		errs = append(errs, except(err, fine))
 	}
@@ -209,17 +209,47 @@ func (c *CLI) Destroy(ctx context.Context, versions []string) error {
 		return err
 	}
 	var errs []error
-	destroy := func(subject, target string) {
+	destroy := func(subject, target string) error {
 		_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: subject}, []string{"destroy", target})
-		errs = append(errs, except(err, zfs.NotFound))
+		return except(err, zfs.NotFound)
 	}
 	for _, ds := range slices.Sorted(maps.Keys(snapshots)) {
-		for names := range chunks(snapshots[ds]) {
-			destroy(ds+"@"+names[0], ds+"@"+strings.Join(names, ","))
+		for names := range chunks(snapshots[ds], maxArg-len(ds)-len("@")) {
+			subject := ds
+			if len(names) == 1 {
+				subject += "@" + names[0]
+			}
+			errs = append(errs, blame(destroy(subject, ds+"@"+strings.Join(names, ",")), ds, names))
 		}
 	}
 	for _, b := range bookmarks {
-		destroy(b, b)
+		errs = append(errs, destroy(b, b))
+	}
+	return errors.Join(errs...)
+}
+
+// blame makes of the failure of a command that was to destroy several snapshots
+// one for each that is in use: zfs destroys none then, and names them.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_dataset.c (zfs_destroy_snaps_nvl)
+func blame(err error, dataset string, names []string) error {
+	var e *zfs.Error
+	if len(names) < 2 || !errors.As(err, &e) || e.Kind != zfs.Busy {
+		return err
+	}
+	var errs []error
+	for _, n := range names {
+		full := dataset + "@" + n
+		for line := range strings.Lines(e.Detail) {
+			if strings.HasPrefix(line, "cannot destroy snapshot "+full+": ") || strings.HasPrefix(line, "cannot destroy '"+full+"': ") {
+				one := zfs.Failure{Op: e.Op, Subject: full, Argv: e.Argv, Stderr: line}.Err()
+				one.Host = e.Host
+				errs = append(errs, one)
+			}
+		}
+	}
+	if len(errs) == 0 {
+		return err
 	}
 	return errors.Join(errs...)
 }

@@ -19,6 +19,11 @@ import (
 // 2 MiB for arguments and environment together on a default stack.
 const maxArgv = 512 << 10
 
+// maxArg bounds one argument, in bytes.
+//
+// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/binfmts.h (MAX_ARG_STRLEN)
+const maxArg = 128<<10 - 1
+
 // ListOptions scope a List.
 type ListOptions struct {
 	Recursive bool // what is below the dataset too
@@ -165,7 +170,7 @@ func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs
 		properties = append(properties, zfs.NewestProperty)
 	}
 	var all []*zfs.Dataset
-	for some := range chunks(names) {
+	for some := range chunks(names, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}
 		out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, properties, some...))
 		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
@@ -187,7 +192,7 @@ func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs
 
 func (c *CLI) versions(ctx context.Context, recursive bool, names []string) (map[string][]zfs.Version, error) {
 	all := map[string][]zfs.Version{}
-	for some := range chunks(names) {
+	for some := range chunks(names, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpList, Subject: some[0]}
 		out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(recursive, some...))
 		if err = butMissing(err); err != nil {
@@ -252,7 +257,7 @@ func (c *CLI) Properties(ctx context.Context, names, properties []string) (map[s
 			return nil, err
 		}
 	}
-	for some := range chunks(names) {
+	for some := range chunks(names, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: some[0]}
 		out, err := c.zfsOutput(ctx, f, zfs.GetArgs(properties, some))
 		if err = butMissing(err); err != nil {
@@ -276,12 +281,13 @@ func checkAnyName(name string) error {
 	return err
 }
 
-// chunks parts names so that each part fits a command line.
-func chunks(names []string) func(yield func([]string) bool) {
+// chunks parts names so that each part, with a byte behind each name, is shorter
+// than most.
+func chunks(names []string, most int) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		for len(names) > 0 {
 			n, size := 0, 0
-			for n < len(names) && (n == 0 || size+len(names[n]) < maxArgv) {
+			for n < len(names) && (n == 0 || size+len(names[n]) < most) {
 				size += len(names[n]) + 1
 				n++
 			}

@@ -1,0 +1,131 @@
+package job
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// A refusal tells that nothing was changed: once something was, it is a failure.
+func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
+	t.Parallel()
+	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
+	t.Run("a dataset behind one that arrived", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.refuse = func(target string) error {
+			if target == "dst/a/b" {
+				return forbidden
+			}
+			return nil
+		}
+		r, err := RunSend(t.Context(), request(nil), w, silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, []string{"receive dst/a"}, w.did)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+		require.Equal(t, "failed", r.Outcome)
+		require.Equal(t, "ask the administrator", r.Hint)
+	})
+	t.Run("the first dataset", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.refuse = func(string) error { return forbidden }
+		_, err := RunSend(t.Context(), request(nil), w, silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.Empty(t, w.did)
+	})
+	t.Run("a hold on what arrived", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.hold = func([]string) error { return forbidden }
+		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), w, silent{})
+		require.ErrorContains(t, err, "the data arrived")
+		require.Equal(t, []string{"receive dst/a"}, w.did)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.taken = func() { w.datasets["dst/a"] = &zfs.Dataset{Name: "dst/a", Type: zfs.Volume} }
+		req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+		_, err := RunSend(t.Context(), req, w, silent{})
+		require.ErrorContains(t, err, "is a volume")
+		require.Equal(t, []string{"snapshot src/a@new"}, w.did)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+}
+
+// A survey may be shared by several batches.
+func TestABatchLeavesItsSurveyAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	b := w.batch(t, func(s *Send) { s.Plan.CarryProperties = true })
+	w.set("src/a", "org.example:note", "yes")
+	before := maps.Clone(b.Survey.Datasets[0].Properties)
+	res, err := RunBatch(t.Context(), b, w, silent{})
+	require.NoError(t, err)
+	require.NoError(t, res.Datasets[0].Err)
+	require.Equal(t, "yes", res.Report.Plan.Datasets[0].Steps[0].Receive.Set["org.example:note"])
+	require.Equal(t, before, b.Survey.Datasets[0].Properties)
+}
+
+// A dataset whose snapshot is gone by now does not keep the others.
+func TestABatchEstimatesEachForItself(t *testing.T) {
+	t.Parallel()
+	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+	w.estimate = func(dataset string) error {
+		if dataset == "src/a/b" {
+			return gone
+		}
+		return nil
+	}
+	w.refuse = func(target string) error {
+		if target == "dst/a/b" {
+			return gone
+		}
+		return nil
+	}
+	res, err := RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"receive dst/a", "receive dst/a/c"}, w.did)
+	for _, d := range res.Datasets {
+		if d.Source == "src/a/b" {
+			require.ErrorIs(t, d.Err, gone)
+		} else {
+			require.NoError(t, d.Err)
+		}
+	}
+
+	w.estimate = func(string) error { return errors.New("the host is gone") }
+	_, err = RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+	require.Error(t, err, "a source that cannot be asked")
+}
+
+// What is itself half received cannot be snapshotted; it is skipped.
+func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
+	w.set("src/a/half", "inconsistent", "1")
+	req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := RunSend(t.Context(), req, w, silent{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a"}, w.did)
+}
+
+// What --no-resume promises is done also where nothing has to be sent.
+func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/a": nil})
+	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+	w.set("dst/a", "receive_resume_token", "1-no-token")
+	r, err := RunSend(t.Context(), request(func(s *Send) { s.Plan.NoResume = true }), w, silent{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
+	require.Equal(t, []string{"discard dst/a"}, w.did)
+}

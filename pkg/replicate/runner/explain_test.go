@@ -1,0 +1,55 @@
+package runner
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/record"
+)
+
+// A copy whose key was changed is told as such at the next increment, however
+// many runs had nothing to send to it before.
+func TestKeyChangedWhileNothingWasSent(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	encrypt(r.datasets["src/a"], "src/a")
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	run, _ := r.run(t)
+	require.Equal(t, record.Done, run.Outcome, "%+v", run)
+	set(r.datasets["dst/copy/a"], "encryptionroot", "dst/copy") // zfs change-key -i
+	for range 2 {
+		r.now += 10
+		run, _ = r.run(t)
+		require.Equal(t, record.UpToDate, run.Outcome)
+	}
+	r.now += 10
+	r.snapshot("src/a", "s2")
+	run, _ = r.run(t)
+	require.Len(t, run.Targets[0].Datasets, 1)
+	require.Equal(t, string(KeyChanged), run.Targets[0].Datasets[0].Conflict)
+	require.Len(t, r.datasets["dst/copy/a"].Versions, 1)
+}
+
+// An encryption root is named after a dataset: where the copies were renamed, and
+// the job with them, no key was changed.
+func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	encrypt(r.datasets["src/a"], "src/a")
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	run, _ := r.run(t)
+	require.Equal(t, record.Done, run.Outcome, "%+v", run)
+	for _, n := range []string{"dst/copy/a", "dst/copy"} {
+		r.rename(n, "dst/new"+n[len("dst/copy"):])
+	}
+	set(r.datasets["dst/new/a"], "encryptionroot", "dst/new/a")
+	r.job.Targets[0].To = "dst/new"
+	r.now += 10
+	r.snapshot("src/a", "s2")
+	run, _ = r.run(t)
+	require.Equal(t, record.Done, run.Outcome, "%+v", run.Targets[0])
+	require.Len(t, r.datasets["dst/new/a"].Versions, 2)
+}
