@@ -141,6 +141,13 @@ func (f Facts) confirmedBy(word string) bool {
 	return false
 }
 
+// Same tells whether two looks at one name found the same device, or the same
+// place of a file. What cannot be told apart for sure, as after a reboot of a
+// host whose devices have no lasting names, is not the same.
+func (f Facts) Same(g Facts) bool {
+	return f.IsFile() == g.IsFile() && f.identity() == g.identity() && (f.IsFile() || f.Size == g.Size)
+}
+
 // identity names the same device or file again after a reboot where it can;
 // where a device has no lasting name it lasts as long as the device does.
 func (f Facts) identity() string {

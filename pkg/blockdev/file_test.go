@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 )
@@ -235,4 +236,25 @@ func TestMapfile(t *testing.T) {
 0x00000400  0x00000400  -
 0x00000800  0x00000800  +
 `, b.String())
+}
+
+// Several accesses are under way when the first shows that the file system
+// does not do without the cache: all of them are tried again.
+func TestDirectAccessIsGivenUpForAll(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "image")
+	require.NoError(t, os.WriteFile(name, noise(1<<16), 0o600))
+	h, err := openHandle(inspectFile(t, name), unix.O_RDONLY, false)
+	require.NoError(t, err)
+	defer h.f.Close()
+	if direct, why := h.Direct(); !direct {
+		t.Skip(why)
+	}
+	require.False(t, h.fallBack(true, unix.EIO))
+	require.True(t, h.fallBack(true, unix.EINVAL))
+	direct, why := h.Direct()
+	require.False(t, direct)
+	require.Contains(t, why, "refused")
+	require.True(t, h.fallBack(true, unix.EINVAL), "it began before")
+	require.False(t, h.fallBack(false, unix.EINVAL), "it is not that")
 }

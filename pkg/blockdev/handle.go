@@ -78,13 +78,17 @@ func (h *handle) setDirect(on bool) error {
 }
 
 // fallBack turns O_DIRECT off where the first use shows that the file system
-// took the flag, but not the access: EINVAL. It tells whether to try again.
-func (h *handle) fallBack(err error) bool {
-	if !errors.Is(err, unix.EINVAL) || !h.direct.Load() {
+// took the flag, but not the access: EINVAL. It tells whether to try again an
+// access that began with it, as several do at once.
+func (h *handle) fallBack(began bool, err error) bool {
+	if !errors.Is(err, unix.EINVAL) || !began {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.direct.Load() {
+		return true // another one has
+	}
 	if h.setDirect(false) != nil {
 		return false
 	}
@@ -128,8 +132,9 @@ func (h *handle) whole(p []byte, off int64, op func(fd int, p []byte, off int64)
 
 // readAt fills p; it returns io.EOF with less.
 func (h *handle) readAt(p []byte, off int64) (int, error) {
+	began := h.direct.Load()
 	n, err := h.readOnce(p, off)
-	if err != nil && h.fallBack(err) {
+	if err != nil && h.fallBack(began, err) {
 		n, err = h.readOnce(p, off)
 	}
 	if err == nil && n < len(p) {
@@ -166,8 +171,9 @@ func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
 
 // writeAt writes all of p.
 func (h *handle) writeAt(p []byte, off int64) (int, error) {
+	began := h.direct.Load()
 	n, err := h.writeOnce(p, off)
-	if err != nil && h.fallBack(err) {
+	if err != nil && h.fallBack(began, err) {
 		n, err = h.writeOnce(p, off)
 	}
 	if err == nil && n < len(p) {

@@ -40,10 +40,13 @@ type view struct {
 	wipefs func(ctx context.Context, path string) ([]byte, error)
 	// number is the device number of a block device's path, "8:1", or "".
 	number func(path string) string
+	// backing is the st_dev and the inode of what a loop device is made of; ok
+	// is false where it is none, or may not be asked.
+	backing func(name string) (dev, inode uint64, ok bool)
 }
 
 func host() view {
-	return view{root: os.DirFS("/"), wipefs: runWipefs, number: func(path string) string {
+	return view{root: os.DirFS("/"), wipefs: runWipefs, backing: loopBacking, number: func(path string) string {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 			return ""
@@ -120,7 +123,13 @@ func (f *Facts) inspectFile(v view, st *unix.Stat_t) error {
 	f.ModTime = time.Unix(st.Mtim.Unix())
 	f.Below = v.below(uint64(st.Dev))
 	for _, name := range v.names("sys/class/block") {
-		if v.line("sys/class/block/"+name+"/loop/backing_file") == f.Real {
+		file := v.line("sys/class/block/" + name + "/loop/backing_file")
+		if file == "" {
+			continue
+		}
+		// The path is the one by which it was attached, and may be gone.
+		dev, inode, ok := v.backing(name)
+		if file == f.Real || ok && dev == f.Device && inode == f.Inode {
 			f.Holders = append(f.Holders, Holder{Name: name, Kind: KindLoop, Label: f.Real, On: f.Real})
 			f.stacked(v, name)
 		}

@@ -58,3 +58,18 @@ func zvolName(fd int) string {
 	s, _, _ := bytes.Cut(name[:], []byte{0})
 	return string(s)
 }
+
+// loopBacking is the st_dev and the inode of the file that a loop device is made
+// of. https://man7.org/linux/man-pages/man4/loop.4.html
+func loopBacking(name string) (dev, inode uint64, ok bool) {
+	fd, err := unix.Open("/dev/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, false
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlLoopGetStatus64(fd)
+	if err != nil {
+		return 0, 0, false
+	}
+	return info.Device, info.Inode, true
+}

@@ -30,6 +30,8 @@ type Journal struct {
 	size int64
 	good int64 // bytes of the file, the header and whole records
 	head int64 // bytes of the header
+	// found are the signatures that were on the target when the copy began.
+	found []string
 
 	// The hashes stay in the file: a large device has millions. This has a bit
 	// for each block that is noted, and count is how many are.
@@ -52,6 +54,8 @@ type journalHeader struct {
 	Size    int64  `json:"size"`
 	Block   int    `json:"block"`
 	Quick   bool   `json:"quick,omitempty"` // of the hashes
+	// Found need not match: it is what was on the target before.
+	Found []string `json:"found,omitempty"`
 }
 
 // A record is the index of a block, its hash and the CRC of both.
@@ -152,6 +156,9 @@ func lock(f *os.File, target string) error {
 
 func header(src, dst Facts, cut Cut) (journalHeader, error) {
 	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: cut.Block, Quick: cut.Quick}
+	for _, s := range dst.Signatures {
+		h.Found = append(h.Found, s.mark())
+	}
 	if src.Kind == KindFile {
 		h.Content = fmt.Sprintf("%d %d", src.Inode, src.ModTime.UnixNano())
 	}
@@ -184,7 +191,7 @@ func (j *Journal) load(want journalHeader) (reason string, err error) {
 	if reason := got.differs(want); reason != "" {
 		return reason, nil
 	}
-	j.head = int64(len(line))
+	j.head, j.found = int64(len(line)), got.Found
 	j.good, err = j.records(math.MaxInt64, func(i int64, _ CV) { j.note(i) })
 	return "", err
 }
@@ -252,7 +259,7 @@ func (j *Journal) begin(h journalHeader) error {
 	if _, err := j.f.WriteAt(append(head, '\n'), 0); err != nil {
 		return err
 	}
-	j.head = int64(len(head)) + 1
+	j.head, j.found = int64(len(head))+1, h.Found
 	j.good = j.head
 	if err := j.f.Sync(); err != nil {
 		return err
@@ -297,66 +304,6 @@ func (j *Journal) Add(blocks []Extent) error {
 		j.note(b.Index)
 	}
 	return nil
-}
-
-// Wrote tells whether everything by which a target is recognised was put there
-// by the interrupted copy itself: the blocks that hold the signatures are noted
-// and still hold what was noted. If not, somebody has put the target to use
-// since, and it needs consent like any other.
-func (j *Journal) Wrote(dst Facts) (bool, error) {
-	if j.Blocks() == 0 || dst.Unprobed != "" {
-		return false, nil
-	}
-	wanted := map[int64]CV{} // of the blocks that hold signatures
-	for _, s := range dst.Signatures {
-		at := s.Offset
-		for _, p := range dst.Partitions {
-			if p.Name == s.Device {
-				at += p.Start
-			}
-		}
-		if at >= j.size {
-			return false, nil // the copy never writes there
-		}
-		i := at / int64(j.cut.Block)
-		if j.noted[i/64]>>(i%64)&1 == 0 {
-			return false, nil
-		}
-		wanted[i] = CV{}
-	}
-	if len(wanted) == 0 {
-		return true, nil
-	}
-	err := j.Stored(func(i int64, sum CV) {
-		if _, ok := wanted[i]; ok {
-			wanted[i] = sum
-		}
-	})
-	if err != nil {
-		return false, err
-	}
-	return j.holds(dst, wanted)
-}
-
-// holds tells whether blocks of the target have those hashes.
-func (j *Journal) holds(dst Facts, wanted map[int64]CV) (bool, error) {
-	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
-	if err != nil {
-		return false, err
-	}
-	defer h.f.Close()
-	buf := AlignedBuffer(j.cut.Block)
-	for i, want := range wanted {
-		start := i * int64(j.cut.Block)
-		p := buf[:min(int64(j.cut.Block), j.size-start)]
-		if n, err := h.readAt(p, start); n < len(p) {
-			return false, err
-		}
-		if j.cut.Sum(p, start, j.size) != want {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // Remove deletes the journal: the copy is complete.

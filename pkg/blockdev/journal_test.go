@@ -219,23 +219,77 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, data, 0o600))
 	src, _ := pair()
 	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 4 << 16}
-	j, _, err := openJournal(t.TempDir(), src, dst, Cut{Block: 1 << 16}, true)
+	old := Signature{Device: file, Type: "btrfs", Offset: 3 << 16, UUID: "old"}
+	dst.Signatures = []Signature{old}
+	dir := t.TempDir()
+	cut := Cut{Block: 1 << 16}
+	j, _, err := openJournal(dir, src, dst, cut, true)
+	require.NoError(t, err)
+	check := func(usable, wrote bool, why string) {
+		t.Helper()
+		u, w, err := j.Check(dst)
+		require.NoError(t, err)
+		require.Equal(t, []bool{usable, wrote}, []bool{u, w}, why)
+	}
+	dst.Signatures = nil
+	check(false, false, "it wrote nothing, and the file holds something")
+	require.NoError(t, j.Add([]Extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}}))
+	check(true, true, "there is no signature")
+	own := Signature{Device: file, Type: "ext4", Offset: 1<<16 + 0x438}
+	dst.Signatures = []Signature{own}
+	check(true, true, "it wrote it")
+	dst.Signatures = []Signature{own, {Device: file, Type: "xfs", Offset: 2 << 16}}
+	check(false, false, "a block that it did not write")
+	// What is there since before the copy needs consent, but can be resumed;
+	// by whoever opens the journal again, too.
+	dst.Signatures = []Signature{own, old}
+	check(true, false, "it was there before")
+	require.NoError(t, j.Close())
+	j, _, err = openJournal(dir, src, dst, cut, true)
 	require.NoError(t, err)
 	defer j.Close()
-	wrote := func() bool {
-		ok, err := j.Wrote(dst)
-		require.NoError(t, err)
-		return ok
-	}
-	require.False(t, wrote(), "it wrote nothing")
-	require.NoError(t, j.Add([]Extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}}))
-	require.True(t, wrote(), "there is no signature")
-	dst.Signatures = []Signature{{Device: file, Type: "ext4", Offset: 1<<16 + 0x438}}
-	require.True(t, wrote())
-	dst.Signatures = append(dst.Signatures, Signature{Device: file, Type: "xfs", Offset: 2 << 16})
-	require.False(t, wrote(), "a block that it did not write")
-	dst.Signatures = dst.Signatures[:1]
+	check(true, false, "it was there before")
+	dst.Signatures[1].UUID = "new"
+	check(false, false, "somebody made another since")
+	dst.Signatures = []Signature{own}
 	data[1<<16]++
 	require.NoError(t, os.WriteFile(file, data, 0o600))
-	require.False(t, wrote(), "somebody else wrote since")
+	check(false, false, "somebody else wrote since")
+	dst.Signatures = nil
+	check(false, false, "somebody else wrote since, without a signature")
+}
+
+// A file that was emptied since holds nothing of what its journal notes.
+func TestJournalOfAnEmptiedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "image")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, 64<<16))
+	src, _ := pair()
+	src.Size = 64 << 16
+	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 64 << 16}
+	for _, quick := range []bool{false, true} {
+		cut := Cut{Block: 1 << 16, Quick: quick}
+		j, _, err := openJournal(t.TempDir(), src, dst, cut, true)
+		require.NoError(t, err)
+		_, wrote, err := j.Check(dst)
+		require.NoError(t, err)
+		require.True(t, wrote, "what this copy has made is as empty")
+		zeros := make([]byte, 1<<16)
+		for i := range int64(60) {
+			sum := cut.Sum(zeros, i<<16, 64<<16)
+			if i >= 30 {
+				sum = cut.Sum(noise(1<<16), i<<16, 64<<16)
+			}
+			require.NoError(t, j.Add([]Extent{{i, sum}}))
+		}
+		at := j.sample()
+		require.GreaterOrEqual(t, len(at), samples)
+		require.Less(t, len(at), 2*samples+1)
+		require.Equal(t, int64(59), at[len(at)-1])
+		usable, wrote, err := j.Check(dst)
+		require.NoError(t, err)
+		require.False(t, usable || wrote)
+		require.NoError(t, j.Close())
+	}
 }

@@ -158,6 +158,19 @@ func setups() []setup {
 			attach(t, file)
 			return file
 		}, []string{"target-held"}, false},
+		{"another link to the image of a loop device", func(t *testing.T) string {
+			file := image(t, 16*mib)
+			require.NoError(t, os.Link(file, file+".hard"))
+			attach(t, file)
+			return file + ".hard"
+		}, []string{"target-held"}, false},
+		{"image of a loop device under a new name", func(t *testing.T) string {
+			file := image(t, 16*mib)
+			require.NoError(t, os.Link(file, file+".hard"))
+			attach(t, file)
+			require.NoError(t, os.Remove(file))
+			return file + ".hard"
+		}, []string{"target-held"}, false},
 		{"image with a file system", func(t *testing.T) string {
 			file := image(t, 16*mib)
 			mkfs(t, "-F", file)

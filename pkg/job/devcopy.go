@@ -2,12 +2,15 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -39,15 +42,7 @@ func (d *copier) copy(ctx context.Context) error {
 				return d.interrupted()
 			}
 			before := d.state.Stored
-			err = d.target.do(ctx, func(st site.Site) (err error) {
-				// What there is now, this job left.
-				d.task.NoResume = false
-				d.task.Target, err = st.InspectDevice(ctx, d.task.Target.Path)
-				if err == nil {
-					d.state, err = st.DeviceState(ctx, d.task)
-				}
-				return err
-			})
+			err = d.look(ctx)
 			if err == nil {
 				if d.state.Stored > before {
 					tries = 0
@@ -57,8 +52,48 @@ func (d *copier) copy(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return d.interrupted()
 			}
+			if errors.Is(err, errOther) {
+				return err
+			}
 		}
 	}
+}
+
+// errOther is a name that now leads to another device than the copy began with.
+var errOther = errors.New("it is not the device any more that the copy began with")
+
+// look looks at both ends anew before a try: hosts that were started again may
+// have given their devices other names.
+func (d *copier) look(ctx context.Context) error {
+	same := func(st site.Site, planned *blockdev.Facts, end endpoint.Endpoint) error {
+		now, err := st.InspectDevice(ctx, planned.Path)
+		switch {
+		case err != nil:
+			return err
+		case now.Kind == blockdev.KindMissing && !planned.IsFile(): // not yet
+			return fmt.Errorf("%s is not there", end)
+		case !now.Same(*planned):
+			return fault.Failf("name it by what stays the same, as in /dev/disk/by-id", "%s: %w", end, errOther)
+		}
+		// Of a source that is a file what was planned stays: that it was
+		// written to since shows by that.
+		if planned != &d.task.Source || !now.IsFile() {
+			*planned = now
+		}
+		return nil
+	}
+	err := d.source.do(ctx, func(st site.Site) error { return same(st, &d.task.Source, d.req.Source) })
+	if err != nil {
+		return err
+	}
+	return d.target.do(ctx, func(st site.Site) (err error) {
+		// What there is now, this job left.
+		d.task.NoResume = false
+		if err = same(st, &d.task.Target, d.req.Target); err == nil {
+			d.state, err = st.DeviceState(ctx, d.task)
+		}
+		return err
+	})
 }
 
 // interrupted is the error of a copy that was told to stop.

@@ -60,7 +60,9 @@ func covered(in *Input) []Finding {
 		return nil
 	}
 	at := in.TargetListing.Find(lowestExisting(&in.TargetListing))
-	if at == nil || at.Type != zfs.Filesystem {
+	// A dataset that is never mounted only hands its mountpoint down: the top of
+	// a pool with the root file system has "/", and canmount=off.
+	if at == nil || at.Type != zfs.Filesystem || at.Get("canmount") == "off" {
 		return nil
 	}
 	point := at.Get("mountpoint")

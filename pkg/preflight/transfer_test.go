@@ -241,3 +241,26 @@ func TestLink(t *testing.T) {
 		})
 	}
 }
+
+// What is mounted where the target would be hides what arrives; but not of a
+// dataset that is never mounted, such as the top of a pool that holds "/".
+func TestCovered(t *testing.T) {
+	t.Parallel()
+	for canmount, want := range map[string][]string{"on": {"warn covered@beta"}, "noauto": {"warn covered@beta"}, "off": nil} {
+		t.Run(canmount, func(t *testing.T) {
+			t.Parallel()
+			in := sound()
+			hosts(&in, func(_, b *sysinfo.System) {
+				b.Mounts = []sysinfo.Mount{{Device: "rpool/ROOT/debian", Point: "/", Type: "zfs"}}
+			})
+			in.TargetListing = zfs.Listing{Root: "rpool", Datasets: []*zfs.Dataset{{Name: "rpool", Type: zfs.Filesystem, Properties: map[string]zfs.Property{
+				"mountpoint": {Value: "/"}, "canmount": {Value: canmount}, "available": {Value: "1000000000000"},
+			}}}}
+			found := Send(in)
+			require.Equal(t, want, ids(found))
+			for _, f := range found {
+				require.NotEmpty(t, f.Remedy)
+			}
+		})
+	}
+}

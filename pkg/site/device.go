@@ -33,7 +33,7 @@ type DeviceTask struct {
 // DeviceState is what an earlier copy left on the target's host.
 type DeviceState struct {
 	// Begun tells that the target's contents are those of an interrupted copy
-	// of the same source.
+	// of the same source: to overwrite them needs no consent.
 	Begun bool `json:"begun,omitempty"`
 	// Stored is the bytes that a journal vouches for.
 	Stored int64 `json:"stored"`
@@ -83,16 +83,14 @@ func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err
 	if reason != "" {
 		return DeviceState{Unusable: reason}, nil
 	}
-	if s.Begun, err = j.Wrote(t.Target); err != nil {
-		return s, err
+	usable, wrote, err := j.Check(t.Target)
+	if err != nil {
+		return s, fmt.Errorf("%s, compared with the journal of its copy: %w", t.Target.Path, err)
 	}
-	// A journal of a file names its inode: it was this copy that made it.
-	s.Begun = s.Begun || t.Target.Kind == blockdev.KindFile && j.Blocks() == 0
-	s.Stored = min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)
-	if j.Blocks() > 0 && !s.Begun {
+	if j.Blocks() > 0 && !usable {
 		return DeviceState{Unusable: "somebody else has put the target to use since"}, nil
 	}
-	return s, nil
+	return DeviceState{Begun: wrote, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
 }
 
 // DigestDevice hashes a device.
@@ -175,7 +173,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := openJournal(t, t.NoResume || !state.Begun)
+	j, err := openJournal(t, t.NoResume || state.Stored == 0)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
 	}

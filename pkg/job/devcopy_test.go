@@ -1,0 +1,105 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// renamed is a host on which a path leads to something else after every cut.
+type renamed struct {
+	site.Site
+	looks map[string][]blockdev.Facts // by path, the next one first
+	tries []site.DeviceTask
+}
+
+func (h *renamed) Open(context.Context, string) (site.Site, error) { return h, nil }
+
+func (h *renamed) Relay(context.Context, string, string) (string, error) { return "", nil }
+
+func (h *renamed) Close() error { return nil }
+
+func (h *renamed) InspectDevice(_ context.Context, path string) (blockdev.Facts, error) {
+	all := h.looks[path]
+	if len(all) == 0 {
+		return blockdev.Facts{}, errors.New("looked at too often")
+	}
+	h.looks[path] = all[1:]
+	f := all[0]
+	f.Path, f.Real = path, path
+	return f, nil
+}
+
+func (h *renamed) DeviceState(context.Context, site.DeviceTask) (site.DeviceState, error) {
+	return site.DeviceState{}, nil
+}
+
+func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+	h.tries = append(h.tries, *t.Device)
+	if len(h.tries) == 1 {
+		return transfer.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
+	}
+	return transfer.Result{Device: &transfer.DeviceResult{}}, nil
+}
+
+type mute struct{ DevReporter }
+
+func (mute) Log(string)                            {}
+func (mute) DeviceStarted(*DevReport, uint64)      {}
+func (mute) DeviceFinished(*DevReport, *DevResult) {}
+
+// A copy goes on only between the devices that it began with: a host that was
+// started again meanwhile may have given their names to others.
+func TestDevRetriesTheSameDevices(t *testing.T) {
+	t.Parallel()
+	disk := func(serial, boot string, size int64) blockdev.Facts {
+		return blockdev.Facts{Kind: blockdev.KindDisk, Serial: serial, Boot: boot, Size: size, DiskSeq: 4}
+	}
+	a, b := disk("A", "1", 1<<20), disk("B", "1", 2<<20)
+	missing := blockdev.Facts{Kind: blockdev.KindMissing}
+	for _, c := range []struct {
+		name           string
+		source, target blockdev.Facts
+		then           map[string][]blockdev.Facts
+		want           string // of the error
+	}{
+		{"nothing changed", a, b, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
+		{"the target is another disk", a, b, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the source is another disk", a, b, map[string][]blockdev.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is not the device any more"},
+		{"the host was started again, the disks are the same", a, b, map[string][]blockdev.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
+		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the disk comes back late", a, b, map[string][]blockdev.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
+		{"an image is there after the cut", a, missing, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {{Kind: blockdev.KindFile, Size: 1 << 20}}}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := &renamed{looks: c.then}
+			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
+			d.source = &end{role: "source", open: h}
+			d.target = d.source
+			d.task.Source, d.task.Target = c.source, c.target
+			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
+			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
+			err := d.copy(t.Context())
+			if c.want == "" {
+				require.NoError(t, err)
+				require.Len(t, h.tries, 2)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.Len(t, h.tries, 1, "the other device is left alone")
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package site_test
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// A copy onto what it was allowed to overwrite goes on after a cut, as one onto
+// a blank device does: what is recognised on it is still the old, which is
+// overwritten last. Without that consent it does not.
+func TestOverwritingCopyIsResumed(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("wipefs"); err != nil {
+		t.Skip("no wipefs")
+	}
+	const block, size = 64 << 10, 128 * (64 << 10)
+	for _, noVerify := range []bool{false, true} {
+		t.Run("no verify "+strconv.FormatBool(noVerify), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+			data := make([]byte, size)
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
+			require.NoError(t, os.WriteFile(from, data, 0o600))
+			old := make([]byte, size)
+			copy(old, "LUKS\xba\xbe\x00\x01")
+			copy(old[168:], "0a0b0c0d-0000-4000-8000-000000000001")
+			require.NoError(t, os.WriteFile(to, old, 0o600))
+
+			l := site.NewLocal("test", func(string) {})
+			t.Cleanup(func() { require.NoError(t, l.Close()) })
+			task := func(allow blockdev.Allow) *site.DeviceTask {
+				src, err := l.InspectDevice(t.Context(), from)
+				require.NoError(t, err)
+				dst, err := l.InspectDevice(t.Context(), to)
+				require.NoError(t, err)
+				require.Equal(t, "crypto_LUKS", dst.Signatures[0].Type)
+				return &site.DeviceTask{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
+					Options: transfer.DeviceOptions{Options: transfer.Options{Block: block, BandLimit: 16 << 20}, NoVerify: noVerify}}
+			}
+			consent := blockdev.Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
+			first := task(consent)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := l.Transfer(ctx, site.Task{Device: first}, func(p transfer.Progress) {
+				if p.Bytes >= 8*block {
+					cancel()
+				}
+			})
+			if err == nil {
+				t.Skip("the copy was complete before it could be interrupted")
+			}
+
+			again := task(consent)
+			state, err := l.DeviceState(t.Context(), *again)
+			require.NoError(t, err)
+			require.Empty(t, state.Unusable)
+			require.NotZero(t, state.Stored)
+			require.False(t, state.Begun, "what is recognised on it is not the copy's")
+			_, err = l.Transfer(t.Context(), site.Task{Device: task(blockdev.Allow{})}, nil)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+
+			again.Options.BandLimit = 0
+			res, err := l.Transfer(t.Context(), site.Task{Device: again}, nil)
+			require.NoError(t, err)
+			require.Equal(t, state.Stored, res.Device.Resumed)
+			got, err := os.ReadFile(to)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+		})
+	}
+}
