@@ -52,8 +52,15 @@ to the state directory only and have no privilege but that of ZFS; what hooks
 need beyond it goes into a drop-in (systemctl edit).
 
 On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.install(cmd.Context(), a) },
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.cron {
+				if err := ineffective(cmd.Flags(), "with --cron, which writes nothing", "root"); err != nil {
+					return err
+				}
+			}
+			return o.install(cmd.Context(), a)
+		},
 	}
 	o.define(cmd, true, false)
 	o.defineRoot(cmd)
@@ -217,7 +224,7 @@ func newReplicateUninstall(a *app) *cobra.Command {
 		Short: "Stop and remove the timers and services that install wrote",
 		Long: `uninstall stops the timers and removes the units that install wrote. The job
 file, the records, and all snapshots and holds stay.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir := filepath.Join(o.root, unitDir)
 			mine, _, err := installed(dir)
