@@ -48,8 +48,8 @@ that are gone from the file are removed. Units that it did not write are left.
 
 A run that was interrupted with its state kept (exit code 4) is started again
 after five minutes; one that failed waits for the timer. The services may write
-to the state directory only and have no privilege but that of ZFS; what hooks
-need beyond it goes into a drop-in (systemctl edit).
+to the state directory and to that of the metrics only, and have no privilege
+but that of ZFS; what hooks need beyond it goes into a drop-in (systemctl edit).
 
 On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 		Args: noArgs,
@@ -153,6 +153,9 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 			errs = append(errs, fault.Failf("choose a schedule that cron has too", "job %q: %w", f.Jobs[i].Name, err))
 			continue
 		}
+		if f.Jobs[i].Jitter > 0 {
+			fmt.Fprintf(a.stderr, "job %q: its jitter is left out: cron has no random delay\n", f.Jobs[i].Name)
+		}
 		fmt.Fprintln(a.stdout, line)
 	}
 	return errors.Join(errs...)
@@ -238,6 +241,7 @@ file, the records, and all snapshots and holds stay.`,
 		},
 	}
 	o.defineRoot(cmd)
+	cmd.Flags().Lookup("root").Usage = "remove below this `DIRECTORY`, such as an image's, and leave the running systemd alone"
 	return cmd
 }
 

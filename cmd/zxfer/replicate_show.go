@@ -223,6 +223,7 @@ file any more.`,
 		},
 	}
 	o.define(cmd, true, true)
+	cmd.Flags().Lookup("config").Usage = "the job `FILE` of the other verbs; the records alone are read"
 	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.VarP(newCount(&n, 20, 1, 1_000_000), "lines", "n", "runs to show")
