@@ -27,9 +27,10 @@ func newAgent(a *app) *cobra.Command {
 zxfer's protocol on standard input and output, carries out what the other end
 asks of this host, and ends when its input does. It is not for typing.
 
-As the forced command of a key in authorized_keys, --allow restricts who has the
-key: zxfer replicate authorize prints the line. What no --allow grants is refused
-and logged, to the system's log (facility auth) or to the file of --audit.
+As the forced command of a key in authorized_keys, --allow restricts who has
+the key: zxfer replicate authorize prints the line. What no --allow grants is
+refused and logged, to the system's log (facility auth) or to the file of
+--audit.
 
   receive=DATASET  receive into DATASET and below, never with a rollback and
                    without properties that mount, share or delegate
@@ -38,7 +39,7 @@ and logged, to the system's log (facility auth) or to the file of --audit.
 Both let the client place holds and bookmarks. Without --append-only they also
 let it destroy snapshots and bookmarks there. A receive that was cut off can be
 discarded in any case.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if id {
 				self, err := rsh.ThisBinary()

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
+
+	"zxfer/pkg/fault"
 )
 
 func newCompletion(a *app) *cobra.Command {
@@ -11,7 +15,12 @@ func newCompletion(a *app) *cobra.Command {
 		Long:  "completion prints a script that completes zxfer's verbs and flags in a shell.",
 		Example: `  zxfer completion bash > /etc/bash_completion.d/zxfer
   source <(zxfer completion zsh)`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
+				return fault.Usagef(helpOf(cmd), "completion takes the name of a shell: bash, zsh or fish")
+			}
+			return nil
+		},
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()

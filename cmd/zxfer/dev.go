@@ -57,7 +57,8 @@ way.`,
       show both devices and the plan; change nothing
   zxfer dev /dev/vg/db backup1:/var/images/db.img
       copy a volume into an image file on backup1
-  zxfer dev --delta --overwrite --confirm 107374182400 /dev/vg/db backup1:/var/images/db.img
+  zxfer dev --delta --overwrite --confirm 107374182400 \
+      /dev/vg/db backup1:/var/images/db.img
       once more onto the same file: send only the blocks that differ
   zxfer dev backup1:/var/images/db.img /dev/vg/restored
       fetch it back
@@ -157,9 +158,24 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	case o.mapFile != "" && !req.SkipErrors:
 		return req, fault.Usagef("add --skip-errors, or leave --map out", "--map has no effect without --skip-errors")
 	}
+	if err := checkSkipped(req.SkipChecks); err != nil {
+		return req, err
+	}
+	if req.Compare {
+		if err := ineffective(flags, "with --verify-only, which copies nothing", copyFlags()...); err != nil {
+			return req, err
+		}
+	}
 	shape := &sendOptions{trustedLink: o.trustedLink}
-	s := job.Send{Wire: req.Way.Wire, DataAddress: req.Way.DataAddress, Options: req.Options.Options, RSH: o.reach.rsh}
+	s := job.Send{Source: req.Source, Target: req.Target, Wire: req.Way.Wire, DataAddress: req.Way.DataAddress, Options: req.Options.Options, RSH: o.reach.rsh}
 	return req, shape.checkWire(&s, flags)
+}
+
+// copyFlags are those that say what to copy and how, which a comparison does
+// not.
+func copyFlags() []string {
+	return append(wireFlags(), "delta", "no-verify", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "overwrite", "confirm",
+		"measure", "skip-check", "retries", "bwlimit")
 }
 
 // define declares the flags.

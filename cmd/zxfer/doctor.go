@@ -29,12 +29,12 @@ func newDoctor(a *app) *cobra.Command {
 	o := &doctorOptions{}
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAGS] [[SRC] TARGET]",
-		Short: "Tell what a transfer's rate will be, what limits it, and what to do",
+		Short: "Tell the rate to expect, what limits it, and what to do",
 		Long: `doctor looks at this host; with TARGET also at another host and the link to it;
 with SRC and TARGET at that very transfer: its plan, permissions, space, keys
 and time.
 
-TARGET alone is [user@]HOST, or [user@]HOST:POOL. SRC and TARGET are as for
+TARGET alone is [user@]HOST. SRC and TARGET are as for
 zxfer send. Either may also be a path, [[user@]HOST:]/PATH, on a file system of
 a network, for instance: the largest file there is read, and a scratch file
 without a name is written. A path alone is both. A device is read, not written.
@@ -58,10 +58,15 @@ It exits 3 when a check fails, 0 when none does.`,
   zxfer doctor --capture facts.txt
       all that the checks read, as one text file; zxfer doctor --facts facts.txt
       judges it anywhere`,
-		Args:              cobra.MaximumNArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 2 {
+				return fault.Usagef(helpOf(cmd), "doctor takes 2 arguments at most, SRC and TARGET, not %d", len(args))
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.request(args); err != nil {
+			if err := o.request(cmd.Flags(), args); err != nil {
 				return err
 			}
 			return runDoctor(cmd.Context(), a, o)
@@ -112,8 +117,16 @@ func doctorIDs() []string {
 	return ids
 }
 
-// request completes the request from the arguments.
-func (o *doctorOptions) request(args []string) error {
+// request completes and checks the request.
+func (o *doctorOptions) request(flags *pflag.FlagSet, args []string) error {
+	if err := o.parse(args); err != nil {
+		return err
+	}
+	return o.checkEffect(flags, len(args))
+}
+
+// parse completes the request from the arguments.
+func (o *doctorOptions) parse(args []string) error {
 	req := &o.req
 	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
 		return fault.Usagef("", "--time %s: choose from 100ms to 1m", req.Time)
@@ -148,7 +161,41 @@ func (o *doctorOptions) request(args []string) error {
 	return nil
 }
 
-// setHost takes HOST, HOST: or HOST:POOL, or a path with or without a host.
+// checkEffect refuses flags that what is asked for has no use for.
+func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
+	link := []string{"wire", "streams", "dial", "data-address", "port-range"}
+	reach := []string{"rsh", "no-bootstrap"}
+	transfer := []string{"recursive", "decrypt"}
+	source, target := o.req.Send.Source.Host, o.req.Send.Target.Host
+	for _, c := range []struct {
+		when    bool
+		because string
+		names   []string
+	}{
+		{o.facts != "", "with --facts: the file holds what was looked at", slices.Concat(link, reach, transfer, []string{"bwlimit", "time"})},
+		{o.printAllow, "with --print-allow", []string{"json", "time"}},
+		{args < 2, "without SRC and TARGET", transfer},
+		{source == target, "on one host, where data crosses no link", link},
+		{source == "" && target == "", "where no other host is named", reach},
+		{args == 0, "without a TARGET", []string{"bwlimit"}},
+		{o.req.Quick, "with --quick, which measures nothing", []string{"time"}},
+	} {
+		if !c.when {
+			continue
+		}
+		if err := ineffective(flags, c.because, c.names...); err != nil {
+			return err
+		}
+	}
+	for _, id := range o.req.Only {
+		if o.req.Quick && id != "plan" && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id }) {
+			return fault.Usagef("leave --quick out", "--only %s is a measurement, and --quick measures nothing", id)
+		}
+	}
+	return nil
+}
+
+// setHost takes HOST or HOST:, or a path with or without a host.
 func setHost(req *job.Doctor, s string) error {
 	if strings.HasPrefix(s, "/") {
 		e, err := endpoint.Parse(s)
@@ -163,8 +210,11 @@ func setHost(req *job.Doctor, s string) error {
 	if err != nil {
 		return err
 	}
-	if e.Local() {
+	switch {
+	case e.Local():
 		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host and no path that begins with /", strings.TrimSuffix(s, ":-"))
+	case !e.Path() && e.Name != "-":
+		return fault.Usagef("zxfer doctor "+host+", or with what is to be sent: zxfer doctor SRC "+s, "%s alone: a pool is judged as the target of a SRC", s)
 	}
 	req.Target, req.Send.Target, req.Path = true, e, e.Path()
 	return nil

@@ -36,15 +36,15 @@ func newReplicate(a *app) *cobra.Command {
 		Short: "Replicate datasets on a schedule",
 		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
 snapshots, sends what is new to one or more targets, holds and bookmarks what
-the next increment needs, and removes what retention does not keep. A job without
-a target only takes and removes snapshots.
+the next increment needs, and removes what retention does not keep. A job
+without a target only takes and removes snapshots.
 
 It has no daemon: systemd timers (replicate install) or cron start one run after
 the other. Every step that was interrupted is resumed by the next run. Nothing
 on a target is rolled back or destroyed but snapshots that the job itself
 brought there and retention does not keep.`,
 		Example: `  zxfer replicate init                 ask a few questions, write the job file
-  zxfer replicate check                show what the next run of each job would do
+  zxfer replicate check                show what the next runs would do
   zxfer replicate install              write and start the systemd timers
   zxfer replicate run home             run a job now
   zxfer replicate status               how every dataset stands`,
@@ -132,7 +132,7 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 func namesOr(all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return fault.Usagef(cmd.CommandPath()+" --help", "name jobs, or give --all")
+			return fault.Usagef("zxfer help "+strings.TrimPrefix(cmd.CommandPath(), "zxfer "), "name jobs, or give --all")
 		}
 		return nil
 	}

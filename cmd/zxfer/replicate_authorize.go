@@ -27,10 +27,13 @@ host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
 no shell, no forwarding, no other dataset. The other host need not be trusted: a
 target that has this line loses nothing to a source that was broken into.
 
---key names the other host's public key, "-" reads it from standard input. zxfer
-must be installed on this host, at the path that --program names.`,
-		Example: `  zxfer replicate authorize --allow receive=vault/backup --append-only --key web1.pub
-  zxfer replicate authorize --allow send=tank/vm --append-only --key -`,
+--key names the other host's public key, "-" reads it from standard input.
+zxfer must be installed on this host, at the path that --program names; have
+the other host's version of it, as a restricted account takes no copy.`,
+		Example: `  zxfer replicate authorize --allow receive=vault/web1 --append-only --key k.pub
+      on a backup host: the key may receive into vault/web1, and destroy nothing
+  zxfer replicate authorize --allow send=tank/vm --append-only --key -
+      on a source: the key may read tank/vm, and take snapshots there`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fault.Usagef("name datasets: --allow receive=DATASET or --allow send=DATASET\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
@@ -50,6 +53,9 @@ must be installed on this host, at the path that --program names.`,
 			p, err := policy.Parse(allow, peers, appendOnly)
 			if err != nil {
 				return err
+			}
+			if audit != "" && !filepath.IsAbs(audit) {
+				return fault.Usagef("", "--audit %s: an absolute path is wanted", audit)
 			}
 			flags := grantFlags(p, audit)
 			if program == "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
@@ -25,6 +26,11 @@ each job would do: the snapshots it would take, what it would send where, what
 stands in the way, and what retention would remove. It changes nothing.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if offline {
+				if err := ineffective(cmd.Flags(), "with --offline: the exit code tells", "json", "verbose", "state-dir"); err != nil {
+					return err
+				}
+			}
 			f, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
@@ -74,11 +80,11 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		writeHints(w, "  ", p.Hint)
 	}
 	if len(p.Snapshots) > 0 {
-		fmt.Fprintf(w, "  would take %s: %s", english.Plural(len(p.Snapshots), "snapshot", ""), p.Snapshots[0])
-		if len(p.Snapshots) > 1 {
-			fmt.Fprint(w, " ...")
+		shown := strings.Join(p.Snapshots, "\n    ")
+		if !verbose && len(p.Snapshots) > 1 {
+			shown = p.Snapshots[0] + " ..."
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), shown)
 	}
 	for _, t := range p.Targets {
 		fmt.Fprintf(w, "  %s (%s): ", t.Target, t.To)
@@ -91,6 +97,9 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 	}
 	for _, s := range p.Prunings {
 		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
+		for i := 0; verbose && i < len(s.Remove); i++ {
+			fmt.Fprintf(w, "    %s\n", s.Remove[i])
+		}
 	}
 	for _, d := range p.Delegations {
 		host := d.Host
@@ -189,7 +198,7 @@ func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
 	if dryRun {
 		verb = "would remove"
 	}
-	fmt.Fprintf(w, "%s on %s: %s %s, %s kept, %s of them held or with clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
+	fmt.Fprintf(w, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
 		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
 	if dryRun {
 		for _, n := range p.Remove {
@@ -204,11 +213,11 @@ func newReplicateHolds(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "holds [FLAGS]",
 		Short: "Show the holds of jobs, release those that nothing needs",
-		Long: `holds lists the holds that jobs placed (tag zxfer:JOB:TARGET), on the sources and
-targets of the file and of jobs that have records but are gone from it. A hold is
-stale when its job or target is gone, or when it is not on the newest common
-snapshot; --gc releases those. Holds of others are never touched.`,
-		Args: cobra.NoArgs,
+		Long: `holds lists the holds that jobs placed (tag zxfer:JOB:TARGET), on the sources
+and targets of the file and of jobs that have records but are gone from it. A
+hold is stale when its job or target is gone, or when it is not on the newest
+common snapshot; --gc releases those. Holds of others are never touched.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := o.load()
 			if err != nil {

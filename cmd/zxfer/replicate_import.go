@@ -30,29 +30,34 @@ func newReplicateImport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [FLAGS] FILE ...",
 		Short: "Make a job file of the settings of sanoid, syncoid or zrepl",
-		Long: `import reads sanoid.conf, zrepl.yml and syncoid command lines (alone, in a crontab
-or a script), writes a job file to standard output, or to -o FILE, and a report
-to standard error: what is left to be done by hand, what works differently, and
-what has no counterpart. "-" is standard input.
+		Long: `import reads sanoid.conf, zrepl.yml and syncoid command lines (alone, in a
+crontab or a script), writes a job file to standard output, or to -o FILE, and
+a report to standard error: what is left to be done by hand, what works
+differently, and what has no counterpart. "-" is standard input.
 
 Several files are read together: syncoid commands give the policies of a
 sanoid.conf their target, a zrepl source or sink its pull or push job. Policies
 that nothing sends, and snap jobs of zrepl, become jobs without a target, which
-take and remove snapshots as before. A source or target that is missing otherwise
-is a comment in the job file, and replicate check refuses the job until it is
-written. The settings of the other tool, its
-timers and its snapshots stay as they are.`,
+take and remove snapshots as before. A source or target that is missing
+otherwise is a comment in the job file, and replicate check refuses the job
+until it is written. The settings of the other tool, its timers and its
+snapshots stay as they are.`,
 		Example: `  zxfer replicate import /etc/sanoid/sanoid.conf --target root@backup:vault/web1
-  zxfer replicate import sanoid.conf --syncoid 'syncoid -r tank root@backup:vault/tank'
+  zxfer replicate import sanoid.conf --syncoid 'syncoid -r tank nas:vault/tank'
   zxfer replicate import /etc/zrepl/zrepl.yml -o /etc/zxfer/replicate.toml
   crontab -l | zxfer replicate import --from syncoid -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args)+len(o.syncoid) == 0 {
-				return fault.Usagef("zxfer replicate import --help", `name files, "-" for standard input, or give --syncoid`)
+				return fault.Usagef("zxfer help replicate import", `name files, "-" for standard input, or give --syncoid`)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output == "" {
+				if err := ineffective(cmd.Flags(), "without -o FILE", "overwrite"); err != nil {
+					return err
+				}
+			}
 			inputs, err := o.read(typed{cmd.Context(), a.stdin}, args)
 			if err != nil {
 				return err

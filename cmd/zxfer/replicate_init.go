@@ -24,7 +24,7 @@ func newReplicateInit(a *app) *cobra.Command {
 		Short: "Ask a few questions and write a commented job file",
 		Long: `init asks what to replicate, where to and how often, and writes a job file with
 comments. An empty answer takes what is in brackets. It never overwrites a file.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
 				return fault.Refusef("edit it, or name another: --config FILE", "%s exists", o.file)

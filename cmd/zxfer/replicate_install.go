@@ -48,12 +48,19 @@ that are gone from the file are removed. Units that it did not write are left.
 
 A run that was interrupted with its state kept (exit code 4) is started again
 after five minutes; one that failed waits for the timer. The services may write
-to the state directory only and have no privilege but that of ZFS; what hooks
-need beyond it goes into a drop-in (systemctl edit).
+to the state directory and to that of the metrics only, and have no privilege
+but that of ZFS; what hooks need beyond it goes into a drop-in (systemctl edit).
 
 On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.install(cmd.Context(), a) },
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.cron {
+				if err := ineffective(cmd.Flags(), "with --cron, which writes nothing", "root"); err != nil {
+					return err
+				}
+			}
+			return o.install(cmd.Context(), a)
+		},
 	}
 	o.define(cmd, true, false)
 	o.defineRoot(cmd)
@@ -146,6 +153,9 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 			errs = append(errs, fault.Failf("choose a schedule that cron has too", "job %q: %w", f.Jobs[i].Name, err))
 			continue
 		}
+		if f.Jobs[i].Jitter > 0 {
+			fmt.Fprintf(a.stderr, "job %q: its jitter is left out: cron has no random delay\n", f.Jobs[i].Name)
+		}
 		fmt.Fprintln(a.stdout, line)
 	}
 	return errors.Join(errs...)
@@ -217,7 +227,7 @@ func newReplicateUninstall(a *app) *cobra.Command {
 		Short: "Stop and remove the timers and services that install wrote",
 		Long: `uninstall stops the timers and removes the units that install wrote. The job
 file, the records, and all snapshots and holds stay.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir := filepath.Join(o.root, unitDir)
 			mine, _, err := installed(dir)
@@ -231,6 +241,7 @@ file, the records, and all snapshots and holds stay.`,
 		},
 	}
 	o.defineRoot(cmd)
+	cmd.Flags().Lookup("root").Usage = "remove below this `DIRECTORY`, such as an image's, and leave the running systemd alone"
 	return cmd
 }
 

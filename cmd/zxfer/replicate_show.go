@@ -36,7 +36,7 @@ func writeRun(w io.Writer, r *record.Run) {
 		fmt.Fprintf(w, ", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
 	}
 	if r.Pruned > 0 {
-		fmt.Fprintf(w, ", %d removed on the source", r.Pruned)
+		fmt.Fprintf(w, ", %d removed on the source, bookmarks included", r.Pruned)
 	}
 	fmt.Fprintln(w)
 	for _, t := range r.Targets {
@@ -60,8 +60,8 @@ runs next. Of a job without a target it shows when the last snapshot was taken,
 or was found not to be needed. It reads the records only and reaches no host.
 
 A dataset is late when the run after its last success was due longer ago than
-the job's grace (15 minutes unless the file says otherwise). Exit code 1 says
-that a job is late; a scheduled job that never ran is.`,
+the job's grace (15 minutes unless the file says otherwise) and jitter. Exit
+code 1 says that a job is late; a scheduled job that never ran is.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)
@@ -72,10 +72,13 @@ that a job is late; a scheduled job that never ran is.`,
 			if err != nil {
 				return err
 			}
+			if short {
+				s.Shorten()
+			}
 			if o.json {
 				err = writeJSON(a.stdout, s)
 			} else {
-				err = writeStatus(a.stdout, s, short)
+				err = writeStatus(a.stdout, s)
 			}
 			if err == nil && s.Late {
 				return &shown{fault.Failf("", "a job is late")}
@@ -90,7 +93,7 @@ that a job is late; a scheduled job that never ran is.`,
 	return cmd
 }
 
-func writeStatus(w io.Writer, s *runner.Status, short bool) error {
+func writeStatus(w io.Writer, s *runner.Status) error {
 	for _, j := range s.Jobs {
 		state := "never ran"
 		if !j.LastRun.IsZero() {
@@ -112,9 +115,6 @@ func writeStatus(w io.Writer, s *runner.Status, short bool) error {
 		}
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, d := range j.Datasets {
-			if short && !d.Late && d.Error == "" {
-				continue
-			}
 			last := "never"
 			if !d.Success.IsZero() {
 				last = stamp(d.Success)
@@ -187,7 +187,12 @@ func newReplicateLog(a *app) *cobra.Command {
 		Long: `log shows the newest runs of a job, the newest last. With --json each run is one
 line, with every dataset that had something to send. The job need not be in the
 file any more.`,
-		Args:              cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.Usagef(helpOf(cmd), "log takes the name of one job, not %d", len(args))
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
@@ -214,6 +219,8 @@ file any more.`,
 		},
 	}
 	o.define(cmd, true, true)
+	cmd.Flags().Lookup("config").Usage = "the job `FILE` of the other verbs; the records alone are read"
+	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.VarP(newCount(&n, 20, 1, 1_000_000), "lines", "n", "runs to show")
 	})

@@ -74,7 +74,7 @@ func unknownVerb(parent *cobra.Command, name string) error {
 	if near := parent.SuggestionsFor(name); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?\n" + hint
 	}
-	return fault.Usagef(hint, "unknown command %q for %q", name, parent.CommandPath())
+	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
 }
 
 // helpOf is the command line that shows the help of a verb.

@@ -126,7 +126,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.StringArrayVarP(&req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
 		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
-		f.BoolVar(&req.Verify, "verify", false, "read both sides back and compare content digests, beside the GUIDs")
+		f.BoolVar(&req.Verify, "verify", false, "read back what was sent, on both sides, and compare content digests, beside the GUIDs")
 		f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
 		f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
 	})

@@ -49,7 +49,7 @@ func TestSendFlags(t *testing.T) {
 		"-o", "compression=zstd", "-o", "zxfer:note=a=b,c", "-x", "quota", "-x", "atime", "--decrypt", "--rollback", "--no-resume", "--verify",
 		"--wire", "plain", "--trusted-link", "--streams", "4", "--window", "4MiB", "--buffer", "1G", "--bwlimit", "100MiB",
 		"--compress", "zstd:3", "--compress-threads", "2", "--dial", "target", "--data-address", "10.0.0.2", "--port-range", "9000-9010",
-		"--parallel", "3", "--retries", "0", "-e", "ssh -p 22", "--no-bootstrap", "--skip-check", "space", "--skip-check", "raw-ashift",
+		"--parallel", "3", "--retries", "0", "-e", "ssh -p 22", "--no-bootstrap", "--skip-check", "space", "--skip-check", "keys",
 		"me@a:tank/ds@x", "b:vault/")
 	require.NoError(t, err)
 	require.Equal(t, job.Send{
@@ -62,10 +62,10 @@ func TestSendFlags(t *testing.T) {
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
 		Wire: "plain", Streams: 4, Window: 4 << 20, Dial: "target", DataAddress: "10.0.0.2", PortLow: 9000, PortHigh: 9010,
 		Options:  transfer.Options{Buffer: 1 << 30, BandLimit: 100 << 20, Compress: "zstd:3", CompressThreads: 2},
-		Parallel: 3, Retries: 0, RSH: "ssh -p 22", NoBootstrap: true, SkipChecks: []string{"space", "raw-ashift"},
+		Parallel: 3, Retries: 0, RSH: "ssh -p 22", NoBootstrap: true, SkipChecks: []string{"space", "keys"},
 	}, req)
 
-	req, err = parseSend(t, "-r", "--snapshot", "now", "--window", "64G", "tank/ds", "vault")
+	req, err = parseSend(t, "-r", "--snapshot", "now", "--window", "64G", "tank/ds", "b:vault")
 	require.NoError(t, err)
 	require.True(t, req.Plan.Recursive)
 	require.Equal(t, "now", req.TakeSnapshot)

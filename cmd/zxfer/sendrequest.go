@@ -42,6 +42,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		func(r *job.Send) error { return setTarget(r, target) },
 		o.setProperties,
 		o.checkSnapshots,
+		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
 		func(r *job.Send) error { return o.checkWire(r, flags) },
 	} {
 		if err := step(&req); err != nil {
@@ -141,6 +142,11 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 }
 
 func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
+	if req.Wire != wireNetcat {
+		if err := checkOneHost(req.Source, req.Target, flags); err != nil {
+			return err
+		}
+	}
 	trusting := req.Wire == "plain" || req.Wire == wireNetcat
 	switch {
 	case trusting && !o.trustedLink:

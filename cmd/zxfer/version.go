@@ -35,7 +35,7 @@ func newVersion(a *app) *cobra.Command {
 module of this host, and whether libzfs_core (through pyzfs) or the zfs command
 line is used, and why.`,
 		Example: `  zxfer version -v`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := buildReport()
 			if verbose || asJSON {

@@ -155,11 +155,11 @@ func (d *copier) survey(ctx context.Context) error {
 	o.VerifyLater = to.Rotational
 	d.report.Block, d.report.Delta = o.Block, o.Delta
 	if from.Kind == blockdev.KindMissing {
-		return fault.Refusef("", "%s does not exist", d.req.Source)
+		return fault.Refusef("check the name", "%s does not exist", d.req.Source)
 	}
 	if d.req.Compare {
 		if to.Kind == blockdev.KindMissing {
-			return fault.Refusef("", "%s does not exist", d.req.Target)
+			return fault.Refusef("check the name", "%s does not exist", d.req.Target)
 		}
 		return nil
 	}

@@ -18,7 +18,7 @@ const DoctorSchema = "zxfer.doctor/v1"
 // Doctor is a request for `zxfer doctor`.
 type Doctor struct {
 	// Send is the transfer to judge. Without a plan its source is this host,
-	// and its target, if any, only names a host and perhaps a pool.
+	// and its target, if any, only names a host or a path.
 	Send Send
 	// Planned tells that Send names both ends.
 	Planned bool

@@ -256,7 +256,11 @@ func (s *sender) takeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", s.req.TakeSnapshot, err)
 	}
-	s.rep.Log(fmt.Sprintf("took snapshot @%s of %s below %s", s.req.TakeSnapshot, english.Plural(len(names), "dataset", ""), s.req.Plan.Source))
+	below := ""
+	if len(names) > 1 {
+		below = " and " + english.Plural(len(names)-1, "dataset", "") + " below it"
+	}
+	s.rep.Log(fmt.Sprintf("took snapshot @%s of %s%s", s.req.TakeSnapshot, s.req.Plan.Source, below))
 	if err := s.look(ctx); err != nil {
 		return changed(err)
 	}

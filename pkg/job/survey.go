@@ -27,6 +27,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		state.Source, err = s.source.list(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
+		err = noPool(err)
 		if err == nil && req.CarryProperties {
 			state.Source, err = s.localProperties(gctx, state.Source)
 		}
@@ -34,7 +35,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 	})
 	g.Go(func() (err error) {
 		state.Target, err = s.target.list(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
-		return err
+		return noPool(err)
 	})
 	if err := g.Wait(); err != nil {
 		return state, err
@@ -44,6 +45,14 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 			"%s: no such dataset: %s", s.source.label(), req.Source)
 	}
 	return state, s.surveyOrigins(ctx, req, &state)
+}
+
+// noPool adds a remedy to the error of a pool that is not there.
+func noPool(err error) error {
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return fault.Failf("list the pools there: zpool list", "%w", err)
+	}
+	return err
 }
 
 // resolveSource turns a mounted path into its dataset.

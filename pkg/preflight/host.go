@@ -45,7 +45,14 @@ func platform(s *sysinfo.System) []Finding {
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
 	return one(Finding{Severity: OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
-		Evidence: fmt.Sprintf("%s; %d CPUs, %s; %s memory", orUnknown(s.Platform), s.CPU.Count, orUnknown(s.CPU.Model), size(s.Memory))})
+		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), cpus(s.CPU.Count), orUnknown(s.CPU.Model), size(s.Memory))})
+}
+
+func cpus(n int) string {
+	if n == 1 {
+		return "1 CPU"
+	}
+	return fmt.Sprintf("%d CPUs", n)
 }
 
 func orUnknown(s string) string {

@@ -48,12 +48,12 @@ func Local() []string {
 // Title says what a measurement measures.
 func Title(id string) string {
 	return map[string]string{
-		Memory: "memory copy, one core", ZeroNull: "/dev/zero to /dev/null", NCYes: "yes | nc, nc > /dev/null", NCZero: "dd if=/dev/zero | nc, nc > /dev/null",
+		Memory: "memory copy, one core", ZeroNull: "/dev/zero to /dev/null", NCYes: "yes | nc, nc > /dev/null", NCZero: "dd zeroes | nc, nc > /dev/null",
 		LoopbackPlain: "loopback, wire plain", LoopbackSigned: "loopback, wire signed", LoopbackTLS: "loopback, wire tls",
 		Hash: "xxh3 digest, one core", AES: "AES-128-GCM, one core", Zstd: "zstd fastest, one core",
 		LinkSend: "the link, memory to memory", LinkReceive: "the link, memory to memory", "link": "the link, source to target", "link-back": "the link, target to source",
-		SourceRead: "zfs send of the source", TargetWrite: "write to a scratch dataset of the target's pool",
-		PathRead: "read of the path", PathWrite: "write to a scratch file at the path",
+		SourceRead: "zfs send of the source", TargetWrite: "write into the target's pool",
+		PathRead: "read of the path", PathWrite: "write at the path",
 	}[id]
 }
 

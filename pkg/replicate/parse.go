@@ -148,6 +148,10 @@ func suggest(path []string) string {
 	}
 	near, distance := "", 3 // more changes than that are another word
 	for _, k := range keysOf(table) {
+		if k == typed { // known there: the decoder's path leaves out a table in braces
+			near = ""
+			break
+		}
 		if d := changes(typed, k); d < distance && d < len(k) {
 			near, distance = k, d
 		}

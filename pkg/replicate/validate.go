@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/zfs"
 )
@@ -103,6 +104,9 @@ func (j *Job) faults() []error {
 			bad("schedule: %w", err)
 		}
 	}
+	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
+		bad("jitter and grace have no effect without a schedule")
+	}
 	if _, err := j.Scope(); err != nil {
 		bad("snapshots: %w", err)
 	}
@@ -134,6 +138,9 @@ func (j *Job) faults() []error {
 	}
 	if j.Alert != nil {
 		errs = append(errs, j.Alert.faults("alert")...)
+		if j.Alert.OnFailure != "" {
+			bad("alert.on_failure has no effect: the run is over by then")
+		}
 	}
 	return errs
 }
@@ -314,6 +321,17 @@ func (t *Transfer) faults(at string) []error {
 	}
 	if !regexp.MustCompile(`^(|auto|off|zstd(:([1-9]|1[0-9]))?)$`).MatchString(t.Compress) {
 		bad(".compress = %q: write auto, off, zstd or zstd:N with N from 1 to 19", t.Compress)
+	}
+	if t.Wire == "ssh" && (t.Dial != "" || t.DataAddress != "" || t.Ports != "") {
+		bad(`: dial, data_address and ports have no effect with wire = "ssh": data takes the way of the remote shell`)
+	}
+	if t.Compress == "off" && t.CompressThreads != 0 {
+		bad(`.compress_threads has no effect with compress = "off"`)
+	}
+	for _, id := range t.SkipChecks {
+		if id != KeyChanged && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id }) {
+			bad(".skip_checks: there is no check %q; docs/checks.md lists them", id)
+		}
 	}
 	if t.CompressThreads < 0 {
 		bad(".compress_threads = %d: write 1 or more", t.CompressThreads)

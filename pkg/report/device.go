@@ -86,7 +86,7 @@ func deviceHeadline(r *job.DevReport) string {
 	switch {
 	case r.Compare:
 		verb = "=?"
-	case r.Wire.Mode != "local":
+	case r.Wire.Mode != "" && r.Wire.Mode != "local":
 		parts = append(parts, "wire "+r.Wire.Mode)
 	}
 	if r.Delta {

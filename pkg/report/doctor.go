@@ -13,8 +13,9 @@ import (
 	"zxfer/pkg/probe"
 )
 
-// barWidth is that of the longest bar, in columns.
-const barWidth = 24
+// barWidth is that of the longest bar, in columns: of a line without a note, 80
+// columns are enough.
+const barWidth = 12
 
 // DoctorJSON writes a doctor's report as one object.
 func DoctorJSON(w io.Writer, r *job.DoctorReport) error {

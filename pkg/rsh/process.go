@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -156,7 +157,7 @@ func (p *process) failure() error {
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("try it by hand: "+p.byHand, "ssh: %s", orElse(said, "it ended with status 255"))
+		return fault.Failf("try it by hand: "+p.byHand, "ssh: %s", orElse(strings.TrimPrefix(said, "ssh: "), "it ended with status 255"))
 	}
 	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), orElse(said, "it said nothing"))
 }

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -18,7 +19,7 @@ import (
 const (
 	Renamed    plan.ConflictID = "renamed"            // the source dataset, and the target still has the old name
 	Recreated  plan.ConflictID = "recreated"          // another dataset of the same name
-	KeyChanged plan.ConflictID = "target-key-changed" // the target's encryption is no longer what arrived
+	KeyChanged plan.ConflictID = replicate.KeyChanged // the target's encryption is no longer what arrived
 )
 
 // review explains what the planner can only state, and finds what it cannot

@@ -76,6 +76,13 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) (*Status, e
 	return s, nil
 }
 
+// Shorten leaves out the datasets that are neither late nor failed.
+func (s *Status) Shorten() {
+	for _, j := range s.Jobs {
+		j.Datasets = slices.DeleteFunc(j.Datasets, func(d *DatasetStatus) bool { return !d.Late && d.Error == "" })
+	}
+}
+
 func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, Datasets: []*DatasetStatus{}}
 	var event *calendar.Event

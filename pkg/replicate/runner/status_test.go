@@ -54,3 +54,14 @@ func TestTag(t *testing.T) {
 		require.False(t, ours, other)
 	}
 }
+
+func TestShortenedStatus(t *testing.T) {
+	t.Parallel()
+	s := &Status{Jobs: []*JobStatus{{Job: "a", Datasets: []*DatasetStatus{
+		{Source: "on time"}, {Source: "late", Late: true}, {Source: "failed", Error: "no way"},
+	}}, {Job: "b", Datasets: []*DatasetStatus{{Source: "on time"}}}}}
+	s.Shorten()
+	require.Len(t, s.Jobs, 2, "jobs are shown as they stand")
+	require.Equal(t, []*DatasetStatus{{Source: "late", Late: true}, {Source: "failed", Error: "no way"}}, s.Jobs[0].Datasets)
+	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
+}
