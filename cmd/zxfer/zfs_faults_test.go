@@ -305,10 +305,9 @@ func TestZFSBusy(t *testing.T) {
 	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
 	moving(t, p)
 	arriving(t, dst)
-	receive := waitFor(t, betaPool, "zfs receive")
-	require.NoError(t, syscall.Kill(receive, syscall.SIGSTOP)) // it shall not be done before the other has come
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it shall not be done before the other has come
 	o := zxfer(t, "send", "--retries", "0", src, "beta:"+dst)
-	require.NoError(t, syscall.Kill(receive, syscall.SIGCONT))
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	require.NotEqual(t, 0, o.code, o.String())
 	require.Contains(t, o.stderr, "hint:")
 	require.Equal(t, 0, p.wait(t).code, "the first is unharmed")

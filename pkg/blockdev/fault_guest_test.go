@@ -133,7 +133,7 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 		_, err = target.WriteAt(noise(mib), off)
 	}
 	require.ErrorIs(t, err, unix.ENOSPC)
-	require.Contains(t, fault.HintOf(err), "resumes")
+	require.Contains(t, fault.HintOf(err), "run the same command again")
 	require.NoError(t, target.Close())
 }
 

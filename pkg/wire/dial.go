@@ -84,10 +84,17 @@ type dialing struct {
 func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
 	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: window(d.ticket.Window)}
 	nd.SetMultipathTCP(false)
+	var before error // of the try before
+	fail := func(err error, local string) error {
+		if ctx.Err() != nil && before != nil {
+			err = before // that time ran out in this one explains less
+		}
+		return d.failed(err, local)
+	}
 	for {
 		c, err := nd.DialContext(ctx, "tcp", d.ticket.Address)
 		if err != nil {
-			return nil, d.failed(err, localFor(d.ticket.Address))
+			return nil, fail(err, localFor(d.ticket.Address))
 		}
 		tcp := c.(*net.TCPConn)
 		conn, err := d.prove(ctx, tcp, stream)
@@ -98,11 +105,12 @@ func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
 		_ = tcp.Close() // the handshake's error counts
 		dropped := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 		if !dropped {
-			return nil, d.failed(err, local)
+			return nil, fail(err, local)
 		}
+		before = err
 		select {
 		case <-ctx.Done():
-			return nil, d.failed(err, local)
+			return nil, fail(err, local)
 		case <-time.After(redial):
 		}
 	}
