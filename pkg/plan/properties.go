@@ -52,19 +52,22 @@ func (p *planner) checkProperties() bool {
 // otherEncryption returns a dataset that the target has, and whose encryption is
 // not what -o asks for; "" for none. Where it is, nothing has to be set.
 func (p *planner) otherEncryption() string {
-	want := p.req.Set["encryption"]
 	for _, d := range p.state.Source.Datasets {
 		name := targetOf(d.Name, p.req.Source, p.targetRoot)
-		if !p.exists(name) {
-			continue
-		}
-		t := p.target[name]
-		is := t.Encrypted() == (want != "off") && (want == "on" || want == "off" || want == t.Get("encryption"))
-		if !is {
+		if p.exists(name) && !p.encryptedAsAsked(p.target[name]) {
 			return name
 		}
 	}
 	return ""
+}
+
+func (p *planner) encryptedAsAsked(t *zfs.Dataset) bool {
+	switch want := p.req.Set["encryption"]; want {
+	case "on", "off":
+		return t.Encrypted() == (want == "on")
+	default:
+		return t.Encrypted() && t.Get("encryption") == want
+	}
 }
 
 // exists tells whether the target holds a dataset, more than a part of one.
@@ -100,11 +103,18 @@ func (p *planner) changedProperties(d *zfs.Dataset) map[string]string {
 		p.carry(d, set, true)
 	}
 	p.override(d, set)
-	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) }) // it has its own: checkProperties
+	dropEncryption(set)
 	if len(set) == 0 {
 		return nil
 	}
 	return set
+}
+
+// dropEncryption leaves out what a dataset has from the begin of its first
+// receive: zfs receive refuses to set it later. That it is what was asked for is
+// checkProperties' to find out.
+func dropEncryption(set map[string]string) {
+	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) })
 }
 
 // carry adds what is set on the source: all, or what shapes data.

@@ -35,9 +35,10 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if t.Inconsistent() {
-		// A first receive takes its properties anew, and the rest of a
-		// clone's stream its origin.
+		// A first receive takes its properties anew, but for its encryption,
+		// and the rest of a clone's stream its origin.
 		step.Receive.Set = p.newProperties(d, step.Send.Flags, p.placeOf(out.Target))
+		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
 		step.Receive.Set = p.changedProperties(d)
@@ -69,6 +70,8 @@ func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (z
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
 	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":
 		return at, fmt.Sprintf("the base of its stream (GUID %d) is gone from the source", token.FromGUID)
+	case t.Inconsistent() && p.req.Set["encryption"] != "" && !p.encryptedAsAsked(t):
+		return at, "what it left is not encrypted as is asked for"
 	case t.Inconsistent():
 		return at, ""
 	}

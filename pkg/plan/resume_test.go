@@ -184,3 +184,34 @@ func TestResumeRefused(t *testing.T) {
 		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
 	refused(t, p, Modified, "zfs rollback vault/a@one")
 }
+
+// A half received dataset has its encryption: zfs receive of 2.3.9 refuses "-o
+// encryption" with the rest of its stream, as with an increment.
+func TestResumeSetsNoEncryption(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "full")
+	half := func(properties ...string) *zfs.Dataset {
+		return dataset(t, "vault/a", "", append(properties, "inconsistent=1", "receive_resume_token="+text)...)
+	}
+	source := dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"))
+	req := request().with(func(r *Request) {
+		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k", "atime": "off"}
+	})
+	d := only(t, made(t, req, given(source, half(encrypted, unlocked))))
+	require.Equal(t, "resume @one, @one>@b", steps(d))
+	set := d.Steps[0].Receive.Set
+	require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto", "atime": "off", zfs.FlagsProperty: set[zfs.FlagsProperty]}, set)
+
+	d = only(t, made(t, req, given(source, half("encryption=off"))))
+	require.Equal(t, "full @one, @one>@b", steps(d))
+	require.Contains(t, d.Discard, "not encrypted as is asked for")
+	require.Equal(t, "on", d.Steps[0].Receive.Set["encryption"])
+
+	// What is not encrypted, below an encrypted replica.
+	below := given(dataset(t, "tank", "@s,5", encrypted, locked), source, dataset(t, "vault/tank", "@s,5", encrypted, locked),
+		&zfs.Dataset{Name: "vault/tank/a", Type: zfs.Filesystem, Properties: half("encryption=off").Properties})
+	p := made(t, Request{Source: "tank", Target: "vault/tank", Recursive: true}, below)
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "resume @one, @one>@b", steps(p.Datasets[1]))
+	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "encryption")
+}
