@@ -198,8 +198,8 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))
 	// Undisturbed it took 27.7 s, of them 20.6 s in the kernel, which needs 2 ms
-	// for each snapshot there; a busy host takes twice as long.
-	require.Less(t, took, time.Minute)
+	// for each snapshot there; a busy host takes several times as long.
+	require.Less(t, took, 5*time.Minute)
 }
 
 // A raw copy whose encryption root was changed on the target is left alone: a
