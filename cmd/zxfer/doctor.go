@@ -256,7 +256,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport, error) {
 	log := func(message string) {
 		if o.verbose {
-			fmt.Fprintln(a.stderr, message)
+			fmt.Fprintln(a.stderr, report.Line(message))
 		}
 	}
 	if o.facts != "" {

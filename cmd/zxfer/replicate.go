@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -140,7 +141,7 @@ func namesOr(all *bool) cobra.PositionalArgs {
 
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
-	log := func(s string) { fmt.Fprintln(a.stderr, strings.ReplaceAll(s, "\n", " ")) }
+	log := func(s string) { fmt.Fprintln(a.stderr, report.Line(s)) }
 	open := func(t *replicate.Transfer) job.Opener {
 		rsh := t.RSH
 		if rsh == "" {

@@ -27,6 +27,11 @@ host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
 no shell, no forwarding, no other dataset. The other host need not be trusted: a
 target that has this line loses nothing to a source that was broken into.
 
+Who has a receive key may still fill DATASET up, rename snapshots and datasets
+below it (by a stream of zfs send -R), and send filesystems that mount there at
+the next start of the host. So give DATASET a quota, and mountpoint=none, or
+setuid=off, devices=off and exec=off: what is below inherits it.
+
 --key names the other host's public key, "-" reads it from standard input.
 zxfer must be installed on this host, at the path that --program names; have
 the other host's version of it, as a restricted account takes no copy.`,

@@ -170,11 +170,13 @@ func span(seconds float64) string {
 	return d.Round(time.Second).String()
 }
 
-func oneLine(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ") }
+func oneLine(s string) string {
+	return report.Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))
+}
 
 func writeHints(w io.Writer, indent, hint string) {
 	for l := range strings.Lines(hint) {
-		fmt.Fprintf(w, "%shint: %s\n", indent, strings.TrimSpace(l))
+		fmt.Fprintf(w, "%shint: %s\n", indent, report.Line(l))
 	}
 }
 

@@ -242,6 +242,7 @@ func TestRestrictedAgentStreamProperties(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint="+evil, "-o", "setuid=on", source)
+	zfsCmd(t, "set", "fscontext=system_u:object_r:shadow_t:s0", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
 	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
@@ -253,7 +254,7 @@ exec /usr/sbin/zfs "$@"
 `), 0o755))
 	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, source+"@a", "beta:"+target+"/copy").wait(t)
 	require.Equal(t, 0, o.code, o)
-	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on"} {
+	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on", "fscontext": "none"} {
 		require.Equal(t, want, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy")), name)
 	}
 }

@@ -41,14 +41,14 @@ func taken() map[string]func(string) bool {
 }
 
 // kept are properties that a stream may bring along and that must not take
-// effect: they mount, share, run or delegate. A received one is passed over;
+// effect: they mount, share, label, run or delegate. A received one is passed over;
 // what the administrator set stays.
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html (-x)
 func kept() []string {
 	return []string{"mountpoint", "canmount", "readonly", "sharenfs", "sharesmb", "setuid", "exec", "devices",
 		"zoned", "overlay", "quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit",
-		"snapdir", "snapdev", "volmode", "sync", "dedup"}
+		"snapdir", "snapdev", "volmode", "sync", "dedup", "context", "fscontext", "defcontext", "rootcontext"}
 }
 
 func is(values ...string) func(string) bool {

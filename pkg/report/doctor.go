@@ -131,7 +131,7 @@ func expectedText(b *strings.Builder, e *job.Expected) {
 	if e == nil {
 		return
 	}
-	fmt.Fprintf(b, "expected: %s, limited by %s", rate(e.BytesPerSecond), e.LimitedBy)
+	fmt.Fprintf(b, "expected: %s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
 	if e.Host != "" {
 		fmt.Fprintf(b, " (%s)", oneLine(e.Host))
 	}

@@ -62,6 +62,10 @@ func clean(s string) string {
 	}, s)
 }
 
+// Line makes a text of anywhere, such as another host's log, fit for a
+// terminal: clean, on a single line.
+func Line(s string) string { return oneLine(s) }
+
 // oneLine is clean text on a single line.
 func oneLine(s string) string {
 	return strings.Join(strings.Fields(clean(s)), " ")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/user"
 	"runtime"
@@ -253,15 +254,23 @@ func (l *Local) Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
 	return Digest{Sum: sum, Bytes: n}, nil
 }
 
+// maxOffers bounds the listeners that wait to be used. A job has one for each
+// stream that is about to begin; who asks for all ports of the host has none.
+const maxOffers = 256
+
 // Offer opens a listener for one Transfer.
 func (l *Local) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.offers, func(_ string, ln *wire.Listener) bool { return ln.Failed() })
+	if len(l.offers) >= maxOffers {
+		return wire.Ticket{}, fmt.Errorf("%d listeners wait for their transfers already", len(l.offers))
+	}
 	ln, err := wire.Listen(l.life, o, l.log)
 	if err != nil {
 		return wire.Ticket{}, err
 	}
 	t := ln.Ticket()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.offers[t.Session] = ln
 	return t, nil
 }

@@ -144,6 +144,13 @@ func (l *Listener) nobody(after time.Duration) error {
 // Ticket is what the dialling end needs.
 func (l *Listener) Ticket() Ticket { return l.ticket }
 
+// Failed tells whether the listener has ended without its connections.
+func (l *Listener) Failed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err != nil
+}
+
 // Accept returns the Link once all its connections have proved themselves. It
 // can succeed once. When ctx ends, the listener stays open.
 func (l *Listener) Accept(ctx context.Context) (*Link, error) {

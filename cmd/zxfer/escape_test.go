@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// evilShell is a remote shell that writes to whose terminal it is.
+func evilShell(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rsh")
+	require.NoError(t, os.WriteFile(file, []byte(`printf '\033]0;evil\007 stderr\r\033[2J\n' >&2
+printf '\033[31mstdout\n'
+sleep 0.1
+exit 1
+`), 0o600))
+	return "sh " + file
+}
+
+// Whatever another host says, it does not steer the terminal here.
+func TestOtherHostsDoNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "jobs.toml")
+	require.NoError(t, os.WriteFile(config, []byte(`[[job]]
+name = "a"
+source = "beta:tank/a"
+retries = 0
+[job.snapshots]
+adopt = ["x*"]
+[job.transfer]
+rsh = "`+evilShell(t)+`"
+[[job.target]]
+name = "t"
+to = "gamma:pool"
+`), 0o600))
+	state := t.TempDir()
+	for _, args := range [][]string{
+		{"doctor", "-v", "-e", evilShell(t), "beta:tank"},
+		{"send", "-e", evilShell(t), "beta:tank/a@x", "gamma:tank"},
+		{"dev", "-e", evilShell(t), "beta:/dev/sda", filepath.Join(t.TempDir(), "image")},
+		{"replicate", "check", "--config", config, "--state-dir", state, "a"},
+		{"replicate", "run", "--config", config, "--state-dir", state, "a"},
+		// What the run left in its record.
+		{"replicate", "status", "--config", config, "--state-dir", state, "a"},
+		{"replicate", "log", "--state-dir", state, "a"},
+	} {
+		var out, stderr bytes.Buffer
+		executeApp(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now}, args)
+		said := out.String() + stderr.String()
+		require.Contains(t, said, "evil", "%v: it was heard", args)
+		require.NotContains(t, said, "\x1b", args)
+		require.NotContains(t, said, "\r", args)
+	}
+}
