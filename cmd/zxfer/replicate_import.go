@@ -137,16 +137,16 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 		}
 		fmt.Fprintf(a.stderr, "%s: %s: %s%s: %s\n", e.Where, e.Class, oneLine(e.What), job, oneLine(e.Why))
 	}
-	where := "the job file"
+	where, next := "the job file", "keep it as "+defaultJobFile+" (-o), then "
 	if o.output != "" {
-		where = o.output
+		where, next = o.output, ""
 	}
 	alone := ""
 	if len(r.Alone) > 0 {
 		alone = fmt.Sprintf(" (%d without a target: nothing is sent)", len(r.Alone))
 	}
-	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: zxfer replicate check%s\n", english.Plural(len(r.Jobs), "job", ""), where, alone,
-		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped), configFlag(o.output))
+	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: %szxfer replicate check%s\n", english.Plural(len(r.Jobs), "job", ""), where, alone,
+		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped), next, configFlag(o.output))
 	return err
 }
 

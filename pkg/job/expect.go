@@ -40,6 +40,7 @@ func stages(c probe.Ceiling) (limit string, ok bool) {
 // several that are containers of one kernel.
 type machine struct {
 	cpus  float64
+	host  string  // the label of the end on it; the source's where both are
 	limit string  // what meters name where its processors limit
 	other float64 // processors that are busy with something else
 	cost  float64 // processor seconds per byte of the transfer's own
@@ -63,8 +64,8 @@ const receiveWaits = 3
 type machines map[string]*machine
 
 func (m *measurer) machines(source, target site.Facts) machines {
-	s := &machine{cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.label()]}
-	t := &machine{cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.label()]}
+	s := &machine{host: m.source.label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.label()]}
+	t := &machine{host: m.target.label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.label()]}
 	if m.source == m.target || source.Boot != "" && source.Boot == target.Boot {
 		t = s
 	}
@@ -115,7 +116,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		}
 		shared = rate
 		if _, its := runsOn[m]; !its || rate < clearly*float64(slowest) {
-			e.LimitedBy, e.Host = m.limit, host
+			e.LimitedBy, e.Host = m.limit, m.host
 		}
 		e.BytesPerSecond = uint64(rate)
 	}

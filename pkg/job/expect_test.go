@@ -41,7 +41,7 @@ func TestExpect(t *testing.T) {
 		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
 			site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local"},
 		// What both ends of a link used was counted by both: once is enough.
-		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "beta"},
+		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local"},
 		// Each of the two took half a processor, and half a one is free.
 		{"a busy machine", []probe.Ceiling{{ID: probe.SourceRead, Host: "local", BytesPerSecond: 100e6, CPU: 8}, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 100e6, CPU: 8, Limit: transfer.LimitNetwork}},
 			eight("1"), eight("2"), 0, map[string]float64{"local": 7.5}, 50e6, transfer.LimitSenderCPU, "local"},
