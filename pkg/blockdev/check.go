@@ -56,6 +56,16 @@ func CheckTarget(src, dst Facts, allow Allow) []Problem {
 	if how != "" {
 		j.add(Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
 	}
+	if wwn := oneDisk(src, dst); wwn != "" && how == "" {
+		// Two disks in one dock may both have its name. What nobody uses is
+		// at worst written onto itself.
+		severity := Warn
+		if src.Busy || len(src.Mounts)+len(src.Swap) > 0 {
+			severity = Fail
+		}
+		j.add(severity, "target-same-disk", "WWN "+wwn, "compare lsblk -o NAME,SIZE,SERIAL,WWN,HCTL; if they are two, stop what uses the source",
+			"%s has the world-wide name of the source: it may be another path to that disk", dst.Path)
+	}
 	if len(dst.System) > 0 {
 		j.add(Fail, "target-system", strings.Join(dst.System, ", "), "boot another system to write to it",
 			"the running system needs %s", dst.Path)
@@ -228,6 +238,9 @@ func CheckSource(src Facts) []Problem {
 	}
 	if src.Denied {
 		j.add(Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)
+	}
+	if src.Name != "" && src.Size == 0 && !src.Denied {
+		j.add(Fail, "source-empty", "0 bytes", "insert the medium, or attach what the device is to show", "%s holds no medium: it has no bytes", src.Path)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {

@@ -43,9 +43,15 @@ func TestCheckTarget(t *testing.T) {
 		{"maybe no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{Sparse: true}, nil, []string{"target-no-space"}},
 		{"read-only file system", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 100, ReadOnly: true}, Allow{}, []string{"target-read-only"}, nil},
 		{"misspelt device", Facts{Path: "/dev/sdx", Real: "/dev/sdx", Kind: KindMissing, FilesystemFree: 100}, Allow{}, []string{"target-no-device"}, nil},
+		{"another path to the source", with(blank, func(f *Facts) { f.WWN = "0x5000C500A" }), Allow{}, nil, []string{"target-same-disk"}},
+		{"the same from another host", with(blank, func(f *Facts) { f.WWN, f.Boot = "naa.5000c500a", "there" }), Allow{}, nil, []string{"target-same-disk"}},
+		{"a partition of it by another path", with(blank, func(f *Facts) { f.WWN, f.Start, f.Size = "naa.5000c500a", 50, 100 }), Allow{}, nil, []string{"target-same-disk"}},
+		{"what lies beyond the source", with(blank, func(f *Facts) { f.WWN, f.Start = "naa.5000c500a", 100 }), Allow{}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			src := src
+			src.WWN = "naa.5000c500a"
 			got := CheckTarget(src, c.dst, c.allow)
 			require.Equal(t, c.fail, ids(got, Fail), "%+v", got)
 			require.Equal(t, c.warn, ids(got, Warn), "%+v", got)
@@ -55,4 +61,26 @@ func TestCheckTarget(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is in use by one path is not written to by another. Numbers that are not
+// world-wide tell nothing.
+func TestDiskWithTwoPaths(t *testing.T) {
+	t.Parallel()
+	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
+	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, WWN: "naa.5", Minor: 16}
+	require.Equal(t, []string{"target-same-disk"}, ids(CheckTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), Fail))
+	src.WWN, dst.WWN = "t10.ATA     QEMU HARDDISK", "t10.ATA     QEMU HARDDISK"
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
+	src.WWN, dst.WWN = "", ""
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
+}
+
+// A drive without a medium is not copied as nothing.
+func TestCheckSource(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"source-empty"}, ids(CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), Fail))
+	require.Empty(t, CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
+	require.Empty(t, CheckSource(Facts{Path: "/empty", Kind: KindFile}))
+	require.Empty(t, CheckSource(Facts{Path: "-", Kind: "stream"}))
 }

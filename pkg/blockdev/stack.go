@@ -128,3 +128,21 @@ func overlaps(a, b Facts) string {
 	}
 	return ""
 }
+
+// oneDisk is the world-wide name by which two disks, or partitions of them that
+// overlap, are one: its other path, or another host's view of it. "" where they
+// are not, or have only a number that a vendor or hypervisor made up ("t10.").
+func oneDisk(a, b Facts) string {
+	name := func(f Facts) string {
+		for _, prefix := range []string{"0x", "naa.", "eui."} { // of udev and of sysfs
+			if n, ok := strings.CutPrefix(f.WWN, prefix); ok {
+				return strings.ToLower(n)
+			}
+		}
+		return ""
+	}
+	if a.Start >= b.Start+b.Size || b.Start >= a.Start+a.Size || name(a) != name(b) {
+		return ""
+	}
+	return name(a)
+}

@@ -28,7 +28,10 @@ func (d *copier) copy(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return d.interrupted()
 		}
-		if !transient(err) || d.streams() { // a stream cannot be read again
+		// What was not refused at first and is now, most likely the former try
+		// still holds: its agent may not know yet that nobody waits for it.
+		winding := len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+		if !transient(err) && !winding || d.streams() { // a stream cannot be read again
 			return fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err)
 		}
 		for {

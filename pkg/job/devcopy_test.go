@@ -21,6 +21,7 @@ import (
 type renamed struct {
 	site.Site
 	looks map[string][]blockdev.Facts // by path, the next one first
+	held  int                         // tries that are refused after the cut
 	tries []site.DeviceTask
 }
 
@@ -49,6 +50,9 @@ func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progr
 	h.tries = append(h.tries, *t.Device)
 	if len(h.tries) == 1 {
 		return transfer.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
+	}
+	if len(h.tries) <= 1+h.held {
+		return transfer.Result{}, fault.Refusef("wait for it to end", "another copy is running")
 	}
 	return transfer.Result{Device: &transfer.DeviceResult{}}, nil
 }
@@ -100,6 +104,30 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, fault.HintOf(err))
 			require.Len(t, h.tries, 1, "the other device is left alone")
+		})
+	}
+}
+
+// The agent of a try that was cut off may hold the target for a while longer.
+func TestDevWaitsForItsFormerTry(t *testing.T) {
+	t.Parallel()
+	for _, held := range []int{2, 9} {
+		t.Run(fmt.Sprint(held), func(t *testing.T) {
+			t.Parallel()
+			a, b := blockdev.Facts{Kind: blockdev.KindDisk, Serial: "A"}, blockdev.Facts{Kind: blockdev.KindDisk, Serial: "B"}
+			h := &renamed{held: held, looks: map[string][]blockdev.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
+			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
+			d.source = &end{role: "source", open: h}
+			d.target = d.source
+			d.task.Source, d.task.Target = a, b
+			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
+			err := d.copy(t.Context())
+			if held < 4 {
+				require.NoError(t, err)
+				require.Len(t, h.tries, 2+held)
+				return
+			}
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v: something was changed, and can be resumed", err)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,4 +83,25 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			require.True(t, bytes.Equal(data, got))
 		})
 	}
+}
+
+// A target that was put to use after the plan is not overwritten, by a stream
+// either.
+func TestStreamLooksAtItsTargetAgain(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "image")
+	require.NoError(t, os.WriteFile(name, nil, 0o600))
+	l := site.NewLocal("test", func(string) {})
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	planned, err := l.InspectDevice(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, []byte("somebody's"), 0o600))
+	l.SetStandard(strings.NewReader("the stream"), nil)
+	task := &site.DeviceTask{Source: blockdev.Facts{Path: site.Standard, Kind: site.KindStream}, Target: planned, Read: true, Write: true,
+		Options: transfer.DeviceOptions{Options: transfer.Options{Block: 64 << 10}}}
+	_, err = l.Transfer(t.Context(), site.Task{Device: task}, nil)
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "somebody's", string(got))
 }

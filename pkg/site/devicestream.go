@@ -87,7 +87,11 @@ func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, er
 		}
 		return &standardOutput{l.stdout}, nil
 	}
-	if err := refusals(t, t.Target, DeviceState{}); err != nil {
+	now, err := blockdev.Inspect(ctx, t.Target.Path) // time has passed since the plan
+	if err != nil {
+		return nil, err
+	}
+	if err := refusals(t, now, DeviceState{}); err != nil {
 		return nil, err
 	}
 	size := t.Target.Size

@@ -280,10 +280,12 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 // commit ends a copy whose digest was compared.
 func (s *store) commit() error {
 	if err := s.dst.Commit(); err != nil {
+		_ = s.abandon() // what is wrong with the target is reported
 		return &sinkError{err}
 	}
 	if s.journal != nil {
 		if err := s.journal.Remove(); err != nil {
+			_ = s.dst.Close() // the copy is complete
 			return &sinkError{fmt.Errorf("%s is complete, but its journal cannot be removed: %w", s.dst.Name(), err)}
 		}
 	}

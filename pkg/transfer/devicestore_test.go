@@ -131,3 +131,34 @@ func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	require.NoError(t, s.abandon())
 	require.Equal(t, 1, j.removed)
 }
+
+// uncommitted is a target that is not the one any more that was opened.
+type uncommitted struct {
+	zeroDevice
+	closed int
+}
+
+func (d *uncommitted) Commit() error { return errors.New("it was replaced") }
+func (d *uncommitted) Close() error  { d.closed++; return nil }
+
+// kept is a journal that is closed, or not.
+type kept struct {
+	noted
+	closed int
+}
+
+func (j *kept) Close() error { j.closed++; return nil }
+
+// What cannot be committed is let go, for the next try of the same process.
+func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
+	t.Parallel()
+	dst, j := &uncommitted{}, &kept{}
+	s, _ := testStore(t, dst, j, 20)
+	require.NoError(t, s.zeros(0, 0, make([]BlockSum, 20)))
+	_, err := s.finish(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, s.commit(), "replaced")
+	require.Equal(t, 1, dst.closed)
+	require.Equal(t, 1, j.closed)
+	require.Zero(t, j.removed)
+}
