@@ -157,7 +157,11 @@ func (f *Facts) filesystem(path string) error {
 	if err := unix.Statfs(path, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	f.FilesystemFree = int64(st.Bavail) * st.Bsize
+	unit := st.Frsize // FUSE tells another one for transfers
+	if unit == 0 {
+		unit = st.Bsize
+	}
+	f.FilesystemFree = int64(st.Bavail) * unit
 	f.FilesystemType = filesystemName(st.Type)
 	f.ReadOnly = st.Flags&unix.ST_RDONLY != 0
 	return nil
