@@ -40,7 +40,7 @@ to = "gamma:pool"
 `), 0o600))
 	state := t.TempDir()
 	for _, args := range [][]string{
-		{"doctor", "-v", "-e", evilShell(t), "beta:tank"},
+		{"doctor", "-v", "-e", evilShell(t), "beta:tank/a@x", "tank"},
 		{"send", "-e", evilShell(t), "beta:tank/a@x", "gamma:tank"},
 		{"dev", "-e", evilShell(t), "beta:/dev/sda", filepath.Join(t.TempDir(), "image")},
 		{"replicate", "check", "--config", config, "--state-dir", state, "a"},

@@ -172,8 +172,7 @@ func TestZFSInterrupt(t *testing.T) {
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
-	args := []string{"send", "--bwlimit", faultRate, src, "beta:" + dst}
-	p := start(t, args...)
+	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
 	moving(t, p)
 	arriving(t, dst)
 	time.Sleep(time.Second)
@@ -186,7 +185,7 @@ func TestZFSInterrupt(t *testing.T) {
 	require.NotEqual(t, "-", token, "what arrived is kept")
 	o = mustZxfer(t, "send", "-n", src, "beta:"+dst)
 	require.Contains(t, o.stdout, "rest of @one")
-	mustZxfer(t, args...)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	sameFiles(t, src, dst)
 }
 
@@ -197,7 +196,7 @@ func TestZFSUnusableToken(t *testing.T) {
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
-	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
+	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
 	moving(t, p)
 	arriving(t, dst)
 	time.Sleep(time.Second)
@@ -302,7 +301,7 @@ func TestZFSBusy(t *testing.T) {
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
-	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
+	p := start(t, "send", "--bwlimit", "4MiB", src, "beta:"+dst)
 	moving(t, p)
 	arriving(t, dst)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it shall not be done before the other has come

@@ -50,7 +50,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "crypto_LUKS", dst.Signatures[0].Type)
 				return &site.DeviceTask{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
-					Options: transfer.DeviceOptions{Options: transfer.Options{Block: block, BandLimit: 16 << 20}, NoVerify: noVerify}}
+					Options: transfer.DeviceOptions{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}
 			}
 			consent := blockdev.Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
 			first := task(consent)
