@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -254,10 +253,9 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 }
 
 func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport, error) {
-	log := func(message string) {
-		if o.verbose {
-			fmt.Fprintln(a.stderr, report.Line(message))
-		}
+	log := func(string) {}
+	if o.verbose {
+		log = a.logger()
 	}
 	if o.facts != "" {
 		archives, err := readFacts(o.facts)

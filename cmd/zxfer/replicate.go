@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
-	"zxfer/pkg/report"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -141,7 +139,7 @@ func namesOr(all *bool) cobra.PositionalArgs {
 
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
-	log := func(s string) { fmt.Fprintln(a.stderr, report.Line(s)) }
+	log := a.logger()
 	open := func(t *replicate.Transfer) job.Opener {
 		rsh := t.RSH
 		if rsh == "" {

@@ -77,7 +77,14 @@ func within(want, got, part float64) error {
 // What doctor names is what the parameters show; the remedy mends a bad choice.
 func TestZFSDoctorImplementations(t *testing.T) {
 	lab(t)
-	const parameter = "/sys/module/zfs/parameters/zfs_fletcher_4_impl"
+	module := func(name, before string) string { // OpenZFS 2.1 has several modules
+		p := "/sys/module/zfs/parameters/" + name
+		if _, err := os.Stat(p); err != nil {
+			p = "/sys/module/" + before + "/parameters/" + name
+		}
+		return p
+	}
+	parameter := module("zfs_fletcher_4_impl", "zcommon")
 	cat := func(p string) string {
 		raw, err := os.ReadFile(p)
 		require.NoError(t, err)
@@ -86,11 +93,7 @@ func TestZFSDoctorImplementations(t *testing.T) {
 	t.Cleanup(func() { _ = os.WriteFile(parameter, []byte("fastest"), 0o644) })
 	r := doctor(t, "--quick")
 	require.Contains(t, finding(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
-	icp := "/sys/module/zfs/parameters/"
-	if _, err := os.Stat(icp + "icp_aes_impl"); err != nil {
-		icp = "/sys/module/icp/parameters/" // OpenZFS 2.1
-	}
-	for id, p := range map[string]string{"fletcher": parameter, "aes": icp + "icp_aes_impl", "gcm": icp + "icp_gcm_impl"} {
+	for id, p := range map[string]string{"fletcher": parameter, "aes": module("icp_aes_impl", "icp"), "gcm": module("icp_gcm_impl", "icp")} {
 		f := finding(t, r, id)
 		require.Equal(t, preflight.OK, f.Severity, id)
 		require.Contains(t, f.Evidence, p+": "+cat(p))
