@@ -258,3 +258,15 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	require.True(t, h.fallBack(true, unix.EINVAL), "it began before")
 	require.False(t, h.fallBack(false, unix.EINVAL), "it is not that")
 }
+
+// A file that took the name of the one that was made for a copy stays.
+func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "image")
+	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(name))
+	require.NoError(t, os.WriteFile(name, []byte("another's"), 0o600))
+	require.NoError(t, dst.Discard())
+	require.FileExists(t, name)
+}

@@ -298,10 +298,11 @@ func syncDir(name string) error {
 }
 
 // Discard is Close of a copy that nothing is left of: a file that OpenTarget made
-// is removed.
+// is removed, unless its name is another one's by now.
 func (t *Target) Discard() error {
+	mine := t.created && t.Identity() == nil
 	err := t.Close()
-	if t.created {
+	if mine {
 		err = errors.Join(err, os.Remove(t.facts.Real))
 	}
 	return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/sysinfo"
 )
 
@@ -45,14 +47,7 @@ func platform(s *sysinfo.System) []Finding {
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
 	return one(Finding{Severity: OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
-		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), cpus(s.CPU.Count), orUnknown(s.CPU.Model), size(s.Memory))})
-}
-
-func cpus(n int) string {
-	if n == 1 {
-		return "1 CPU"
-	}
-	return fmt.Sprintf("%d CPUs", n)
+		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), english.Plural(s.CPU.Count, "CPU", ""), orUnknown(s.CPU.Model), size(s.Memory))})
 }
 
 func orUnknown(s string) string {

@@ -8,25 +8,32 @@ import (
 	"zxfer/pkg/replicate/record"
 )
 
-// A copy whose key was changed is told as such at the next increment, however
-// many runs had nothing to send to it before.
-func TestKeyChangedWhileNothingWasSent(t *testing.T) {
-	t.Parallel()
+// encryptedReplica is a job that has copied an encrypted dataset, src/a, once.
+func encryptedReplica(t *testing.T) *replica {
+	t.Helper()
 	r := newReplica(t, adopting())
 	encrypt(r.datasets["src/a"], "src/a")
 	r.snapshot("src", "s1")
 	r.snapshot("src/a", "s1")
 	run, _ := r.run(t)
 	require.Equal(t, record.Done, run.Outcome, "%+v", run)
+	return r
+}
+
+// A copy whose key was changed is told as such at the next increment, however
+// many runs had nothing to send to it before.
+func TestKeyChangedWhileNothingWasSent(t *testing.T) {
+	t.Parallel()
+	r := encryptedReplica(t)
 	set(r.datasets["dst/copy/a"], "encryptionroot", "dst/copy") // zfs change-key -i
 	for range 2 {
 		r.now += 10
-		run, _ = r.run(t)
+		run, _ := r.run(t)
 		require.Equal(t, record.UpToDate, run.Outcome)
 	}
 	r.now += 10
 	r.snapshot("src/a", "s2")
-	run, _ = r.run(t)
+	run, _ := r.run(t)
 	require.Len(t, run.Targets[0].Datasets, 1)
 	require.Equal(t, string(KeyChanged), run.Targets[0].Datasets[0].Conflict)
 	require.Len(t, r.datasets["dst/copy/a"].Versions, 1)
@@ -36,12 +43,7 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 // the job with them, no key was changed.
 func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, adopting())
-	encrypt(r.datasets["src/a"], "src/a")
-	r.snapshot("src", "s1")
-	r.snapshot("src/a", "s1")
-	run, _ := r.run(t)
-	require.Equal(t, record.Done, run.Outcome, "%+v", run)
+	r := encryptedReplica(t)
 	for _, n := range []string{"dst/copy/a", "dst/copy"} {
 		r.rename(n, "dst/new"+n[len("dst/copy"):])
 	}
@@ -49,7 +51,7 @@ func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	r.job.Targets[0].To = "dst/new"
 	r.now += 10
 	r.snapshot("src/a", "s2")
-	run, _ = r.run(t)
+	run, _ := r.run(t)
 	require.Equal(t, record.Done, run.Outcome, "%+v", run.Targets[0])
 	require.Len(t, r.datasets["dst/new/a"].Versions, 2)
 }
