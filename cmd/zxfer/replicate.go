@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -61,7 +63,7 @@ brought there and retention does not keep.`,
 		},
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicatePrune(a),
+	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
 		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
 	return cmd
 }
@@ -203,11 +205,12 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	}
 	errs = append(errs, r.Close())
 	if f.Metrics.Textfile != "" {
-		var names []string
-		for i := range f.Jobs {
-			names = append(names, f.Jobs[i].Name)
+		err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir)
+		if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+			fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
+			err = nil
 		}
-		errs = append(errs, r.Metrics(context.WithoutCancel(ctx), f.Metrics.Textfile, names))
+		errs = append(errs, err)
 	}
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))

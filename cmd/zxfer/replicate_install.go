@@ -97,6 +97,11 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	if o.cron {
 		return printCron(a, f, paths)
 	}
+	if o.root == "" {
+		if err := paths.Reachable(); err != nil {
+			return fault.Usagef("move it to where programs, configuration and records are kept", "%w", err)
+		}
+	}
 	files, err := unit.Files(f, paths)
 	if err != nil {
 		return fault.Usagef("", "%w", err)

@@ -8,16 +8,15 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"zxfer/pkg/report"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
-
-	"github.com/dustin/go-humanize"
+	"zxfer/pkg/report"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -89,6 +88,42 @@ code 1 says that a job is late; a scheduled job that never ran is.`,
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&short, "short", false, "only what is late or failed")
+	})
+	return cmd
+}
+
+func newReplicateMetrics(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "metrics [FLAGS]",
+		Short: "Write the metrics of all jobs",
+		Long: `metrics writes what the last runs of all jobs left to the file that [metrics]
+textfile names, for node_exporter's textfile collector, as every run does. A job
+that runs as another user than root may not: the unit that install writes for it
+runs this as root when the job has ended; with cron, run it as root.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			if show {
+				text, err := runner.Metrics(f, o.stateDir)
+				if err == nil {
+					_, err = a.stdout.Write(text)
+				}
+				return err
+			}
+			if f.Metrics.Textfile == "" {
+				return fault.Usagef("add [metrics] textfile = \"….prom\", or give --stdout", "%s names no file for metrics", o.file)
+			}
+			return runner.WriteMetrics(cmd.Context(), f, o.stateDir)
+		},
+	}
+	o.define(cmd, true, false)
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&show, "stdout", false, "print them instead")
 	})
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/blockdev"
 	"zxfer/pkg/job"
 )
 
@@ -314,6 +316,27 @@ func sizeOf(t *testing.T, name string) int64 {
 	return n
 }
 
+// A former member of a pool has two of its labels at its end: a copy onto a part
+// of it would still be found as that member.
+func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is one
+	lab(t)
+	src, dst := loop(t, 32<<20, 512), loop(t, 96<<20, 512)
+	noise(t, src, 0, 32<<20)
+	pool := fmt.Sprintf("zxformer%x", rand.Uint32())
+	run(t, "zpool", "create", "-O", "mountpoint=none", pool, dst)
+	run(t, "zpool", "export", pool)
+	r := devReport(t, mustZxfer(t, "dev", "--json", "--overwrite", "--confirm", strconv.Itoa(96<<20), src, "beta:"+dst))
+	i := slices.IndexFunc(r.Problems, func(p blockdev.Problem) bool { return p.ID == "target-end" })
+	require.GreaterOrEqual(t, i, 0, "%+v", r.Problems)
+	require.Contains(t, r.Problems[i].Evidence, "zfs_member")
+	require.Contains(t, run(t, "wipefs", dst), "zfs_member")
+	remedy, ok := strings.CutPrefix(r.Problems[i].Remedy, "afterwards: ")
+	require.True(t, ok)
+	run(t, "sh", "-c", remedy)
+	require.NotContains(t, run(t, "wipefs", dst), "zfs_member")
+	run(t, "cmp", "-n", strconv.Itoa(32<<20), src, dst)
+}
+
 func TestDevDelta(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 200 << 20
@@ -482,7 +505,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.Eventually(t, func() bool {
 		var st syscall.Stat_t
 		return syscall.Stat(filepath.Join(dir, "image"), &st) == nil && st.Blocks*512 >= 16<<20
-	}, 20*time.Second, 5*time.Millisecond)
+	}, 2*time.Minute, 5*time.Millisecond)
 	filler := filepath.Join(dir, "filler")
 	_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1M").Run() // until there is no room
 	o = p.wait(t)

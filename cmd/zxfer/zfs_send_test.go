@@ -303,6 +303,19 @@ func TestZFSRollback(t *testing.T) {
 	require.Contains(t, o.stderr, "@theirs")
 	o = mustZxfer(t, "send", "-n", "--rollback", src, "beta:"+dst)
 	require.Contains(t, o.stdout, "@theirs", "the plan lists what would be lost")
+
+	// ZFS would say so at the end of the stream.
+	zfsCmd(t, "hold", "mine", dst+"@theirs")
+	zfsCmd(t, "clone", dst+"@theirs", dst+"-clone")
+	before := state(t)
+	o = zxfer(t, "send", "--rollback", src, "beta:"+dst)
+	require.Equal(t, 3, o.code, o.String())
+	for _, text := range []string{"zfs release mine " + dst + "@theirs", "zfs destroy " + dst + "-clone"} {
+		require.Contains(t, o.stderr, text)
+	}
+	require.Equal(t, before, state(t))
+	zfsCmd(t, "release", "mine", dst+"@theirs")
+	zfsCmd(t, "destroy", dst+"-clone")
 	mustZxfer(t, "send", "--rollback", src, "beta:"+dst)
 	require.Equal(t, guids(t, src), guids(t, dst))
 }

@@ -214,16 +214,40 @@ func (j *judge) shape(src, dst Facts) {
 		j.add(Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
 			"name another file, if what lies beyond is to stay", "%s is longer than the source, and will be cut to its size", dst.Path)
 	}
-	if dst.IsFile() || src.PartitionTable == "" {
+	if dst.IsFile() {
 		return
 	}
-	if src.LogicalSector != dst.LogicalSector && src.LogicalSector != 0 && !src.IsFile() {
+	j.beyond(src, dst)
+	if src.PartitionTable == "" {
+		return
+	}
+	// The table of an image is looked for in sectors of 512 bytes.
+	if src.LogicalSector != dst.LogicalSector && src.LogicalSector != 0 {
 		j.add(Warn, "sector-size", fmt.Sprintf("%d and %d bytes", src.LogicalSector, dst.LogicalSector), "copy the partitions one by one into a new table",
 			"%s has other sectors than the source: its partition table will not be understood", dst.Path)
 	}
 	if src.PartitionTable == "gpt" && dst.Size > src.Size {
 		j.add(Warn, "gpt-end", "", "sgdisk --move-second-header "+dst.Path, "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
 	}
+}
+
+// beyond warns of marks of the target's former use behind what is copied: ZFS, MD
+// and others look for their own at the end of a device.
+func (j *judge) beyond(src, dst Facts) {
+	var stay []string
+	for _, s := range dst.Signatures {
+		if s.Device != dst.Name || max(s.Offset, s.Last) < src.Size || s.Type == "gpt" && src.PartitionTable == "gpt" {
+			continue // the last is what gpt-end tells of
+		}
+		stay = append(stay, fmt.Sprintf("%s at %d", s.text(), max(s.Offset, s.Last)))
+	}
+	if src.Size == 0 || len(stay) == 0 {
+		return
+	}
+	sector := int64(max(dst.LogicalSector, 1))
+	j.add(Warn, "target-end", strings.Join(stay, ", "),
+		fmt.Sprintf("afterwards: blkdiscard --zeroout --offset %d %s", (src.Size+sector-1)/sector*sector, dst.Path),
+		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
 }
 
 // CheckSource is what speaks against reading the source: nothing that refuses

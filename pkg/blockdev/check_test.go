@@ -32,6 +32,12 @@ func TestCheckTarget(t *testing.T) {
 		{"not known what is on it", with(blank, func(f *Facts) { f.Unprobed = "no wipefs" }), Allow{}, []string{"target-contents"}, nil},
 		{"may not be read", with(blank, func(f *Facts) { f.Unprobed, f.Denied = "open: permission denied", true }), Allow{}, []string{"target-denied"}, nil},
 		{"larger, other sectors", with(blank, func(f *Facts) { f.Size, f.LogicalSector = 101, 4096 }), Allow{}, nil, []string{"sector-size", "gpt-end"}},
+		{"larger, with labels at its end", with(used, func(f *Facts) {
+			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "zfs_member", Offset: 10, Last: 190}}
+		}), Allow{Overwrite: true, Confirm: "S2"}, nil, []string{"target-end", "gpt-end"}},
+		{"larger, with a table's copy at its end", with(used, func(f *Facts) {
+			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "gpt", Offset: 1, Last: 199}, {Device: "sdb", Type: "ext4", Offset: 99}, {Device: "sdb1", Type: "linux_raid_member", Offset: 150}}
+		}), Allow{Overwrite: true, Confirm: "S2"}, nil, []string{"gpt-end"}},
 		{"smaller", with(blank, func(f *Facts) { f.Size = 99 }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-too-small"}, nil},
 		{"held by what leaves no trace", with(blank, func(f *Facts) { f.Busy = true }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-held"}, nil},
 		{"the same number on another host", with(blank, func(f *Facts) { f.Boot, f.Minor = "there", 0 }), Allow{}, nil, nil},
@@ -61,6 +67,15 @@ func TestCheckTarget(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestImageOfADiskWithOtherSectors(t *testing.T) {
+	t.Parallel()
+	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
+	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
+	require.Equal(t, []string{"sector-size"}, ids(CheckTarget(src, dst, Allow{}), Warn))
+	src.PartitionTable = ""
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
 }
 
 // What is in use by one path is not written to by another. Numbers that are not

@@ -95,8 +95,10 @@ type Signature struct {
 	Device string `json:"device"` // kernel name, or path of a file
 	Type   string `json:"type"`   // ext4, LVM2_member, zfs_member, gpt …
 	Offset int64  `json:"offset"` // of the first such mark
-	Label  string `json:"label,omitempty"`
-	UUID   string `json:"uuid,omitempty"`
+	// Last is the offset of the last one, where there are several.
+	Last  int64  `json:"last,omitempty"`
+	Label string `json:"label,omitempty"`
+	UUID  string `json:"uuid,omitempty"`
 }
 
 // Mount is a place where a file system of a device is mounted.

@@ -34,11 +34,11 @@ func TestParseWipefs(t *testing.T) {
 		"nothing, 2.41": {"{\n   \"signatures\": []\n}\n", nil, ""},
 		"several labels of a pool": {
 			`{"signatures":[{"offset":"0x3f000","type":"zfs_member","uuid":"7","label":"tank"},{"offset":"0x2f000","type":"zfs_member","uuid":"7","label":"tank"}]}`,
-			[]Signature{{"sda", "zfs_member", 0x2f000, "tank", "7"}}, "",
+			[]Signature{{"sda", "zfs_member", 0x2f000, 0x3f000, "tank", "7"}}, "",
 		},
 		"two kinds": {
 			`{"signatures":[{"offset":"0x438","type":"ext4","uuid":"u","label":null},{"offset":"0x1fe","type":"dos","uuid":null,"label":null}]}`,
-			[]Signature{{"sda", "ext4", 0x438, "", "u"}, {"sda", "dos", 0x1fe, "", ""}}, "",
+			[]Signature{{"sda", "ext4", 0x438, 0, "", "u"}, {"sda", "dos", 0x1fe, 0, "", ""}}, "",
 		},
 		"not JSON":   {"wipefs: error", nil, "wipefs of sda"},
 		"no offset":  {`{"signatures":[{"type":"ext4"}]}`, nil, `offset ""`},

@@ -36,7 +36,8 @@ func partitionTables() []string {
 }
 
 // parseWipefs reads the output of wipefs --json. Of several marks of one type
-// and UUID, such as the labels of a ZFS member, the first is kept.
+// and UUID, such as the labels of a ZFS member, one is kept, with the first and the
+// last offset.
 func parseWipefs(raw []byte, device string) ([]Signature, error) {
 	if strings.TrimSpace(string(raw)) == "" {
 		return nil, nil // nothing found: util-linux before 2.39 prints nothing
@@ -70,6 +71,7 @@ func parseWipefs(raw []byte, device string) ([]Signature, error) {
 			out = append(out, s)
 			continue
 		}
+		out[i].Last = max(out[i].Offset, out[i].Last, s.Offset)
 		out[i].Offset = min(out[i].Offset, s.Offset)
 	}
 	return out, nil

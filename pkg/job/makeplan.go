@@ -21,7 +21,10 @@ func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.Sta
 	if more {
 		p = plan.Make(req, *state)
 	}
-	return p, s.checkChains(ctx, &p, state)
+	if err := s.checkChains(ctx, &p, state); err != nil {
+		return p, err
+	}
+	return p, s.checkLosses(ctx, &p, state)
 }
 
 // histories lists the target's datasets whose whole history a plan needs, and
@@ -75,5 +78,35 @@ func (s *sender) checkChains(ctx context.Context, p *plan.Plan, state *plan.Stat
 		return err
 	}
 	plan.CheckIVSets(p, *state)
+	return nil
+}
+
+// checkLosses looks up what would keep ZFS from rolling the target back.
+func (s *sender) checkLosses(ctx context.Context, p *plan.Plan, state *plan.State) error {
+	names := plan.NeedLosses(*p)
+	if len(p.Conflicts) > 0 || len(names) == 0 {
+		return nil
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return s.target.do(gctx, func(st site.Site) (err error) {
+			state.TargetHolds, err = st.Holds(gctx, names)
+			return err
+		})
+	})
+	g.Go(func() error {
+		found, err := s.target.properties(gctx, names, []string{"clones"})
+		state.TargetClones = map[string][]string{}
+		for name, of := range found {
+			if list := of["clones"].Value; list != "" && list != "-" {
+				state.TargetClones[name] = strings.Split(list, ",")
+			}
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	plan.CheckLosses(p, *state)
 	return nil
 }

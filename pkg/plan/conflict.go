@@ -19,6 +19,7 @@ const (
 	NoCommon        ConflictID = "no-common"        // the target has no snapshot of the source's history
 	NameTaken       ConflictID = "name-taken"       // the target has another snapshot of a name that would arrive
 	Modified        ConflictID = "modified"         // the target changed since its newest snapshot
+	Kept            ConflictID = "kept"             // a snapshot that Rollback would destroy is held or has clones
 	KeyNotLoaded    ConflictID = "key-not-loaded"   // a key that must be loaded is not
 	EncryptionMixed ConflictID = "encryption-mixed" // raw onto a dataset that was not received raw, or the reverse
 	IVSetMismatch   ConflictID = "ivset-mismatch"   // openzfs#8758

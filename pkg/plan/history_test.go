@@ -176,6 +176,25 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a"}, d.Loses)
 }
 
+// What ZFS would refuse to roll back is refused before a byte is sent.
+func TestRollbackOfWhatIsKept(t *testing.T) {
+	t.Parallel()
+	req := request().with(func(r *Request) { r.Rollback = true })
+	s := given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@o,7 @a,1 @x,8 @y,9"))
+	p := made(t, req, s)
+	require.Equal(t, []string{"vault/a@x", "vault/a@y"}, NeedLosses(p))
+	CheckLosses(&p, s)
+	require.Empty(t, p.Conflicts)
+
+	s.TargetHolds = map[string][]string{"vault/a@o": {"old"}, "vault/a@y": {"keep", "audit"}}
+	s.TargetClones = map[string][]string{"vault/a@x": {"vault/c"}}
+	CheckLosses(&p, s)
+	refused(t, p, Kept, "beta:vault/a cannot lose", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
+		"zfs release keep vault/a@y", "zfs destroy vault/c")
+	require.NotContains(t, p.Conflicts[0].Message, "@o")
+	require.Empty(t, NeedLosses(made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))))
+}
+
 func TestEvidenceIsBounded(t *testing.T) {
 	t.Parallel()
 	p := made(t, request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))

@@ -50,6 +50,10 @@ type State struct {
 	// names that do not exist are missing.
 	SourceOrigins map[string]uint64
 	TargetOrigins map[string]uint64
+	// TargetHolds and TargetClones are the tags of the holds on the snapshots
+	// that NeedLosses names, and their clones, by full snapshot name.
+	TargetHolds  map[string][]string
+	TargetClones map[string][]string
 }
 
 // Plan is the ordered steps of a job, or the conflicts that forbid it.
@@ -77,7 +81,8 @@ type Dataset struct {
 	// Loses are the target's snapshots and changes that Rollback destroys.
 	Loses []string `json:"loses,omitempty"`
 
-	chain *chain // whose IV sets tell whether the first step is possible
+	chain *chain        // whose IV sets tell whether the first step is possible
+	newer []zfs.Version // the snapshots of Loses
 }
 
 // Kind says what sort of stream a step is.

@@ -94,9 +94,27 @@ func (s *Store) shorten() error {
 	return Replace(s.file("runs.jsonl"), text, 0o640)
 }
 
+// read reads a file of the store. The directory may be that of a user, and root
+// the reader: what is no regular file is not followed, waited for or shown.
+func (s *Store) read(name string) ([]byte, error) {
+	f, err := os.OpenFile(s.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
+		err = fmt.Errorf("%s is no file that zxfer wrote", f.Name())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
 // Runs returns the newest runs of the log, at most n, oldest first.
 func (s *Store) Runs(n int) ([]*Run, error) {
-	text, err := os.ReadFile(s.file("runs.jsonl"))
+	text, err := s.read("runs.jsonl")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -117,7 +135,7 @@ func (s *Store) Runs(n int) ([]*Run, error) {
 // State reads the state of the job; an empty one where there is none yet.
 func (s *Store) State() (*State, error) {
 	st := &State{Job: filepath.Base(s.dir), Datasets: map[string]*Dataset{}}
-	text, err := os.ReadFile(s.file("state.json"))
+	text, err := s.read("state.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil
 	}

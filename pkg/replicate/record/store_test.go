@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestAppend(t *testing.T) {
@@ -92,6 +93,22 @@ func TestState(t *testing.T) {
 	require.NoError(t, os.WriteFile(s.file("state.json"), []byte("{"), 0o640))
 	_, err = s.State()
 	require.ErrorContains(t, err, "state.json")
+}
+
+// The directory of a user's job is the user's, and root reads it.
+func TestNothingElseIsRead(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.TempDir(), "home")
+	require.NoError(t, err)
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte(`{"job":"other"}`), 0o600))
+	require.NoError(t, os.Symlink(secret, s.file("state.json")))
+	_, err = s.State()
+	require.ErrorIs(t, err, unix.ELOOP)
+	require.NoError(t, os.Remove(s.file("state.json")))
+	require.NoError(t, unix.Mkfifo(s.file("state.json"), 0o644))
+	_, err = s.State() // does not wait for a writer
+	require.ErrorContains(t, err, "is no file that zxfer wrote")
 }
 
 func TestLock(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -224,19 +225,28 @@ func (w *work) forgetGone() {
 	}
 }
 
-// Metrics writes the metrics of all jobs, so far as they have run. Of two jobs
-// that end together neither writes over the other's news.
-func (r *Runner) Metrics(ctx context.Context, path string, jobs []string) error {
-	err := record.Together(ctx, r.StateDir, func() error {
-		var states []*record.State
-		for _, name := range jobs {
-			st, err := record.Peek(r.StateDir, name).State()
-			if err != nil {
-				return err
-			}
-			states = append(states, st)
+// Metrics renders the metrics of all jobs of a file, so far as they have run.
+func Metrics(f *replicate.File, stateDir string) ([]byte, error) {
+	var states []*record.State
+	for i := range f.Jobs {
+		st, err := record.Peek(stateDir, f.Jobs[i].Name).State()
+		if err != nil {
+			return nil, err
 		}
-		return record.Replace(path, record.Metrics(states), 0o644)
+		states = append(states, st)
+	}
+	return record.Metrics(states), nil
+}
+
+// WriteMetrics writes them to the file's Textfile. Of two jobs that end together
+// neither writes over the other's news.
+func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string) error {
+	err := record.Together(ctx, stateDir, func() error {
+		text, err := Metrics(f, stateDir)
+		if err != nil {
+			return err
+		}
+		return record.Replace(f.Metrics.Textfile, text, 0o644)
 	})
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)

@@ -37,6 +37,17 @@ func (p Paths) Check() error {
 	return errors.Join(errs...)
 }
 
+// Reachable refuses paths that a unit does not see: it has a /tmp of its own.
+func (p Paths) Reachable() error {
+	var errs []error
+	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
+		if strings.HasPrefix(s, "/tmp/") || strings.HasPrefix(s, "/var/tmp/") {
+			errs = append(errs, fmt.Errorf("%s: the units have a /tmp and a /var/tmp of their own", s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Name is the name of a job's units, without suffix.
 func Name(job string) string { return "zxfer-replicate-" + job }
 
@@ -56,10 +67,17 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 // and records, and write metrics, where the files are another account's, as
 // node_exporter's directory often is. That this directory is missing stops no
 // job. Memory may become executable: the Python helper needs that.
+//
+// A user's job reads no other's records and writes no metrics: once it has ended,
+// its unit does that, with the rights of systemd itself ("+").
 func Service(j *replicate.Job, p Paths) string {
-	writable := []string{p.StateDir}
-	if p.Textfile != "" {
+	writable, metrics := []string{p.StateDir}, ""
+	switch {
+	case p.Textfile == "":
+	case j.User == "":
 		writable = append(writable, "-"+filepath.Dir(p.Textfile))
+	default:
+		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics --config %s --state-dir %s\n", p.Binary, p.JobFile, p.StateDir)
 	}
 	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", ""
 	if j.User != "" {
@@ -82,7 +100,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 ExecStart=%s replicate run --wait --config %s --state-dir %s %s
-Restart=on-failure
+%sRestart=on-failure
 RestartSec=5min
 RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
@@ -115,7 +133,7 @@ RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service
-`, Marker, j.Name, network, after, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, user, capabilities, strings.Join(writable, " "))
+`, Marker, j.Name, network, after, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, metrics, user, capabilities, strings.Join(writable, " "))
 }
 
 // reachesOut tells whether the source or any target is on another host.

@@ -43,6 +43,9 @@ func TestFiles(t *testing.T) {
 	require.NotContains(t, files["zxfer-replicate-user_1.service"], "network-online")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "User=backup\nStateDirectory=zxfer/user_1\nStateDirectoryMode=0750\n")
 	require.NotContains(t, service, "StateDirectory")
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "ExecStopPost=+/usr/bin/true replicate metrics --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer\n")
+	require.Contains(t, files["zxfer-replicate-user_1.service"], "ReadWritePaths=/var/lib/zxfer\n")
+	require.NotContains(t, service, "ExecStopPost")
 	require.Contains(t, files["zxfer-replicate-user_1.service"], "CapabilityBoundingSet=\n", "a user needs no privilege: zfs allow gives the permissions")
 	timer := files["zxfer-replicate-home.timer"]
 	require.Contains(t, timer, "OnCalendar=hourly\nRandomizedDelaySec=120\n")
@@ -52,6 +55,9 @@ func TestFiles(t *testing.T) {
 	p.JobFile = "/etc/my jobs.toml"
 	_, err = Files(file(), p)
 	require.ErrorContains(t, err, "my jobs")
+	require.NoError(t, p.Reachable())
+	p.Binary = "/tmp/zxfer"
+	require.ErrorContains(t, p.Reachable(), "/tmp/zxfer: the units have a /tmp")
 	p.JobFile = "jobs.toml"
 	_, err = Files(file(), p)
 	require.Error(t, err)

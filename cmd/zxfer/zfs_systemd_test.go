@@ -1,0 +1,214 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/record"
+)
+
+// machine is a systemd on alpha: the first process of a PID namespace, with
+// mounts, /run and cgroups of its own. Its units are the guest's.
+type machine struct{ pid string }
+
+// bootSystemd starts one, and ends it when the test ends. The network is there
+// already.
+func bootSystemd(t *testing.T) *machine {
+	t.Helper()
+	if os.Getenv("ZXFER_GUEST") == "" {
+		t.Skip("it would use this host's own units")
+	}
+	const systemd = "/lib/systemd/systemd"
+	if _, err := os.Stat(systemd); err != nil {
+		t.Skip("systemd is not installed")
+	}
+	lab(t)
+	group := "/sys/fs/cgroup/" + strings.ToLower(t.Name())
+	require.NoError(t, os.MkdirAll(group, 0o755))
+	log, err := os.Create(filepath.Join(t.TempDir(), "systemd"))
+	require.NoError(t, err)
+	cmd := exec.Command("ip", "netns", "exec", alphaPool, "sh", "-c", `mount -t cgroup2 cgroup2 /sys/fs/cgroup; echo $$ >`+group+`/cgroup.procs || exit
+exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup sh -c "
+umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && mount -t tmpfs -o mode=755 tmpfs /run || exit
+mkdir -p /run/systemd/system && cd /run/systemd/system && ln -s /dev/null systemd-networkd.service && ln -s /dev/null systemd-networkd-wait-online.service || exit
+cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target --show-status=no --log-level=warning --log-target=journal"`)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // with it go all that it started
+		_ = cmd.Wait()
+	})
+	m := &machine{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := m.command("sh", "-c", "systemctl status --no-pager zxfer-replicate-*; journalctl --no-pager -n 30").CombinedOutput()
+			t.Logf("%s%s", fileText(log.Name()), out)
+		}
+	})
+	require.Eventually(t, func() bool {
+		out, err := exec.Command("pgrep", "-P", fmt.Sprint(cmd.Process.Pid)).Output()
+		m.pid = strings.TrimSpace(string(out))
+		if err != nil || m.pid == "" {
+			return false
+		}
+		out, _ = m.command("systemctl", "is-active", "sysinit.target").Output()
+		return strings.TrimSpace(string(out)) == "active"
+	}, 2*time.Minute, 500*time.Millisecond, "systemd does not come up: %s", fileText(log.Name()))
+	return m
+}
+
+// command is a command that runs where that systemd does.
+func (m *machine) command(argv ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--target", m.pid, "--mount", "--pid", "--net", "--cgroup", "--"}, argv...)...)
+}
+
+// run runs a command there, which must exit 0.
+func (m *machine) run(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := m.command(argv...).CombinedOutput()
+	require.NoError(t, err, "%s\n%s", strings.Join(argv, " "), out)
+	return string(out)
+}
+
+// show is a property of a unit.
+func (m *machine) show(t *testing.T, unit, property string) string {
+	t.Helper()
+	return strings.TrimSpace(m.run(t, "systemctl", "show", "--value", "-p", property, unit))
+}
+
+// journal is what a unit said.
+func (m *machine) journal(unit string) string {
+	out, _ := m.command("journalctl", "--no-pager", "-u", unit).CombinedOutput()
+	return string(out)
+}
+
+func fileText(name string) string {
+	text, _ := os.ReadFile(name)
+	return string(text)
+}
+
+// place writes a file that is gone after the test, as its directory is if that
+// was not there.
+func place(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	dir := filepath.Dir(name)
+	if _, err := os.Stat(dir); err != nil {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	require.NoFileExists(t, name)
+	require.NoError(t, os.WriteFile(name, []byte(text), mode))
+	t.Cleanup(func() { _ = os.Remove(name) })
+}
+
+// The units do their work in a running systemd, with all that they are denied: a
+// timer starts a job to another host, an interrupted run is started again and
+// resumes, a user's job has the rights of zfs allow alone.
+func TestZFSReplicateUnits(t *testing.T) {
+	m := bootSystemd(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	for _, name := range []string{"timed", "slow", "user"} {
+		zfsCmd(t, "create", src+"/"+name)
+		fill(t, src+"/"+name, "x", 1<<20)
+	}
+	fill(t, src+"/slow", "large", 24<<20)
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	run(t, "zfs", "allow", "backup", "send,snapshot,hold,release,bookmark,destroy,mount", src+"/user")
+	run(t, "zfs", "allow", "backup", "create,receive,hold,release,destroy,mount,userprop,canmount,mountpoint,readonly,compression,recordsize", dst)
+
+	// As an administrator sets it up: ssh by root's own configuration, zxfer in a
+	// directory for programs.
+	for _, name := range []string{"user_key", "known_hosts"} {
+		text, err := os.ReadFile(filepath.Join(labDir, name))
+		require.NoError(t, err)
+		place(t, "/root/.ssh/"+name, string(text), 0o600)
+	}
+	place(t, "/root/.ssh/config", "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile /root/.ssh/user_key\nUserKnownHostsFile /root/.ssh/known_hosts\n", 0o600)
+	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
+	require.NoError(t, installSelf(binary))
+	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
+	metrics := "/var/lib/zxfer-metrics/zxfer.prom"
+	place(t, metrics, "", 0o644)
+	jobs := func(limit string) string {
+		return fmt.Sprintf(`
+[metrics]
+textfile = %[1]q
+[[job]]
+name = "timed"
+source = "%[2]s/timed"
+schedule = "*:*:0/4"
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+retention = { last = 3 }
+target = [{ name = "far", to = "beta:%[3]s/timed" }]
+[[job]]
+name = "slow"
+source = "%[2]s/slow"
+retries = 0
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+target = [{ name = "far", to = "beta:%[3]s/slow", transfer = { %[4]s } }]
+[[job]]
+name = "user"
+user = "backup"
+source = "%[2]s/user"
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+target = [{ name = "near", to = "%[3]s/user" }]
+`, metrics, src, dst, limit)
+	}
+	place(t, config, jobs(`bandwidth = "1M"`), 0o644)
+	o := m.run(t, binary, "replicate", "install")
+	require.Contains(t, o, "wrote /etc/systemd/system/zxfer-replicate-timed.timer")
+	t.Cleanup(func() { _ = m.command(binary, "replicate", "uninstall").Run() })
+	require.Equal(t, "active", m.show(t, "zxfer-replicate-timed.timer", "ActiveState"))
+
+	const timed, slow, user = "zxfer-replicate-timed.service", "zxfer-replicate-slow.service", "zxfer-replicate-user.service"
+	require.Eventually(t, func() bool {
+		runs, err := record.Peek(stateDir, "timed").Runs(10)
+		return err == nil && len(runs) >= 2
+	}, 5*time.Minute, time.Second, "the timer starts the job again and again")
+	require.Equal(t, "success", m.show(t, timed, "Result"), m.journal(timed))
+	require.NotEmpty(t, guids(t, dst+"/timed"), m.journal(timed))
+	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
+	m.run(t, "systemctl", "stop", "zxfer-replicate-timed.timer", timed)
+
+	// Exit code 4: the state is kept, and the unit started again.
+	m.run(t, "systemctl", "start", "--no-block", slow)
+	arriving(t, dst+"/slow")
+	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
+	drop := "/etc/systemd/system/" + slow + ".d/soon.conf"
+	place(t, drop, "[Service]\nRestartSec=2s\n", 0o644)
+	m.run(t, "systemctl", "daemon-reload")
+	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=INT", slow)
+	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" },
+		5*time.Minute, time.Second, "it ends well when it is started again")
+	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
+	said := m.journal(slow)
+	require.Regexp(t, `(?s)slow: interrupted in .*slow: done in `, said)
+	sameFiles(t, src+"/slow", dst+"/slow")
+
+	// A user's unit: no capability, a state directory that systemd made for it.
+	m.run(t, "systemctl", "start", user)
+	require.Equal(t, "success", m.show(t, user, "Result"), m.journal(user))
+	require.NotEmpty(t, guids(t, dst+"/user"), m.journal(user))
+	require.Contains(t, fileText(metrics), `job="user"`, "which root writes: %s", m.journal(user))
+
+	// What the plan refuses is not tried again by itself.
+	zfsCmd(t, "snapshot", dst+"/user@theirs")
+	require.Error(t, m.command("systemctl", "start", user).Run())
+	require.Equal(t, "failed", m.show(t, user, "ActiveState"), m.journal(user))
+
+	o = m.run(t, binary, "replicate", "uninstall")
+	require.Contains(t, o, "removed /etc/systemd/system/zxfer-replicate-timed.timer")
+	require.NotContains(t, m.run(t, "systemctl", "list-timers", "--all"), "zxfer")
+	left, err := filepath.Glob("/etc/systemd/system/zxfer-replicate-*.*r")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	nothingLeft(t, 20*time.Second)
+}

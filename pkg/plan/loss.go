@@ -1,0 +1,51 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NeedLosses returns the target's snapshots, by full name, that a plan lets it
+// lose. CheckLosses judges them by their holds and clones.
+func NeedLosses(p Plan) []string {
+	var names []string
+	for _, d := range p.Datasets {
+		for _, v := range d.newer {
+			names = append(names, v.In(d.Target))
+		}
+	}
+	return names
+}
+
+// CheckLosses adds a conflict for every dataset with a snapshot to lose that is
+// held or has clones. ZFS destroys the snapshots when the whole stream has
+// arrived, and refuses only then.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_end_check)
+func CheckLosses(p *Plan, s State) {
+	for _, d := range p.Datasets {
+		var why, remedies []string
+		for _, v := range d.newer {
+			name := v.In(d.Target)
+			for _, tag := range s.TargetHolds[name] {
+				why = append(why, fmt.Sprintf("@%s is held (%s)", v.Name, tag))
+				remedies = append(remedies, command("zfs", "release", tag, name))
+			}
+			for _, clone := range s.TargetClones[name] {
+				why = append(why, fmt.Sprintf("@%s has the clone %s", v.Name, clone))
+				remedies = append(remedies, "name another target, or do without the clone: "+command("zfs", "destroy", clone))
+			}
+		}
+		if len(why) == 0 {
+			continue
+		}
+		slices.Sort(remedies)
+		remedies = slices.Compact(remedies)
+		p.Conflicts = append(p.Conflicts, &Conflict{
+			ID: Kept, Source: d.Source, Target: d.Target,
+			Message: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", on(s.TargetHost, d.Target), some(why, len(why))),
+			Hint:    strings.Join(remedies[:min(evidence, len(remedies))], "\n"),
+		})
+	}
+}
