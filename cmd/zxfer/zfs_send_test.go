@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
 )
 
 // encryptedDataset creates a dataset with its own key, which it returns.
@@ -389,8 +391,10 @@ func TestZFSManyDatasets(t *testing.T) {
 	began = time.Now()
 	o := mustZxfer(t, "send", "-n", "--json", "-R", src, "beta:"+betaPool)
 	planning := time.Since(began)
-	t.Logf("planning %d datasets × %d snapshots: %.1f s with ssh, zfs list and get of both sides alone take %.1f s; %d zfs and zpool processes",
-		datasets, snapshots+1, planning.Seconds(), bare.Seconds(), calls())
+	var report job.Report
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &report))
+	t.Logf("planning %d datasets × %d snapshots: %.1f s, %.1f s with ssh, zfs list and get of both sides alone take %.1f s; %d zfs and zpool processes",
+		datasets, snapshots+1, report.PlanSeconds, planning.Seconds(), bare.Seconds(), calls())
 	require.Contains(t, o.stdout, "@new")
 	require.Less(t, planning, bare+10*time.Second)
 

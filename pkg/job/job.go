@@ -98,24 +98,27 @@ type StepResult struct {
 // Report is the whole job's account: before (plan) and after (results). It is
 // the object that --json prints.
 type Report struct {
-	Schema    string              `json:"schema"` // "zxfer.send/v1"
-	Source    string              `json:"source"`
-	Target    string              `json:"target"`
-	DryRun    bool                `json:"dry_run"`
-	Plan      *plan.Plan          `json:"plan"`
-	Wire      WireReport          `json:"wire"`
-	Hosts     []HostReport        `json:"hosts"`
-	Findings  []preflight.Finding `json:"findings"`
-	Commands  []string            `json:"commands"` // the equivalent zfs command lines
-	Results   []*StepResult       `json:"results,omitempty"`
-	Bytes     uint64              `json:"bytes"`
-	Seconds   float64             `json:"seconds,omitempty"`
-	LimitedBy string              `json:"limited_by,omitempty"`
-	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of --measure
-	Expected  *Expected           `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
-	Outcome   string              `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
-	Error     string              `json:"error,omitempty"`
-	Hint      string              `json:"hint,omitempty"`
+	Schema   string              `json:"schema"` // "zxfer.send/v1"
+	Source   string              `json:"source"`
+	Target   string              `json:"target"`
+	DryRun   bool                `json:"dry_run"`
+	Plan     *plan.Plan          `json:"plan"`
+	Wire     WireReport          `json:"wire"`
+	Hosts    []HostReport        `json:"hosts"`
+	Findings []preflight.Finding `json:"findings"`
+	Commands []string            `json:"commands"` // the equivalent zfs command lines
+	// PlanSeconds is how long the survey of both hosts, once they were reached,
+	// the plan and its estimates took.
+	PlanSeconds float64         `json:"plan_seconds,omitempty"`
+	Results     []*StepResult   `json:"results,omitempty"`
+	Bytes       uint64          `json:"bytes"`
+	Seconds     float64         `json:"seconds,omitempty"`
+	LimitedBy   string          `json:"limited_by,omitempty"`
+	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
+	Expected    *Expected       `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
+	Outcome     string          `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
+	Error       string          `json:"error,omitempty"`
+	Hint        string          `json:"hint,omitempty"`
 }
 
 // WireReport says how bytes cross and why.

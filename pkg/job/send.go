@@ -104,9 +104,11 @@ func (s *sender) close() {
 }
 
 func (s *sender) run(ctx context.Context) error {
+	defer s.startBackend(ctx)()
 	if err := s.resolve(ctx); err != nil {
 		return err
 	}
+	reached := time.Now()
 	if err := s.resolveSource(ctx); err != nil {
 		return unchanged(err)
 	}
@@ -120,6 +122,7 @@ func (s *sender) run(ctx context.Context) error {
 	if err := s.plan(ctx, !pretend); err != nil {
 		return err
 	}
+	s.report.PlanSeconds = time.Since(reached).Seconds()
 	// What is refused need not be measured.
 	if err := s.admit(); err == nil && s.req.Measure && s.report.Plan.Steps() > 0 {
 		if err := s.measure(ctx, !pretend); err != nil {
@@ -191,6 +194,25 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 	}
 	s.link, err = chooseLink(s.req, s.source, s.target, s.facts.source, s.facts.target, s.source.rtt()+s.target.rtt())
 	return err
+}
+
+// startBackend lets this host's libzfs_core, which takes a while, start while the
+// other is reached. One stream alone does not need it. What goes wrong the estimate
+// tells. The function that it returns waits for the end of that.
+func (s *sender) startBackend(ctx context.Context) (done func()) {
+	if !s.req.Plan.Recursive || s.source.host != "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = s.source.do(ctx, func(st site.Site) error {
+			_, err := st.Estimate(ctx, nil)
+			return err
+		})
+	}()
+	return func() { cancel(); <-over }
 }
 
 func hostReport(name, role string, f site.Facts) HostReport {
