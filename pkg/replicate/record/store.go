@@ -146,6 +146,7 @@ func (s *Store) State() (*State, error) {
 		return nil, fault.Failf("move it away: the next run looks at everything anew; what it knew of targets that are away their holds protect",
 			"%s is damaged: %w", s.file("state.json"), err)
 	}
+	st.Job = filepath.Base(s.dir) // whatever it says: its directory may be a user's
 	if st.Datasets == nil {
 		st.Datasets = map[string]*Dataset{}
 	}

@@ -106,6 +106,11 @@ func TestNothingElseIsRead(t *testing.T) {
 	_, err = s.State()
 	require.ErrorIs(t, err, unix.ELOOP)
 	require.NoError(t, os.Remove(s.file("state.json")))
+	require.NoError(t, os.WriteFile(s.file("state.json"), []byte(`{"job":"other"}`), 0o600))
+	st, err := s.State()
+	require.NoError(t, err)
+	require.Equal(t, "home", st.Job)
+	require.NoError(t, os.Remove(s.file("state.json")))
 	require.NoError(t, unix.Mkfifo(s.file("state.json"), 0o644))
 	_, err = s.State() // does not wait for a writer
 	require.ErrorContains(t, err, "is no file that zxfer wrote")
