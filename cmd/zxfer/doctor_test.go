@@ -143,6 +143,7 @@ func TestDoctorUsage(t *testing.T) {
 		"unknown id":           {[]string{"--only", "nosuch"}, `"nosuch" is no check or measurement`},
 		"time":                 {[]string{"--time", "1h"}, "--time 1h0m0s"},
 		"no host":              {[]string{":tank"}, "no host"},
+		"no such facts":        {[]string{"--facts", "none.txt"}, "--facts: there is no file none.txt"},
 		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts judges a file"},
 		"allow without a pair": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
 		"bad host":             {[]string{"-beta:tank"}, "unknown shorthand"},

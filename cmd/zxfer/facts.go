@@ -32,7 +32,7 @@ func writeFacts(name string, archives []job.Archive) error {
 
 // readFacts takes such a file apart again.
 func readFacts(name string) ([]job.Archive, error) {
-	raw, err := os.ReadFile(name)
+	raw, err := readNamed(name)
 	if err != nil {
 		return nil, fmt.Errorf("--facts: %w", err)
 	}

@@ -117,7 +117,7 @@ func readKey(stdin io.Reader, name string) (string, error) {
 	case "-":
 		text, err = io.ReadAll(io.LimitReader(stdin, 1<<16))
 	default:
-		text, err = os.ReadFile(name)
+		text, err = readNamed(name)
 	}
 	return string(text), err
 }

@@ -93,10 +93,7 @@ func (o *importOptions) read(stdin io.Reader, files []string) ([]importer.Input,
 			in.Name = "stdin"
 			in.Text, err = io.ReadAll(io.LimitReader(stdin, maxImport+1))
 		} else {
-			in.Text, err = os.ReadFile(name)
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fault.Usagef("", "there is no file %s", name)
+			in.Text, err = readNamed(name)
 		}
 		if err != nil {
 			return nil, err

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/size"
 )
 
@@ -153,4 +156,13 @@ func (v *portsValue) Set(s string) error {
 	}
 	*v.low, *v.high = int(low), int(high)
 	return nil
+}
+
+// readNamed reads a file that the command line names.
+func readNamed(name string) ([]byte, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fault.Usagef("", "there is no file %s", name)
+	}
+	return text, err
 }
