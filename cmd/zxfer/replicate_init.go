@@ -11,10 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/calendar"
 )
 
 func newReplicateInit(a *app) *cobra.Command {
@@ -23,7 +21,7 @@ func newReplicateInit(a *app) *cobra.Command {
 		Use:   "init [FLAGS]",
 		Short: "Ask a few questions and write a commented job file",
 		Long: `init asks what to replicate, where to and how often, and writes a job file with
-comments. An empty answer takes what is in brackets. It never overwrites a file.`,
+comments; without a target the job only takes snapshots and removes them. An empty answer takes what is in brackets. It never overwrites a file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
@@ -60,7 +58,7 @@ comments. An empty answer takes what is in brackets. It never overwrites a file.
 // interview asks and returns the text of a job file.
 func interview(in io.Reader, out io.Writer) (string, error) {
 	lines := bufio.NewScanner(in)
-	ask := func(question, otherwise string, fine func(string) error) (string, error) {
+	ask := func(question, otherwise string, take func(string) error) error {
 		for {
 			fmt.Fprintf(out, "%s", question)
 			if otherwise != "" {
@@ -70,33 +68,31 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 			if !lines.Scan() {
 				fmt.Fprintln(out)
 				if err := lines.Err(); err != nil {
-					return "", err
+					return err
 				}
-				return "", fault.Usagef("", "no answer to %q", question)
+				return fault.Usagef("", "no answer to %q", question)
 			}
 			answer := strings.TrimSpace(lines.Text())
 			if answer == "" {
 				answer = otherwise
 			}
-			err := fine(answer)
+			err := take(answer)
 			if err == nil {
-				return answer, nil
+				return nil
 			}
 			fmt.Fprintf(out, "  %v\n", err)
 		}
 	}
-	name := func(s string) error {
-		e, err := endpoint.Parse(s)
-		if err == nil && e.Path() {
-			err = errors.New("write the name of a dataset, not a path")
-		}
-		return err
-	}
-	source, err := ask("Dataset to replicate ([user@]host:pool/dataset)", "", name)
+	var a answers
+	err := ask("Dataset to replicate ([user@]host:pool/dataset)", "", func(s string) error {
+		a.source = s
+		return a.check()
+	})
 	if err != nil {
 		return "", err
 	}
-	below, err := ask("Include the datasets below it? (yes/no)", "yes", func(s string) error {
+	err = ask("Include the datasets below it? (yes/no)", "yes", func(s string) error {
+		a.below = s == "yes"
 		if s != "yes" && s != "no" {
 			return errors.New("write yes or no")
 		}
@@ -105,32 +101,68 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	target, err := ask("Target ([user@]host:pool or [user@]host:pool/dataset)", "", name)
-	if err != nil {
-		return "", err
-	}
-	schedule, err := ask("How often (hourly, daily, *:0/15 or another calendar event of systemd)", "hourly", func(s string) error {
-		_, err := calendar.Parse(s)
-		return err
+	err = ask("Target ([user@]host:pool or [user@]host:pool/dataset; empty for snapshots alone)", "", func(s string) error {
+		a.target = s
+		return a.check()
 	})
 	if err != nil {
 		return "", err
 	}
-	e, err := endpoint.Parse(source)
-	if err != nil {
-		return "", err
+	err = ask("How often (hourly, daily, *:0/15 or another calendar event of systemd)", "hourly", func(s string) error {
+		a.schedule = s
+		return a.check()
+	})
+	return a.text(), err
+}
+
+// answers are what was answered so far.
+type answers struct {
+	source, target, schedule string
+	below                    bool
+}
+
+// job is a name for the job: the last of the source's.
+func (a *answers) job() string {
+	if a.source == "" {
+		return "job"
 	}
-	job := strings.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
 			return r
 		}
 		return '-'
-	}, e.Name[strings.LastIndexByte(e.Name, '/')+1:])
-	return fmt.Sprintf(jobFile, job, source, below == "yes", schedule, replicate.DefaultTemplate, target), nil
+	}, a.source[strings.LastIndexAny(a.source, "/:")+1:])
 }
 
-// jobFile is what init writes: %q job, source, %t recursive, %q schedule,
-// template, target.
+// check tells what a job of these answers would be refused for, while they can
+// still be given anew.
+func (a *answers) check() error {
+	text := fmt.Sprintf("[[job]]\nname = %q\nsource = %q\nrecursive = %t\nschedule = %q\nsnapshots = { take = %q }\n",
+		a.job(), a.source, a.below, a.schedule, replicate.DefaultTemplate)
+	if a.target != "" {
+		text += fmt.Sprintf("target = [{ name = \"backup\", to = %q }]\n", a.target)
+	}
+	_, err := replicate.Parse("", []byte(text))
+	if err == nil {
+		return nil
+	}
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	if _, after, ok := strings.Cut(why, fmt.Sprintf("job %q: ", a.job())); ok {
+		why = after // there is no line yet that could be named
+	}
+	return errors.New(why)
+}
+
+// text is the job file.
+func (a *answers) text() string {
+	if a.target == "" {
+		return fmt.Sprintf(jobFile, a.job(), a.source, a.below, a.schedule, "#", replicate.DefaultTemplate)
+	}
+	return fmt.Sprintf(jobFile, a.job(), a.source, a.below, a.schedule, "", replicate.DefaultTemplate) + fmt.Sprintf(jobTarget, a.target)
+}
+
+// jobFile is what init writes: %q job, source, %t recursive, %q schedule, %s "#"
+// before what only matters with a target, %q template.
 const jobFile = `# Jobs of zxfer replicate. After a change: zxfer replicate check.
 
 # Figures for Prometheus, for node_exporter's textfile collector:
@@ -150,7 +182,7 @@ schedule = %q
 jitter = "1m"
 
 # Datasets that move at once, over all targets.
-parallel = 2
+%sparallel = 2
 
 [job.snapshots]
 # Names of the job's own snapshots, in UTC. Only these, and what is adopted,
@@ -175,7 +207,10 @@ daily = 14
 # Runs after a run that failed; the record is on its standard input.
 #[job.alert]
 #command = ["/usr/local/bin/tell-me"]
+`
 
+// jobTarget follows it where there is a target: %q target.
+const jobTarget = `
 [[job.target]]
 name = "backup"
 to = %q
