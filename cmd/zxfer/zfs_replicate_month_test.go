@@ -66,16 +66,16 @@ func mainMonth() {
 	_ = r.Close() // the process ends
 }
 
-// A month of a job with three datasets and two targets. One target is away
-// for ten days; the process is killed and the link cut at any moment. In the
+// A month of a job with three datasets and two targets, with -short eighteen days.
+// One target is away for ten days, or six; the process is killed and the link cut at any moment. In the
 // end both targets hold exactly what the retention grid says, nothing was
 // sent in full twice, and the contents are the same.
 func TestZFSReplicateMonth(t *testing.T) {
 	lab(t)
 	// Twice a day takes minutes; ZXFER_MONTH_STEP=1h takes twelve times as long.
-	step := 12 * time.Hour
+	step, days, goes, comes := 12*time.Hour, 30, 8, 18
 	if testing.Short() {
-		step = 24 * time.Hour
+		step, days, goes, comes = 24*time.Hour, 18, 5, 11
 	}
 	if s := os.Getenv("ZXFER_MONTH_STEP"); s != "" {
 		var err error
@@ -118,7 +118,7 @@ transfer = { rsh = "%s" }
 		require.NoError(t, os.Link(alphaBin, bin))
 	}
 	begin := time.Date(2026, 10, 28, 0, 10, 0, 0, time.UTC)
-	runs := int(30 * 24 * time.Hour / step)
+	runs := int(time.Duration(days) * 24 * time.Hour / step)
 	perDay := int(24 * time.Hour / step)
 	often := max(perDay, 4) // runs between two faults, on average
 	random := rand.New(rand.NewPCG(11, 2026))
@@ -181,12 +181,11 @@ transfer = { rsh = "%s" }
 			first = upTo + 1
 		}
 	}
-	stretch(0, 8*perDay-1, true)
-	// The far target is away for ten days.
-	r.write(t, file(away))
-	stretch(8*perDay, 18*perDay-1, false)
+	stretch(0, goes*perDay-1, true)
+	r.write(t, file(away)) // the far target
+	stretch(goes*perDay, comes*perDay-1, false)
 	r.write(t, file(there))
-	stretch(18*perDay, runs-3, true)
+	stretch(comes*perDay, runs-3, true)
 	kept := failed
 	stretch(runs-2, runs-1, false) // the last runs are undisturbed
 	require.Equal(t, kept, failed, "the last runs succeed")
