@@ -126,12 +126,15 @@ func TestZFSReplicateUnits(t *testing.T) {
 
 	// As an administrator sets it up: ssh by root's own configuration, zxfer in a
 	// directory for programs.
+	home, err := os.UserHomeDir()
+	require.NoError(t, err)
+	ssh := filepath.Join(home, ".ssh")
 	for _, name := range []string{"user_key", "known_hosts"} {
 		text, err := os.ReadFile(filepath.Join(labDir, name))
 		require.NoError(t, err)
-		place(t, "/root/.ssh/"+name, string(text), 0o600)
+		place(t, filepath.Join(ssh, name), string(text), 0o600)
 	}
-	place(t, "/root/.ssh/config", "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile /root/.ssh/user_key\nUserKnownHostsFile /root/.ssh/known_hosts\n", 0o600)
+	place(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
 	require.NoError(t, installSelf(binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })

@@ -168,12 +168,23 @@ func (l *Local) Properties(ctx context.Context, names, properties []string) (map
 	return l.cli.Properties(ctx, names, properties)
 }
 
-// with runs one operation of the back end.
+// with runs one operation of the back end. Its start takes a while, and half a
+// minute where Python hangs: the context ends that wait, too.
 func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backend) error) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	b, _ := l.backend()
-	return f(ctx, b)
+	var b zfsexec.Backend
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		b, _ = l.backend()
+	}()
+	select {
+	case <-started:
+		return f(ctx, b)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Estimate returns the sizes of streams in bytes. One alone the command line
