@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,12 +24,12 @@ const ownTags = "zxfer:"
 // refused.
 func rules() map[string]rule {
 	return map[string]rule{
-		"facts":      judging(false, func(*Guard, context.Context, *struct{}) error { return nil }),
-		"host-facts": judging(false, func(*Guard, context.Context, *struct{}) error { return nil }), // less than facts
-		"capture": judging(false, func(_ *Guard, _ context.Context, _ *bool) error {
+		"facts":      judging(nil, func(*Guard, context.Context, *struct{}) error { return nil }),
+		"host-facts": judging(nil, func(*Guard, context.Context, *struct{}) error { return nil }), // less than facts
+		"capture": judging(nil, func(_ *Guard, _ context.Context, _ *bool) error {
 			return errHostFacts
 		}),
-		"list": judging(false, func(g *Guard, _ context.Context, q *listQuery) error {
+		"list": judging(nil, func(g *Guard, _ context.Context, q *listQuery) error {
 			for _, n := range append([]string{q.Dataset}, q.Only...) {
 				if err := g.look(n); err != nil {
 					return err
@@ -36,7 +37,7 @@ func rules() map[string]rule {
 			}
 			return nil
 		}),
-		"dataset-of": judging(false, func(g *Guard, ctx context.Context, path *string) error {
+		"dataset-of": judging(nil, func(g *Guard, ctx context.Context, path *string) error {
 			dataset, err := g.site.DatasetOf(ctx, *path)
 			if err != nil || !below(dataset, g.policy.Send) {
 				// Not whether there is such a path: that is not for them to know.
@@ -44,8 +45,8 @@ func rules() map[string]rule {
 			}
 			return nil
 		}),
-		"properties": judging(false, (*Guard).properties),
-		"estimate": judging(false, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
+		"properties": judging(nil, (*Guard).properties),
+		"estimate": judging(nil, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
 			for i := range *streams {
 				if err := g.send(ctx, &(*streams)[i]); err != nil {
 					return err
@@ -53,36 +54,97 @@ func rules() map[string]rule {
 			}
 			return nil
 		}),
-		"digest": judging(false, (*Guard).digest),
-		"snapshot": judging(true, func(g *Guard, _ context.Context, names *[]string) error {
+		"digest": judging(nil, (*Guard).digest),
+		"snapshot": judging(toldNames, func(g *Guard, _ context.Context, names *[]string) error {
 			return g.snapshots(*names, g.policy.Send, "snapshot")
 		}),
-		"hold": judging(true, func(g *Guard, _ context.Context, h *hold) error {
+		"hold": judging((*hold).told, func(g *Guard, _ context.Context, h *hold) error {
+			if err := h.check(); err != nil {
+				return err
+			}
 			return g.snapshots(h.Snapshots, g.all(), "hold")
 		}),
-		"release": judging(true, func(g *Guard, _ context.Context, h *hold) error {
+		"release": judging((*hold).told, func(g *Guard, _ context.Context, h *hold) error {
+			if err := h.check(); err != nil {
+				return err
+			}
 			if g.policy.AppendOnly && !strings.HasPrefix(h.Tag, ownTags) {
 				return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", h.Tag)
 			}
 			return g.snapshots(h.Snapshots, g.all(), "release")
 		}),
-		"holds": judging(false, func(g *Guard, _ context.Context, names *[]string) error {
+		"holds": judging(nil, func(g *Guard, _ context.Context, names *[]string) error {
 			return g.snapshots(*names, g.all(), "holds")
 		}),
-		"bookmark":       judging(true, (*Guard).bookmark),
-		"destroy":        judging(true, (*Guard).destroy),
-		"create-parents": judging(true, (*Guard).createParents),
-		"discard-partial": judging(true, func(g *Guard, _ context.Context, dataset *string) error {
+		"bookmark":       judging(toldMarks, (*Guard).bookmark),
+		"destroy":        judging(toldNames, (*Guard).destroy),
+		"create-parents": judging(toldName, (*Guard).createParents),
+		"discard-partial": judging(toldName, func(g *Guard, _ context.Context, dataset *string) error {
 			return g.receivable(*dataset)
 		}),
-		opOffer:    judging(false, (*Guard).offer),
-		opTransfer: judging(true, (*Guard).transfer),
+		opOffer:    judging(nil, (*Guard).offer),
+		opTransfer: judging((*task).told, (*Guard).transfer),
 	}
 }
 
 // errHostFacts refuses what tells of the whole host: mounts, pools,
 // interfaces. A job that is told so goes without.
 var errHostFacts = errors.New("facts of the whole host are not for this key")
+
+func toldNames(names *[]string) account { return account{each: quoted(*names)} }
+
+func toldName(name *string) account { return account{each: []string{quote(*name)}} }
+
+func toldMarks(marks *map[string]string) (a account) {
+	for _, b := range slices.Sorted(maps.Keys(*marks)) {
+		a.each = append(a.each, quote(b)+" of "+quote((*marks)[b]))
+	}
+	return a
+}
+
+func (h *hold) told() account { return account{of: quote(h.Tag), each: quoted(h.Snapshots)} }
+
+// check bounds the tag.
+func (h *hold) check() error {
+	if h.Tag == "" || len(quote(cut(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
+		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
+	}
+	return nil
+}
+
+// told tells what a task receives before what it sends. Its ticket is secret.
+func (t *task) told() (a account) {
+	add := func(words ...string) { a.each = append(a.each, strings.Join(words, " ")) }
+	if r := t.Receive; r != nil {
+		add("receive", quote(r.Target))
+		if r.Rollback {
+			add("rollback")
+		}
+		if r.Origin != "" {
+			add("origin", quote(r.Origin))
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.Set)) {
+			add("set", quote(name+"="+r.Set[name]))
+		}
+	}
+	if s := t.Send; s != nil {
+		add("send", quote(s.Dataset))
+		if s.From != "" {
+			add("from", quote(s.From))
+		}
+		for _, through := range s.Through {
+			add("through", quote(through))
+		}
+		add("to", quote(s.To))
+		if s.Token != "" {
+			add("the rest of an interrupted stream")
+		}
+		if s.Flags.Raw {
+			add("raw")
+		}
+	}
+	return a
+}
 
 func (g *Guard) all() []string {
 	return append(append([]string(nil), g.policy.Receive...), g.policy.Send...)
