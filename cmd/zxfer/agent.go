@@ -34,9 +34,12 @@ refused and logged, to the system's log (facility auth) or to the file of
 
   receive=DATASET  receive into DATASET and below, never with a rollback and
                    without properties that mount, share or delegate
-  send=DATASET     read DATASET and what is below, and take snapshots there
+  send=DATASET     read DATASET and what is below, and take snapshots there; of
+                   encrypted datasets by raw streams only, digests included
+  send-decrypted=DATASET
+                   the same, and plain text of encrypted datasets too
 
-Both let the client place holds and bookmarks. Without --append-only they also
+All let the client place holds and bookmarks. Without --append-only they also
 let it destroy snapshots and bookmarks there. A receive that was cut off can be
 discarded in any case.`,
 		Args: noArgs,

@@ -30,7 +30,7 @@ type restriction struct {
 
 func (r *restriction) define(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: receive=DATASET or send=DATASET; may be repeated")
+	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: "+policy.Grants+"; may be repeated")
 	f.BoolVar(&r.appendOnly, "append-only", false, "with --allow: destroy nothing, release only holds of zxfer's jobs")
 	f.StringArrayVar(&r.peers, "peer", nil, "with --allow: `ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	f.StringVar(&r.audit, "audit", "", "with --allow: append what is refused and done to `FILE` instead of the system's log")
@@ -50,7 +50,7 @@ func (r *restriction) check(relay bool) error {
 	case relay:
 		return fault.Usagef("", "a restricted agent relays no connections")
 	case len(r.allow) == 0:
-		return fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "a restricted agent that may do nothing: --allow is missing")
+		return fault.Usagef("write --allow "+policy.Grants, "a restricted agent that may do nothing: --allow is missing")
 	}
 	_, err := policy.Parse(r.allow, r.peers, r.appendOnly)
 	return err

@@ -32,16 +32,22 @@ below it (by a stream of zfs send -R), and send filesystems that mount there at
 the next start of the host. So give DATASET a quota, and mountpoint=none, or
 setuid=off, devices=off and exec=off: what is below inherits it.
 
+Who has a send key reads DATASET and takes snapshots there. Of encrypted datasets
+only raw streams leave (zfs send -w, zxfer's default), which show no content
+without the dataset's key; send-decrypted=DATASET allows plain text too (--decrypt),
+for a target that must not need the key.
+
 --key names the other host's public key, "-" reads it from standard input.
 zxfer must be installed on this host, at the path that --program names; have
 the other host's version of it, as a restricted account takes no copy.`,
 		Example: `  zxfer replicate authorize --allow receive=vault/web1 --append-only --key k.pub
       on a backup host: the key may receive into vault/web1, and destroy nothing
   zxfer replicate authorize --allow send=tank/vm --append-only --key -
-      on a source: the key may read tank/vm, and take snapshots there`,
+      on a source: the key may read tank/vm, and take snapshots there; what is
+      encrypted leaves raw only, unless it says send-decrypted=tank/vm`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.Usagef("name datasets: --allow receive=DATASET or --allow send=DATASET\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
+				return fault.Usagef("name datasets: --allow "+policy.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
 					"authorize takes no job: %q", args[0])
 			}
 			return nil
@@ -49,7 +55,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(allow) == 0 {
-				return fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "what the key may do is missing: --allow")
+				return fault.Usagef("write --allow "+policy.Grants, "what the key may do is missing: --allow")
 			}
 			public, err := readKey(typed{cmd.Context(), a.stdin}, key)
 			if err != nil {
@@ -62,7 +68,10 @@ the other host's version of it, as a restricted account takes no copy.`,
 			if audit != "" && !filepath.IsAbs(audit) {
 				return fault.Usagef("", "--audit %s: an absolute path is wanted", audit)
 			}
-			flags := grantFlags(p, audit)
+			flags := p.Flags()
+			if audit != "" {
+				flags = append(flags, "--audit", audit)
+			}
 			if program == "" {
 				if program, err = os.Executable(); err != nil {
 					return err
@@ -76,7 +85,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		},
 	}
 	flagGroup(cmd, "What the key may do", func(f *pflag.FlagSet) {
-		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: receive=DATASET or send=DATASET; may be repeated")
+		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+policy.Grants+"; may be repeated")
 		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
 		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	})
@@ -86,26 +95,6 @@ the other host's version of it, as a restricted account takes no copy.`,
 		f.StringVar(&audit, "audit", "", "log to `FILE` instead of the system's log")
 	})
 	return cmd
-}
-
-func grantFlags(p *policy.Policy, audit string) []string {
-	var flags []string
-	for _, d := range p.Receive {
-		flags = append(flags, "--allow", "receive="+d)
-	}
-	for _, d := range p.Send {
-		flags = append(flags, "--allow", "send="+d)
-	}
-	if p.AppendOnly {
-		flags = append(flags, "--append-only")
-	}
-	for _, prefix := range p.Peers {
-		flags = append(flags, "--peer", prefix.String())
-	}
-	if audit != "" {
-		flags = append(flags, "--audit", audit)
-	}
-	return flags
 }
 
 func readKey(stdin io.Reader, name string) (string, error) {

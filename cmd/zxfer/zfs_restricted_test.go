@@ -258,3 +258,93 @@ exec /usr/sbin/zfs "$@"
 		require.Equal(t, want, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy")), name)
 	}
 }
+
+// A backup host's key fetched the plain text of a loaded encrypted dataset.
+func TestRestrictedAgentSendsRawOnly(t *testing.T) {
+	lab(t)
+	copied, source := dataset(t) // beta has what is fetched
+	key := t.TempDir() + "/key"
+	require.NoError(t, os.WriteFile(key, []byte("correct horse battery\n"), 0o600))
+	zfsCmd(t, "create", source)
+	enc := source + "/enc"
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+key, enc)
+	zfsCmd(t, "create", enc+"/child")
+	zfsCmd(t, "create", source+"/plain")
+	for _, d := range []string{enc, enc + "/child", source + "/plain"} {
+		fill(t, d, "f", 1<<20)
+	}
+	zfsCmd(t, "snapshot", "-r", source+"@a")
+	zfsCmd(t, "create", "-o", "canmount=off", copied)
+
+	// The token of a plain stream that was cut off, and of a raw one.
+	tokens := map[string]string{}
+	for name, flag := range map[string]string{"plain": "", "raw": "-w"} {
+		to := copied + "/" + name
+		out, err := exec.Command("sh", "-c", "zfs send "+flag+" "+enc+"@a | head -c 600000 | zfs receive -s -u "+to).CombinedOutput()
+		require.Error(t, err, "%s", out)
+		tokens[name] = strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", to))
+		zfsCmd(t, "receive", "-A", to)
+	}
+
+	rsh, _ := restricted(t, "--allow", "send="+source, "--append-only")
+	ticket := `"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1},"options":{}}`
+	for name, spec := range map[string]string{
+		"stream":            `{"dataset":"` + enc + `","to":"a","flags":{}}`,
+		"stream of a child": `{"dataset":"` + enc + `/child","to":"a","flags":{"compressed":true}}`,
+		"token":             `{"dataset":"` + enc + `","to":"a","flags":{"raw":true},"token":"` + tokens["plain"] + `"}`,
+		"token by another":  `{"dataset":"` + source + `/plain","to":"a","flags":{},"token":"` + tokens["plain"] + `"}`,
+	} {
+		for op, message := range map[string][]byte{
+			"estimate": request("estimate", `[`+spec+`]`), "digest": request("digest", spec), "transfer": request("transfer", `{"send":`+spec+`,`+ticket),
+		} {
+			answer, all := hostile(t, rsh, message)
+			require.NotNil(t, answer, "%s of a %s: %s", op, name, all)
+			require.NotContains(t, answer, "body", "%s of a %s", op, name)
+			require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+enc, "%s of a %s", op, name)
+		}
+	}
+	for name, message := range map[string][]byte{
+		"raw digest":    request("digest", `{"dataset":"`+enc+`","to":"a","flags":{"raw":true}}`),
+		"raw token":     request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{},"token":"`+tokens["raw"]+`"}]`),
+		"not encrypted": request("digest", `{"dataset":"`+source+`/plain","to":"a","flags":{}}`),
+	} {
+		answer, all := hostile(t, rsh, message)
+		require.Contains(t, answer, "body", "%s: %s", name, all)
+	}
+
+	before := state(t)
+	o := zxfer(t, "send", "-e", rsh, "--decrypt", "beta:"+enc+"@a", copied+"/open")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "--allow send-decrypted="+enc)
+	require.Equal(t, before, state(t))
+	mustZxfer(t, "send", "-e", rsh, "-r", "--verify", "beta:"+source+"@a", copied+"/all")
+	require.Equal(t, "aes-256-gcm", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryption", copied+"/all/enc/child")))
+	require.Equal(t, "off", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryption", copied+"/all/plain")))
+
+	rsh, _ = restricted(t, "--allow", "send-decrypted="+enc, "--append-only")
+	mustZxfer(t, "send", "-e", rsh, "--decrypt", "--verify", "beta:"+enc+"/child@a", copied+"/open")
+	sameFiles(t, enc+"/child", copied+"/open")
+}
+
+// Who may receive verifies what it sent, also where the target encrypted it, and
+// learns nothing of what arrived raw.
+func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
+	lab(t)
+	source, target := dataset(t)
+	key := t.TempDir() + "/key"
+	require.NoError(t, os.WriteFile(key, []byte("correct horse battery\n"), 0o600))
+	encryption := []string{"create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://" + key}
+	zfsCmd(t, "create", source)
+	zfsCmd(t, append(encryption, source+"/enc")...)
+	fill(t, source, "f", 1<<20)
+	fill(t, source+"/enc", "f", 1<<20)
+	zfsCmd(t, "snapshot", "-r", source+"@a")
+	zfsCmd(t, append(encryption, "-o", "canmount=off", target)...)
+	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	mustZxfer(t, "send", "-e", rsh, "--verify", source+"@a", "beta:"+target+"/plain")
+	require.Equal(t, target, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryptionroot", target+"/plain")))
+	mustZxfer(t, "send", "-e", rsh, "--verify", source+"/enc@a", "beta:"+target+"/raw")
+	zfsCmd(t, "load-key", "-L", "file://"+key, target+"/raw")
+	answer, all := hostile(t, rsh, request("digest", `{"dataset":"`+target+`/raw","to":"a","flags":{}}`))
+	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+target+"/raw", all)
+}

@@ -78,10 +78,10 @@ func TestGateAdmits(t *testing.T) {
 		{opHold, `{"tag":"t","snapshots":["vault/a@x"]}`},
 		{opRelease, `{"tag":"zxfer:j:t","snapshots":["vault/a@x"]}`},
 		{opBookmark, `{"tank/vm#x":"tank/vm@x"}`},
-		{opDigest, `{"dataset":"vault/a","from":"@w","to":"x","flags":{}}`},
+		{opDigest, `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
 		{opDiscard, `"vault/a"`},
 		{opOffer, `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
-		{opTransfer, `{"send":{"dataset":"tank/vm","to":"x","flags":{}},"offered":"ab","options":{}}`},
+		{opTransfer, `{"send":{"dataset":"tank/vm","to":"x","flags":{"raw":true}},"offered":"ab","options":{}}`},
 	}
 	for _, tt := range tests {
 		c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")

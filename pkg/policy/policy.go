@@ -14,6 +14,9 @@ type Policy struct {
 	// Receive and Send are datasets; each grant includes all below them.
 	Receive []string
 	Send    []string
+	// Decrypted are those of Send whose content may be read as plain text where
+	// it is encrypted. Of others an encrypted dataset leaves raw only.
+	Decrypted []string
 	// AppendOnly forbids destroying snapshots and bookmarks, and releasing
 	// holds that are not zxfer's own.
 	AppendOnly bool
@@ -22,22 +25,27 @@ type Policy struct {
 	Peers []netip.Prefix
 }
 
-// Parse reads grants as they are written in authorized_keys: "receive=DATASET"
-// and "send=DATASET". Peers are IP addresses or prefixes ("10.0.0.0/8").
+// Grants is how a grant is written, for messages and help.
+const Grants = "receive=DATASET, send=DATASET or send-decrypted=DATASET"
+
+// Parse reads grants as they are written in authorized_keys. Peers are IP
+// addresses or prefixes ("10.0.0.0/8").
 func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 	p := &Policy{AppendOnly: appendOnly}
 	for _, g := range grants {
 		verb, dataset, _ := strings.Cut(g, "=")
 		if _, err := zfs.ParseDataset(dataset); err != nil {
-			return nil, fault.Usagef("write receive=DATASET or send=DATASET", "--allow %s: %w", g, err)
+			return nil, fault.Usagef("write "+Grants, "--allow %s: %w", g, err)
 		}
 		switch verb {
 		case "receive":
 			p.Receive = append(p.Receive, dataset)
 		case "send":
 			p.Send = append(p.Send, dataset)
+		case "send-decrypted":
+			p.Send, p.Decrypted = append(p.Send, dataset), append(p.Decrypted, dataset)
 		default:
-			return nil, fault.Usagef("write receive=DATASET or send=DATASET", "--allow %s: there is no grant %q", g, verb)
+			return nil, fault.Usagef("write "+Grants, "--allow %s: there is no grant %q", g, verb)
 		}
 	}
 	for _, s := range peers {
@@ -55,32 +63,39 @@ func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 		p.Peers = append(p.Peers, prefix.Masked())
 	}
 	if len(grants) == 0 && (appendOnly || len(peers) > 0) {
-		return nil, fault.Usagef("write --allow receive=DATASET or --allow send=DATASET", "a restricted agent that may do nothing: --allow is missing")
+		return nil, fault.Usagef("write --allow "+Grants, "a restricted agent that may do nothing: --allow is missing")
 	}
 	return p, nil
 }
 
-// String is the policy as its flags.
-func (p *Policy) String() string {
-	var words []string
+// Flags are those of an agent that has the policy.
+func (p *Policy) Flags() []string {
+	var flags []string
 	for _, d := range p.Receive {
-		words = append(words, "--allow", "receive="+d)
+		flags = append(flags, "--allow", "receive="+d)
 	}
 	for _, d := range p.Send {
-		words = append(words, "--allow", "send="+d)
+		if slices.Contains(p.Decrypted, d) {
+			flags = append(flags, "--allow", "send-decrypted="+d)
+		} else {
+			flags = append(flags, "--allow", "send="+d)
+		}
 	}
 	if p.AppendOnly {
-		words = append(words, "--append-only")
+		flags = append(flags, "--append-only")
 	}
 	for _, a := range p.Peers {
 		s := a.String()
 		if a.IsSingleIP() {
 			s = a.Addr().String()
 		}
-		words = append(words, "--peer", s)
+		flags = append(flags, "--peer", s)
 	}
-	return strings.Join(words, " ")
+	return flags
 }
+
+// String is the policy as its flags.
+func (p *Policy) String() string { return strings.Join(p.Flags(), " ") }
 
 // below tells whether a dataset is one of roots or below one: "tank/vm" has
 // "tank/vm/a", not "tank/vm2".

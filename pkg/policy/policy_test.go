@@ -25,9 +25,9 @@ func TestBelow(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	p, err := Parse([]string{"receive=vault/a", "send=tank/vm"}, []string{"10.1.2.3/8", "::1"}, true)
+	p, err := Parse([]string{"receive=vault/a", "send=tank/vm", "send-decrypted=tank/open"}, []string{"10.1.2.3/8", "::1"}, true)
 	require.NoError(t, err)
-	require.Equal(t, "--allow receive=vault/a --allow send=tank/vm --append-only --peer 10.0.0.0/8 --peer ::1", p.String())
+	require.Equal(t, "--allow receive=vault/a --allow send=tank/vm --allow send-decrypted=tank/open --append-only --peer 10.0.0.0/8 --peer ::1", p.String())
 	require.True(t, p.peer("10.9.9.9"))
 	require.True(t, p.peer("::ffff:10.9.9.9"))
 	require.False(t, p.peer("11.0.0.1"))

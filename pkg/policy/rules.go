@@ -47,12 +47,7 @@ func rules() map[string]rule {
 		}),
 		"properties": judging(nil, (*Guard).properties),
 		"estimate": judging(nil, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
-			for i := range *streams {
-				if err := g.send(ctx, &(*streams)[i]); err != nil {
-					return err
-				}
-			}
-			return nil
+			return g.send(ctx, *streams...)
 		}),
 		"digest": judging(nil, (*Guard).digest),
 		"snapshot": judging(toldNames, func(g *Guard, _ context.Context, names *[]string) error {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -60,88 +59,6 @@ func plain(v string) bool {
 	return v != "" && len(v) <= 32 && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
-// send judges a stream that leaves.
-func (g *Guard) send(ctx context.Context, s *sendSpec) error { return g.stream(ctx, s, g.policy.Send) }
-
-// digest hashes a stream instead of sending it: what was received is verified
-// this way, too.
-func (g *Guard) digest(ctx context.Context, s *sendSpec) error { return g.stream(ctx, s, g.all()) }
-
-func (g *Guard) stream(ctx context.Context, s *sendSpec, roots []string) error {
-	if !below(s.Dataset, roots) {
-		return outside(s.Dataset)
-	}
-	if s.Token != "" {
-		return g.token(ctx, s, roots)
-	}
-	if err := zfs.CheckComponent(s.To); err != nil {
-		return err
-	}
-	for _, t := range s.Through {
-		if err := zfs.CheckComponent(t); err != nil {
-			return err
-		}
-	}
-	switch {
-	case s.From == "":
-		return nil
-	case s.From[0] == '@', s.From[0] == '#':
-		return zfs.CheckComponent(s.From[1:])
-	}
-	return g.snapshots([]string{s.From}, roots, "base")
-}
-
-// token judges a resume token, which anybody can make up: its checksum has no
-// key. Its names are hints only. zfs send looks for the GUIDs, first in the
-// named dataset and then in everything above it, up to the whole pool; so both
-// must be of versions that the named dataset has.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_iter.c (guid_to_name_redact_snaps)
-func (g *Guard) token(ctx context.Context, s *sendSpec, roots []string) error {
-	t, err := zfs.ParseToken(s.Token)
-	if err != nil {
-		return err
-	}
-	dataset, _, err := zfs.ParseSnapshot(t.ToName)
-	if err != nil {
-		return fmt.Errorf("resume token: %w", err)
-	}
-	if !below(dataset, roots) {
-		return outside(t.ToName)
-	}
-	if t.Saved || t.Redacted {
-		return errors.New("resume token of a partial or redacted stream: zxfer makes none")
-	}
-	l, err := g.site.List(ctx, site.ListQuery{Dataset: dataset, Versions: true})
-	if err != nil {
-		return err
-	}
-	d := l.Find(dataset)
-	has := func(guid uint64, kinds ...zfs.VersionKind) bool {
-		return d != nil && slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
-			return v.GUID == guid && slices.Contains(kinds, v.Kind)
-		})
-	}
-	if !has(t.ToGUID, zfs.Snapshot) {
-		return fmt.Errorf("resume token: %s has no snapshot of the GUID that it names", dataset)
-	}
-	if t.FromGUID == 0 || has(t.FromGUID, zfs.Snapshot, zfs.Bookmark) {
-		return nil
-	}
-	// A clone begins at a snapshot of another dataset.
-	origin := d.Get("origin")
-	if of, _, err := zfs.ParseSnapshot(origin); err == nil && below(of, roots) {
-		m, err := g.site.Properties(ctx, []string{origin}, []string{"guid"})
-		if err != nil {
-			return err
-		}
-		if m[origin]["guid"].Value == fmt.Sprint(t.FromGUID) {
-			return nil
-		}
-	}
-	return fmt.Errorf("resume token: %s has no version of the GUID that it names as its base", dataset)
-}
-
 // receive judges a stream that arrives, and adds what protects the host from
 // properties inside of it.
 func (g *Guard) receive(r *receiveSpec) error {
@@ -179,7 +96,7 @@ func (g *Guard) transfer(ctx context.Context, t *task) error {
 		return errors.New("a transfer of nothing")
 	}
 	if t.Send != nil {
-		if err := g.send(ctx, t.Send); err != nil {
+		if err := g.send(ctx, *t.Send); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// encrypted is a host that knows of each dataset its encryption root, "-" where
+// it is not encrypted.
+type encrypted struct {
+	site.Site
+	roots map[string]string
+	asked int
+}
+
+func (e *encrypted) Properties(_ context.Context, names, _ []string) (map[string]map[string]zfs.Property, error) {
+	e.asked++
+	out := map[string]map[string]zfs.Property{}
+	for _, n := range names {
+		switch root := e.roots[n]; root {
+		case "": // it does not exist
+		case "?":
+			out[n] = map[string]zfs.Property{}
+		case "-":
+			out[n] = map[string]zfs.Property{"encryption": {Value: "off"}, "encryptionroot": {Value: "-"}}
+		default:
+			out[n] = map[string]zfs.Property{"encryption": {Value: "aes-256-gcm"}, "encryptionroot": {Value: root}}
+		}
+	}
+	return out, nil
+}
+
+// A key with send= read the plain text of a loaded encrypted dataset.
+func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
+	t.Parallel()
+	host := map[string]string{
+		"tank": "-", "tank/plain": "-", "tank/enc": "tank/enc", "tank/enc/child": "tank/enc", "tank/odd": "?",
+		"tank/open": "tank/open", "tank/open/a": "tank/open",
+		"vault/web": "vault/web", "vault/web/came-plain": "vault/web", "vault/web/came-raw": "vault/web/came-raw",
+		"both": "both", "both/a": "both",
+	}
+	grants := []string{"send=tank", "send-decrypted=tank/open", "receive=vault/web", "send=both", "receive=both"}
+	for name, c := range map[string]struct {
+		op, dataset string
+		raw         bool
+		refused     string
+	}{
+		"plain":                           {"estimate", "tank/plain", false, ""},
+		"raw":                             {"estimate", "tank/enc", true, ""},
+		"plain text":                      {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
+		"of a child":                      {"transfer", "tank/enc/child", false, "only a raw stream of it may leave"},
+		"its digest":                      {"digest", "tank/enc", false, "only the digest of a raw stream"},
+		"its raw digest":                  {"digest", "tank/enc", true, ""},
+		"encryption that is not known":    {"transfer", "tank/odd", false, "tank/odd is encrypted"},
+		"a dataset that is not there":     {"transfer", "tank/none", false, "tank/none does not exist"},
+		"granted plain text":              {"transfer", "tank/open/a", false, ""},
+		"granted digest":                  {"digest", "tank/open", false, ""},
+		"digest of what came in plain":    {"digest", "vault/web/came-plain", false, ""},
+		"digest of what came in raw":      {"digest", "vault/web/came-raw", false, "only the digest"},
+		"digest of the granted itself":    {"digest", "vault/web", false, "only the digest"},
+		"digest where both are granted":   {"digest", "both/a", false, "only the digest"},
+		"plain text of what was received": {"transfer", "vault/web/came-plain", false, "not below"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := Parse(grants, nil, true)
+			require.NoError(t, err)
+			h := &encrypted{roots: host}
+			spec := sendSpec{Dataset: c.dataset, To: "a", Flags: streamFlags{Raw: c.raw}}
+			body := map[string]any{"estimate": []sendSpec{spec}, "digest": spec, "transfer": task{Send: &spec, Offered: "x"}}[c.op]
+			raw, err := json.Marshal(body)
+			require.NoError(t, err)
+			_, err = NewGuard(p, h, func(string) {}).Admit(t.Context(), c.op, raw)
+			if c.refused == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.refused)
+				require.Equal(t, fault.Refused, fault.ClassOf(err))
+			}
+			if c.raw {
+				require.Zero(t, h.asked, "a raw stream costs no look")
+			}
+		})
+	}
+}
+
+// Estimates of a whole tree cost one look.
+func TestEncryptionIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	h := &encrypted{roots: map[string]string{"tank/a": "-", "tank/b": "-"}}
+	p, err := Parse([]string{"send=tank"}, nil, true)
+	require.NoError(t, err)
+	_, err = NewGuard(p, h, func(string) {}).Admit(t.Context(), "estimate",
+		json.RawMessage(`[{"dataset":"tank/a","to":"x","flags":{}},{"dataset":"tank/a","to":"y","flags":{}},{"dataset":"tank/b","to":"x","flags":{}}]`))
+	require.NoError(t, err)
+	require.Equal(t, 1, h.asked)
+}
