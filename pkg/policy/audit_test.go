@@ -82,7 +82,7 @@ type anySite struct{ site.Site }
 func (anySite) Properties(_ context.Context, names, _ []string) (map[string]map[string]zfs.Property, error) {
 	out := map[string]map[string]zfs.Property{}
 	for _, n := range names {
-		out[n] = map[string]zfs.Property{"type": {Value: "filesystem"}}
+		out[n] = map[string]zfs.Property{"type": {Value: "filesystem"}, "encryption": {Value: "off"}}
 	}
 	return out, nil
 }
