@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,7 @@ func checkOneHost(source, target endpoint.Endpoint, flags *pflag.FlagSet) error 
 // in silence.
 func checkSkipped(ids []string) error {
 	for _, id := range ids {
-		if !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id }) {
+		if !preflight.Skippable(id) {
 			return fault.Usagef("docs/checks.md and zxfer doctor list the checks", "--skip-check %q: there is no such check", id)
 		}
 	}

@@ -140,7 +140,7 @@ func (s *sender) listTarget(ctx context.Context, b *Batch, target string) (zfs.L
 // planBatch makes the plan of all that nothing stands in the way of, and
 // returns the results of the others.
 func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, error) {
-	p := plan.Make(b.Plan, s.state)
+	p := plan.Make(s.req.Plan, s.state)
 	s.report.Plan = &p
 	if whole(&p) {
 		return nil, nil // admit refuses it

@@ -12,22 +12,23 @@ type ConflictID string
 
 // The kinds of conflicts. Their texts are part of the JSON output.
 const (
-	NoSnapshot      ConflictID = "no-snapshot"      // nothing to send, or the snapshot asked for is not there
-	SameDataset     ConflictID = "same-dataset"     // source and target are one, or the target lies inside what is sent
-	TypeMismatch    ConflictID = "type-mismatch"    // filesystem onto volume, the other way round, or below a volume
-	Diverged        ConflictID = "diverged"         // the target has snapshots behind the common one
-	NoCommon        ConflictID = "no-common"        // the target has no snapshot of the source's history
-	NameTaken       ConflictID = "name-taken"       // the target has another snapshot of a name that would arrive
-	Modified        ConflictID = "modified"         // the target changed since its newest snapshot
-	Kept            ConflictID = "kept"             // a snapshot that Rollback would destroy is held or has clones
-	KeyNotLoaded    ConflictID = "key-not-loaded"   // a key that must be loaded is not
-	EncryptionMixed ConflictID = "encryption-mixed" // raw onto a dataset that was not received raw, or the reverse
-	IVSetMismatch   ConflictID = "ivset-mismatch"   // openzfs#8758
-	FeatureMissing  ConflictID = "feature-missing"  // the target's pool lacks a feature
-	BadName         ConflictID = "bad-name"         // a name on the target would be illegal or too long
-	BadProperty     ConflictID = "bad-property"     // -o or -x of a property that cannot be
-	NoRoom          ConflictID = "no-room"          // of many datasets, one that the target has no room for
-	HalfReceived    ConflictID = "half-received"    // a receive into the source, or into the target, is unfinished
+	NoSnapshot      ConflictID = "no-snapshot"        // nothing to send, or the snapshot asked for is not there
+	SameDataset     ConflictID = "same-dataset"       // source and target are one, or the target lies inside what is sent
+	TypeMismatch    ConflictID = "type-mismatch"      // filesystem onto volume, the other way round, or below a volume
+	Diverged        ConflictID = "diverged"           // the target has snapshots behind the common one
+	NoCommon        ConflictID = "no-common"          // the target has no snapshot of the source's history
+	NameTaken       ConflictID = "name-taken"         // the target has another snapshot of a name that would arrive
+	Modified        ConflictID = "modified"           // the target changed since its newest snapshot
+	Kept            ConflictID = "kept"               // a snapshot that Rollback would destroy is held or has clones
+	KeyNotLoaded    ConflictID = "key-not-loaded"     // a key that must be loaded is not
+	EncryptionMixed ConflictID = "encryption-mixed"   // raw onto a dataset that was not received raw, or the reverse
+	IVSetMismatch   ConflictID = "ivset-mismatch"     // openzfs#8758
+	KeyChanged      ConflictID = "target-key-changed" // openzfs#12614
+	FeatureMissing  ConflictID = "feature-missing"    // the target's pool lacks a feature
+	BadName         ConflictID = "bad-name"           // a name on the target would be illegal or too long
+	BadProperty     ConflictID = "bad-property"       // -o or -x of a property that cannot be
+	NoRoom          ConflictID = "no-room"            // of many datasets, one that the target has no room for
+	HalfReceived    ConflictID = "half-received"      // a receive into the source, or into the target, is unfinished
 )
 
 // Conflict is a reason why a dataset cannot be sent as asked. Its message

@@ -35,7 +35,7 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 		p.noCommon(d, t, out)
 		return
 	}
-	if !p.mayFollow(d, t, out, there) || !p.sameChain(d, t, out) || !p.checkFeatures(d, out) {
+	if !p.mayFollow(d, t, out, there) || !p.sameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
 		return
 	}
 	flags := p.goOn(d, t)

@@ -50,6 +50,7 @@ func Make(req Request, state State) Plan {
 	for _, d := range ordered(state.Source.Datasets) {
 		p.dataset(d)
 	}
+	p.checkInheritors()
 	p.extraTargets()
 	return p.plan
 }

@@ -30,6 +30,8 @@ type Request struct {
 	Set             map[string]string // -o
 	Exclude         []string          // -x
 
+	AnyKey bool // pass over KeyChanged
+
 	NoResume bool // discard resumable state on the target instead of using it
 }
 
@@ -80,6 +82,9 @@ type Dataset struct {
 	Encrypted bool `json:"encrypted,omitempty"`
 	// Loses are the target's snapshots and changes that Rollback destroys.
 	Loses []string `json:"loses,omitempty"`
+
+	// NewKey says that another key opens the target afterwards.
+	NewKey string `json:"new_key,omitempty"`
 
 	chain *chain        // whose IV sets tell whether the first step is possible
 	newer []zfs.Version // the snapshots of Loses

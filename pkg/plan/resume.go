@@ -25,7 +25,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		out.Discard = why
 		return false
 	}
-	if !p.sameChain(d, t, out) || !p.checkFeatures(d, out) {
+	if !p.sameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
 		return true
 	}
 	step := Step{

@@ -24,6 +24,7 @@ unless ` + "`--skip-check ID`" + ` passes over it. Levels are ok, note, warn and
 	}
 	b.WriteString("| `link` | The network carries what the hosts could move | TCP_INFO of a measured link | [link](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h) |\n")
 	b.WriteString("| `mtu` | Packets of the interfaces' size pass unfragmented | TCP_INFO of a measured link, the interfaces' MTU | [link](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h) |\n")
+	b.WriteString("| `target-key-changed` | The copy's encryption root is still one whose key the source's is (`send`, `replicate`) | zfs get encryptionroot,keyformat,pbkdf2salt | [link](https://github.com/openzfs/zfs/issues/12614) |\n")
 	b.WriteString("| `plan` | A way from the source's state to the target's exists | both listings | [link](https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html) |\n")
 	return b.String()
 }

@@ -204,4 +204,10 @@ func Blocking(findings []Finding, skip []string) []Finding {
 	return out
 }
 
+// Skippable tells whether an id is one that may be passed over: of a check, or of
+// the one conflict of a plan that somebody may know better than what is looked at.
+func Skippable(id string) bool {
+	return id == string(plan.KeyChanged) || slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
+}
+
 func command(argv ...string) string { return zfs.CommandLine(argv) }

@@ -147,10 +147,6 @@ type Hook struct {
 	OnFailure string `toml:"on_failure,omitempty"`
 }
 
-// KeyChanged is what skip_checks names beside the checks of package preflight:
-// that the target's encryption is no longer what arrived.
-const KeyChanged = "target-key-changed"
-
 // Grid is what retention keeps: the newest Last snapshots, and the newest
 // snapshot of each of the newest N hours, days … (UTC, ISO weeks) that have
 // any. What one rule keeps no other drops.

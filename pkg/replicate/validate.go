@@ -329,7 +329,7 @@ func (t *Transfer) faults(at string) []error {
 		bad(`.compress_threads has no effect with compress = "off"`)
 	}
 	for _, id := range t.SkipChecks {
-		if id != KeyChanged && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id }) {
+		if !preflight.Skippable(id) {
 			bad(".skip_checks: there is no check %q; docs/checks.md lists them", id)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // surveyProperties are read for every dataset of a survey. All are known to
 // OpenZFS 2.1, which refuses the whole command for one unknown name, and none
 // is expensive.
-const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroot," +
+const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroot,keyformat,keylocation,pbkdf2salt,pbkdf2iters," +
 	"receive_resume_token,inconsistent,origin," +
 	"recordsize,volsize,volblocksize,compression,checksum,copies,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +

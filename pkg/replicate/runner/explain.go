@@ -8,8 +8,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -17,9 +15,8 @@ import (
 // Conflicts that a single transfer cannot know of: they need the memory of
 // earlier runs, or a look at all datasets at once.
 const (
-	Renamed    plan.ConflictID = "renamed"            // the source dataset, and the target still has the old name
-	Recreated  plan.ConflictID = "recreated"          // another dataset of the same name
-	KeyChanged plan.ConflictID = replicate.KeyChanged // the target's encryption is no longer what arrived
+	Renamed   plan.ConflictID = "renamed"   // the source dataset, and the target still has the old name
+	Recreated plan.ConflictID = "recreated" // another dataset of the same name
 )
 
 // review explains what the planner can only state, and finds what it cannot
@@ -29,6 +26,9 @@ func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Confli
 	defer w.shared.Unlock()
 	for _, c := range p.Conflicts {
 		w.recreated(t, c, st)
+		if c.ID == plan.KeyChanged {
+			c.Hint = strings.Replace(c.Hint, "--skip-check "+string(c.ID), fmt.Sprintf("skip_checks = [%q] in the job's [job.transfer]", c.ID), 1)
+		}
 	}
 	var found []*plan.Conflict
 	orphans := orphansOf(t, w.source.Name, &st, w.all)
@@ -37,8 +37,8 @@ func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Confli
 			found = append(found, c)
 			continue
 		}
-		if c := w.keyChanged(t, d, &st); c != nil {
-			found = append(found, c)
+		if d.NewKey != "" {
+			w.Log(w.job.Name + ": " + d.NewKey)
 		}
 		w.rootChanged(d, &st)
 	}
@@ -114,42 +114,6 @@ func (w *work) recreated(t *targetWork, c *plan.Conflict, st plan.State) {
 	c.Hint = "keep the old copy under another name, and the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + w.run.Started.Format("20060102")}) +
 		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
-}
-
-// keyChanged finds a raw copy whose encryption was changed on the target. A
-// raw increment brings the source's wrapped key and leaves such a dataset
-// unreadable (openzfs#12614, openzfs#12123).
-func (w *work) keyChanged(t *targetWork, d *plan.Dataset, st *plan.State) *plan.Conflict {
-	if !d.Encrypted || len(d.Steps) == 0 || d.Steps[0].BaseGUID == 0 || slices.Contains(t.transfer.SkipChecks, string(KeyChanged)) {
-		return nil
-	}
-	now := st.Target.Find(d.Target)
-	var was string
-	if known := w.state.Datasets[d.Source]; known != nil && known.Targets[t.Name] != nil {
-		was = rootAt(known.Targets[t.Name], d.Target)
-	}
-	if now == nil || was == "" || now.Get("encryptionroot") == was {
-		return nil
-	}
-	return &plan.Conflict{
-		ID: KeyChanged, Source: d.Source, Target: d.Target,
-		Message: fmt.Sprintf("the encryption root of %s was changed there, from %s to %s: a raw increment would leave it with a key that fits neither (openzfs#12614)",
-			on(st.TargetHost, d.Target), was, or(now.Get("encryptionroot"), "none")),
-		Hint: "keep that copy and begin another: " + zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Target + "-" + w.run.Started.Format("20060102")}) +
-			"\nto go on all the same: skip_checks = [\"" + string(KeyChanged) + "\"] in the job's [job.transfer]",
-	}
-}
-
-// rootAt is the encryption root that a copy had, as it is called where the copy
-// is now; "" where that is not known.
-func rootAt(a *record.Arrival, target string) string {
-	switch a.Target {
-	case "", target:
-		return a.EncryptionRoot
-	case a.EncryptionRoot: // its own, which was renamed with it
-		return target
-	}
-	return ""
 }
 
 // rootChanged tells of a source whose encryption root is another one than at

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/record"
 )
 
@@ -35,7 +36,7 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	r.snapshot("src/a", "s2")
 	run, _ := r.run(t)
 	require.Len(t, run.Targets[0].Datasets, 1)
-	require.Equal(t, string(KeyChanged), run.Targets[0].Datasets[0].Conflict)
+	require.Equal(t, string(plan.KeyChanged), run.Targets[0].Datasets[0].Conflict)
 	require.Len(t, r.datasets["dst/copy/a"].Versions, 1)
 }
 

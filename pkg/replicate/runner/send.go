@@ -136,7 +136,6 @@ func (w *work) update(t *targetWork) {
 	}
 	for _, d := range t.result.Datasets {
 		a := w.state.Arrival(d.Source, t.Name)
-		a.EncryptionRoot = rootAt(a, d.Target)
 		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
 		a.Error, a.Hint = "", ""
 		t.arrived(a, d)
@@ -149,8 +148,7 @@ func (w *work) update(t *targetWork) {
 		} else {
 			a.Success = w.run.Started
 		}
-		// Where nothing was sent, nothing was said of a root that was changed.
-		if td := there[d.Target]; td != nil && (d.Steps > 0 || a.EncryptionRoot == "") {
+		if td := there[d.Target]; td != nil {
 			a.EncryptionRoot = td.Get("encryptionroot")
 		}
 		if sd := w.listing.Find(d.Source); sd != nil {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func keyOf(t *testing.T, d string) string {
+	t.Helper()
+	return strings.TrimPrefix(strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keylocation", d)), "file://")
+}
+
+// opens unloads what is loaded and mounts a copy with a key.
+func opens(t *testing.T, root, copied, key string) {
+	t.Helper()
+	if strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", root)) == "available" {
+		zfsCmd(t, "unload-key", root)
+	}
+	zfsCmd(t, "load-key", "-L", "file://"+key, root)
+	zfsCmd(t, "mount", copied)
+	zfsCmd(t, "unmount", copied)
+	zfsCmd(t, "unload-key", root)
+}
+
+// A copy that joined another encryption root takes no raw increment, which
+// nothing would open any more (openzfs#12614), and one that was given a key of its
+// own only after that was said.
+func TestZFSTargetKeyChanged(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	own := filepath.Join(t.TempDir(), "own")
+	run(t, "dd", "if=/dev/urandom", "of="+own, "bs=32", "count=1", "status=none")
+	zfsCmd(t, "snapshot", src+"@one")
+	zfsCmd(t, "create", "-u", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+own, dst)
+	in := dst + "/in"
+	mustZxfer(t, "send", src, "beta:"+in)
+	zfsCmd(t, "load-key", "-L", "file://"+key, in)
+	zfsCmd(t, "change-key", "-i", in)
+	zfsCmd(t, "snapshot", src+"@two")
+	before := state(t)
+	for _, args := range [][]string{{"send", "-n"}, {"send"}, {"send", "--verify"}} {
+		o := zxfer(t, append(args, src, "beta:"+in)...)
+		require.Equal(t, 3, o.code, o.String())
+		require.Contains(t, o.stdout+o.stderr, "openzfs#12614")
+		require.Contains(t, o.stdout+o.stderr, "zfs change-key -o keyformat=passphrase -o keylocation=prompt "+in)
+	}
+	require.Equal(t, before, state(t))
+	opens(t, dst, in, own)
+
+	// The way out that the hint names: a root of its own again, with whatever key.
+	zfsCmd(t, "load-key", "-L", "file://"+own, dst)
+	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+own, in)
+	o := mustZxfer(t, "send", src, "beta:"+in)
+	require.Contains(t, o.stderr, "this increment brings the key of local:"+src+", which alone opens it from then on (its keylocation stays file://"+own+")")
+	opens(t, in, in, key)
+	o = mustZxfer(t, "send", src, "beta:"+in)
+	require.NotContains(t, o.stderr, "this increment")
+}
+
+// Trees that zfs receive made of a package (zfs send -R -w) go on, as one or by
+// parts, and may change their key.
+func TestZFSKeysOfAPackage(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	zfsCmd(t, "create", src+"/c")
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	run(t, "sh", "-c", "zfs send -R -w "+src+"@one | zfs receive -u "+dst)
+	for _, d := range []string{dst, dst + "/c"} {
+		zfsCmd(t, "set", "canmount=noauto", "readonly=on", d)
+	}
+	require.Equal(t, dst, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryptionroot", dst+"/c")))
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	opens(t, dst, dst+"/c", key)
+	pass := filepath.Join(t.TempDir(), "pass")
+	run(t, "sh", "-c", "echo a passphrase >"+pass)
+	zfsCmd(t, "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+pass, src)
+	zfsCmd(t, "snapshot", "-r", src+"@three")
+	o := zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "takes its key from "+dst)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "the key of beta:"+dst+" is not that of local:"+src+" by now")
+	opens(t, dst, dst+"/c", pass)
+	require.Equal(t, guids(t, src+"/c"), guids(t, dst+"/c"))
+}

@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"zxfer/pkg/zfs"
+)
+
+// A raw increment brings the dataset's key as the source's encryption root wraps
+// it. Where the copy is an encryption root itself, the source's key opens it
+// afterwards, whatever did before. Where it is not, ZFS leaves it below the root
+// that it has, and unless the key of that one is the source's, nothing opens the
+// copy any more: not even zfs change-key, which panics (seen with 2.3.9).
+//
+// https://github.com/openzfs/zfs/issues/12614
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c (dsl_crypto_recv_raw_key_sync)
+
+// checkRoot refuses a raw increment that would leave the copy with a key that
+// nothing opens.
+func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
+	if !p.raw(d) || !t.Encrypted() || t.Inconsistent() || p.req.AnyKey {
+		return true
+	}
+	from, to := encryptionRoot(d), encryptionRoot(t)
+	if to == t.Name {
+		p.ownKey(d, t, out)
+		return true
+	}
+	if of := originDataset(t); of != "" {
+		// A clone shares its key, and the root with it.
+		if o := p.target[of]; o == nil || encryptionRoot(o) == to {
+			return true
+		}
+	}
+	was := t.Name // each stream of ours makes a root of its own
+	if recorded, ok := recordedFlags(t); !ok || !recorded.Raw {
+		// zfs receive of a package (zfs send -R -w) gives a copy the root that
+		// is the copy of the source's root.
+		if want, ok := relocate(d.Name, t.Name, from); ok && want != "" {
+			was = want
+		}
+		if was == to {
+			return p.rootFollows(d, t, out, from, to)
+		}
+	}
+	p.keyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
+		p.onTarget(t.Name), was, to, p.onSource(d.Name))
+	return false
+}
+
+// rootFollows judges a copy whose encryption root is the copy of the source's
+// root: both must have one key once the plan is done.
+func (p *planner) rootFollows(d, t *zfs.Dataset, out *Dataset, from, to string) bool {
+	if b := p.target[to]; b == nil || sameKey(p.sourceRoot(d), b) {
+		return true
+	}
+	if above := p.arriving[to]; above != nil && above.Source == from && len(above.Steps) > 0 {
+		out.Needs = append(out.Needs, from)
+		return true
+	}
+	p.keyChanged(d, t, out, "%s takes its key from %s, which is not that of %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
+		p.onTarget(t.Name), to, p.onSource(from), p.onSource(d.Name))
+	return false
+}
+
+func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
+	p.conflict(KeyChanged, d.Name, out.Target,
+		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s && %s\nor keep that copy and begin another: %s\n--skip-check %s goes on all the same, where the key of %s is the source's",
+			command("zfs", "load-key", encryptionRoot(t)), command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
+			command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
+		format, args...)
+}
+
+// sourceRoot is a dataset's encryption root, or where that is not listed the
+// dataset: what it tells of its key was the root's when that was changed.
+func (p *planner) sourceRoot(d *zfs.Dataset) *zfs.Dataset {
+	name := encryptionRoot(d)
+	for _, a := range p.state.Source.Ancestors {
+		if a.Name == name {
+			return a
+		}
+	}
+	if r := p.source[name]; r != nil {
+		return r
+	}
+	return d
+}
+
+// sameKey tells whether two encryption roots have one key, as far as their
+// properties tell: of a passphrase the salt, which is new with each zfs
+// change-key; of other keys nothing.
+func sameKey(a, b *zfs.Dataset) bool {
+	for _, name := range []string{"keyformat", "pbkdf2salt", "pbkdf2iters"} {
+		if v, w := a.Get(name), b.Get(name); v != "" && w != "" && v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// ownKey says, of a copy that is an encryption root, that its key becomes the
+// source's, where it is or may be another.
+func (p *planner) ownKey(d, t *zfs.Dataset, out *Dataset) {
+	root := p.sourceRoot(d)
+	at := t.Get("keylocation")
+	elsewhere := at != "" && at != "prompt" && at != "none" && at != root.Get("keylocation")
+	then := fmt.Sprintf("this increment brings the key of %s, which alone opens it from then on", p.onSource(root.Name))
+	if elsewhere {
+		then += fmt.Sprintf(" (its keylocation stays %s)", at)
+	}
+	switch {
+	case !sameKey(root, t):
+		out.NewKey = fmt.Sprintf("the key of %s is not that of %s by now: %s", p.onTarget(t.Name), p.onSource(root.Name), then)
+	case elsewhere && t.Get("keyformat") != "passphrase":
+		out.NewKey = fmt.Sprintf("if %s was given a key of its own: %s", p.onTarget(t.Name), then)
+	default:
+		return
+	}
+	p.note("%s", out.NewKey)
+}
+
+// checkInheritors refuses to change the key of a root whose other datasets on the
+// target would then not be opened by it any more.
+func (p *planner) checkInheritors() {
+	for _, t := range p.state.Target.Datasets {
+		root := p.target[encryptionRoot(t)]
+		if root == nil || root.Name == t.Name || originDataset(t) != "" {
+			continue
+		}
+		above := p.arriving[root.Name]
+		if above == nil || len(above.Steps) == 0 || above.Steps[0].BaseGUID == 0 || !above.Encrypted || p.req.AnyKey {
+			continue
+		}
+		if out := p.arriving[t.Name]; out != nil && len(out.Steps) > 0 {
+			continue
+		}
+		source := p.sourceRoot(p.source[above.Source])
+		if sameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c *Conflict) bool { return c.Target == root.Name }) {
+			continue
+		}
+		p.conflict(KeyChanged, above.Source, root.Name,
+			fmt.Sprintf("send both at once (-R, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n--skip-check %s goes on all the same",
+				command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged),
+			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",
+			p.onTarget(t.Name), root.Name, p.onSource(source.Name))
+	}
+}
