@@ -105,7 +105,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 		{"as recorded", nil, nil, []string{zfs.FlagsProperty + "=c"}, "c", ""},
 		{"as recorded: none", nil, nil, []string{zfs.FlagsProperty + "=none"}, "none", ""},
 		{"as recorded, with -L", without("large_blocks"), nil, []string{zfs.FlagsProperty + "=Lec"}, "Lec", ""},
-		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=???"}, "ec", ""},
+		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "ec", "beta:vault/a: zxfer:stream holds nothing that zxfer wrote, and is passed over; to clear it there: zfs inherit zxfer:stream vault/a"},
 		{"begun elsewhere", nil, nil, []string{}, "ec", ""},
 		{"begun elsewhere with large blocks", nil, []string{"recordsize=1048576"}, []string{}, "ec", "zfs set zxfer:stream=Lec vault/a"},
 		{"begun elsewhere, no large blocks there", func(s *State) { s.Target.Pool.Features["large_blocks"] = "enabled" }, []string{"recordsize=1048576"}, []string{}, "ec", ""},

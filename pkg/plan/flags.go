@@ -80,9 +80,14 @@ func (p *planner) goOn(d, t *zfs.Dataset) zfs.StreamFlags {
 	if f.Raw {
 		return f
 	}
-	if recorded, ok := recordedFlags(t); ok && !recorded.Raw {
+	recorded, ok := recordedFlags(t)
+	if ok && !recorded.Raw {
 		recorded.Embedded = recorded.Embedded && !t.Encrypted()
 		return recorded
+	}
+	if !ok && t.Properties[zfs.FlagsProperty].Local() {
+		p.note("%s: %s holds nothing that zxfer wrote, and is passed over; to clear it there: %s",
+			p.onTarget(t.Name), zfs.FlagsProperty, command("zfs", "inherit", zfs.FlagsProperty, t.Name))
 	}
 	// Another tool began the chain, most likely as zfs send does by itself.
 	// If that is wrong, the receive says so before it changes anything.

@@ -141,33 +141,6 @@ func ListVersionsArgs(recursive bool, names ...string) []string {
 	return append(append(args, "-o", "name,guid,createtxg", "-t", "snapshot,bookmark"), names...)
 }
 
-// GetArgs reads properties for ParseProperties. With no properties it reads
-// those that are set on the dataset itself.
-func GetArgs(properties, names []string) []string {
-	args := []string{"get", "-Hp", "-o", "name,property,value,source"}
-	if len(properties) == 0 {
-		args = append(args, "-s", "local", "all")
-	} else {
-		args = append(args, strings.Join(properties, ","))
-	}
-	return append(args, names...)
-}
-
-// SurveyArgs reads properties of datasets, and where recursive of all below
-// them, for ParseSurvey.
-func SurveyArgs(recursive bool, properties []string, names ...string) []string {
-	args := []string{"get", "-Hp", "-o", "name,property,value,source", "-t", "filesystem,volume"}
-	if recursive {
-		args = append(args, "-r")
-	}
-	return append(append(args, strings.Join(properties, ",")), names...)
-}
-
-// PoolArgs are arguments of zpool(8) for ParsePool.
-func PoolArgs(pool string) []string {
-	return []string{"get", "-Hp", "-o", "name,property,value,source", "all", pool}
-}
-
 // CommandLine quotes an argv so that a POSIX shell reads it back as the same
 // arguments, wherever it stands in a script.
 func CommandLine(argv []string) string {

@@ -81,11 +81,15 @@ func TestReadingArgs(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "list -Hp -r -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs(true, "tank")))
 	require.Equal(t, "list -Hp -d 1 -o name,guid,createtxg -t snapshot,bookmark tank", CommandLine(ListVersionsArgs(false, "tank")))
-	require.Equal(t, "get -Hp -o name,property,value,source -s local all tank", CommandLine(GetArgs(nil, []string{"tank"})))
-	require.Equal(t, "get -Hp -o name,property,value,source guid,type a b", CommandLine(GetArgs([]string{"guid", "type"}, []string{"a", "b"})))
-	require.Equal(t, "get -Hp -o name,property,value,source all tank", CommandLine(PoolArgs("tank")))
-	args := SurveyArgs(true, SurveyProperties(), "tank/a")
-	require.Equal(t, []string{"-r", strings.Join(SurveyProperties(), ","), "tank/a"}, args[len(args)-3:])
+	require.Equal(t, "get -H -o property -s local all tank", CommandLine(LocalArgs([]string{"tank"})))
+	q := fenced("guid", "mountpoint", "type", "a:b", "no-such")
+	const list = "guid,mountpoint," + capturedFence + ",type,a:b," + capturedFence + ",no-such," + capturedFence
+	require.Equal(t, "get -Hp -o name,property,value,source "+list+" a b", CommandLine(q.GetArgs([]string{"a", "b"})))
+	require.Equal(t, "get -Hp -o name,property,value,source -t filesystem,volume -r "+list+" tank/a", CommandLine(q.SurveyArgs(true, "tank/a")))
+	pool := PoolArgs("tank")
+	require.Equal(t, "tank", pool[len(pool)-1])
+	require.Contains(t, pool[len(pool)-2], ",ashift,feature@async_destroy,feature@")
+	require.NoError(t, CheckProperty(capturedFence))
 }
 
 func TestForDigest(t *testing.T) {

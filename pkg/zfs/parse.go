@@ -2,6 +2,7 @@ package zfs
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ const maxLine = 1 << 20
 func eachLine(r io.Reader, f func(n int, line string) error) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, maxLine)
+	sc.Split(scanLines)
 	n := 0
 	for sc.Scan() {
 		n++
@@ -29,6 +31,18 @@ func eachLine(r io.Reader, f func(n int, line string) error) error {
 		return fmt.Errorf("line %d: %w", n+1, err)
 	}
 	return nil
+}
+
+// scanLines is bufio.ScanLines but for a carriage return at the end, which
+// belongs to a value.
+func scanLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
 }
 
 // ParseVersions parses the output of ListVersionsArgs: the versions of each
@@ -75,114 +89,6 @@ func SortVersions(v []Version) {
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-}
-
-// A Row is one line of zfs get or zpool get.
-type row struct{ name, property, value, source string }
-
-// eachRow parses name, property, value and source parted by tabs. The value
-// of a user property may itself hold tabs and newlines: such a row has more
-// tabs, or goes on in the following lines. One with a tab before a newline
-// cannot be told from two rows, and is refused where that shows.
-func eachRow(r io.Reader, f func(row) error) error {
-	pending := ""
-	err := eachLine(r, func(_ int, line string) error {
-		if pending != "" {
-			line = pending + "\n" + line
-			pending = ""
-		}
-		if strings.Count(line, "\t") < 3 {
-			if len(line) > maxLine {
-				return fmt.Errorf("got %d bytes without an end, expected a row of at most %d", len(line), maxLine)
-			}
-			if pending = line; pending == "" {
-				return fmt.Errorf("got an empty line, expected name, property, value and source")
-			}
-			return nil
-		}
-		name, rest, _ := strings.Cut(line, "\t")
-		property, rest, _ := strings.Cut(rest, "\t")
-		i := strings.LastIndexByte(rest, '\t')
-		if name == "" || property == "" || strings.Contains(name, "\n") || strings.Contains(property, "\n") {
-			return fmt.Errorf("got %q, expected name, property, value and source", line)
-		}
-		return f(row{name, property, rest[:i], rest[i+1:]})
-	})
-	if err == nil && pending != "" {
-		err = fmt.Errorf("got %q at the end, expected name, property, value and source parted by tabs", pending)
-	}
-	return err
-}
-
-// ParseProperties parses the output of GetArgs or SurveyArgs: properties by
-// the name of the dataset or version.
-func ParseProperties(r io.Reader) (map[string]map[string]Property, error) {
-	out := map[string]map[string]Property{}
-	err := eachRow(r, func(row row) error {
-		m := out[row.name]
-		if m == nil {
-			m = map[string]Property{}
-			out[row.name] = m
-		}
-		p := Property{Value: row.value, Source: row.source}
-		// Whoever may set a user property of one dataset can write rows of others
-		// into it: that one is encrypted, for all, decides what leaves the host.
-		if other, twice := m[row.property]; twice && other != p {
-			return fmt.Errorf("got two values of %s of %s, %q and %q: a user property of one dataset may hold lines about others", row.property, row.name, other.Value, p.Value)
-		}
-		m[row.property] = p
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("output of zfs get: %w", err)
-	}
-	return out, nil
-}
-
-// ParseSurvey parses the output of SurveyArgs: datasets sorted by name,
-// without versions.
-func ParseSurvey(r io.Reader) ([]*Dataset, error) {
-	rows, err := ParseProperties(r)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*Dataset, 0, len(rows))
-	for name, props := range rows {
-		d := &Dataset{Name: name, Properties: props, Type: Type(props["type"].Value)}
-		if d.Type != Filesystem && d.Type != Volume {
-			return nil, fmt.Errorf("output of zfs get: type of %s: got %q, expected filesystem or volume", name, d.Type)
-		}
-		if d.GUID, err = ParseGUID(props["guid"].Value); err != nil {
-			return nil, fmt.Errorf("output of zfs get: guid of %s: %w", name, err)
-		}
-		out = append(out, d)
-	}
-	slices.SortFunc(out, func(a, b *Dataset) int { return cmp.Compare(a.Name, b.Name) })
-	return out, nil
-}
-
-// ParsePool parses the output of PoolArgs.
-func ParsePool(r io.Reader) (Pool, error) {
-	p := Pool{Properties: map[string]string{}, Features: map[string]string{}}
-	err := eachRow(r, func(row row) error {
-		if p.Name != "" && p.Name != row.name {
-			return fmt.Errorf("got pool %q after %q, expected one", row.name, p.Name)
-		}
-		p.Name = row.name
-		if feature, ok := strings.CutPrefix(row.property, "feature@"); ok {
-			p.Features[feature] = row.value
-		} else {
-			p.Properties[row.property] = row.value
-		}
-		return nil
-	})
-	if err != nil {
-		return Pool{}, fmt.Errorf("output of zpool get: %w", err)
-	}
-	if p.GUID, err = ParseGUID(p.Properties["guid"]); err != nil {
-		return Pool{}, fmt.Errorf("output of zpool get: guid of %q: %w", p.Name, err)
-	}
-	return p, nil
 }
 
 // ParseEstimate parses the output of EstimateArgs: the size of the stream in

@@ -115,6 +115,11 @@ var (
 		"snapshot_count", ChangedProperty, "type", "used", "usedbychildren", "usedbydataset",
 		"usedbyrefreservation", "usedbysnapshots", "userrefs", "written"}
 
+	// anyText may hold any text, tabs and line breaks too: paths, options of
+	// other programs, labels.
+	anyText = []string{"context", "defcontext", "fscontext", "keylocation", "mlslabel", "mountpoint",
+		"rootcontext", "sharenfs", "sharesmb"}
+
 	encryptionBound = []string{"encryption", "keyformat", "keylocation", "pbkdf2iters"}
 )
 
@@ -143,6 +148,11 @@ func Fixed(property string) bool { return slices.Contains(fixedAtCreation, prope
 func Known(property string) bool {
 	return UserProperty(property) || slices.Contains(readOnly, property) || slices.Contains(anyType, property) ||
 		slices.Contains(filesystemOnly, property) || slices.Contains(volumeOnly, property)
+}
+
+// freeText tells whether the value of a property may hold any text.
+func freeText(property string) bool {
+	return UserProperty(property) || !Known(property) || slices.Contains(anyText, property)
 }
 
 // Carryable tells whether the value of a property that is set locally on a

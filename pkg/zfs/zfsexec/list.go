@@ -172,15 +172,17 @@ func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs
 	var all []*zfs.Dataset
 	for some := range chunks(names, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}
-		out, err := c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, properties, some...))
+		q := query(properties)
+		out, err := c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, some...))
 		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			properties = slices.DeleteFunc(properties, func(p string) bool { return p == zfs.ChangedProperty })
-			out, err = c.zfsOutput(ctx, f, zfs.SurveyArgs(o.Recursive, properties, some...))
+			q = query(properties)
+			out, err = c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, some...))
 		}
 		if err = butMissing(err); err != nil {
 			return nil, err
 		}
-		found, err := zfs.ParseSurvey(out)
+		found, err := q.ParseSurvey(out)
 		if err != nil {
 			return nil, err
 		}
@@ -240,45 +242,6 @@ func except(err error, kinds ...zfs.Kind) error {
 	}
 	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: userName()}
 	return f.Err()
-}
-
-// Properties reads properties of datasets and versions by full name; names
-// that do not exist are left out. With no properties it reads those that are
-// set on each of the names itself.
-func (c *CLI) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	all := map[string]map[string]zfs.Property{}
-	for _, n := range names {
-		if err := checkAnyName(n); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range properties {
-		if err := zfs.CheckProperty(p); err != nil {
-			return nil, err
-		}
-	}
-	for some := range chunks(names, maxArgv) {
-		f := zfs.Failure{Op: zfs.OpGet, Subject: some[0]}
-		out, err := c.zfsOutput(ctx, f, zfs.GetArgs(properties, some))
-		if err = butMissing(err); err != nil {
-			return nil, err
-		}
-		props, err := zfs.ParseProperties(out)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(all, props)
-	}
-	return all, nil
-}
-
-func checkAnyName(name string) error {
-	if strings.ContainsAny(name, "@#") {
-		_, _, err := zfs.ParseVersion(name)
-		return err
-	}
-	_, err := zfs.ParseDataset(name)
-	return err
 }
 
 // chunks parts names so that each part, with a byte behind each name, is shorter

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// get is the value of a property, and where it comes from.
+func get(t *testing.T, property, dataset string) (value, source string) {
+	t.Helper()
+	text := strings.TrimSuffix(zfsCmd(t, "get", "-Hp", "-o", "value,source", property, dataset), "\n")
+	i := strings.LastIndex(text, "\t")
+	return text[:i], text[i+1:]
+}
+
+// What one dataset's owner writes into its properties once stopped every listing
+// above it, and with -p set properties of another's copy.
+func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint=/mnt/zxfer-place", "-o", "quota=700M", src)
+	his, other := src+"/his", src+"/other"
+	zfsCmd(t, "create", his)
+	zfsCmd(t, "create", "-o", "org.example:note=mine", other)
+	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + his + "\torg:y\tz"
+	zfsCmd(t, "set", "org.example:note="+forged, his)
+	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	o := mustZxfer(t, "send", "-R", "-p", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "note: -p does not carry what belongs to a dataset's place: mountpoint of "+src+", quota of "+src+"; ")
+	for dataset, note := range map[string]string{"/his": forged, "/other": "mine"} {
+		value, source := get(t, "org.example:note", dst+dataset)
+		require.Equal(t, []string{note, "local"}, []string{value, source})
+		value, source = get(t, "setuid", dst+dataset)
+		require.Equal(t, []string{"on", "default"}, []string{value, source})
+	}
+	flags, _ := get(t, "zxfer:stream", dst+"/his")
+	require.Equal(t, "Lec", flags)
+
+	// The copy's own, too: that dataset goes on as one that another tool began.
+	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream holds nothing that zxfer wrote")
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
+	plainHost(t, "nc.openbsd")
+	zfsCmd(t, "snapshot", "-r", src+"@three")
+	o = mustZxfer(t, plain("-R", src, "beta:"+dst)...)
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
+	for _, d := range []string{"", "/his", "/other"} {
+		require.Equal(t, guids(t, src+d), guids(t, dst+d))
+	}
+}
+
+// Each dataset that was received raw is an encryption root of its own: the hint
+// once opened the uppermost one.
+func TestZFSHintOpensTheWholeTree(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	zfsCmd(t, "create", src+"/b c")
+	zfsCmd(t, "create", src+"/b c/d")
+	zfsCmd(t, "create", "-s", "-V", "1M", src+"/vol")
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	hint := regexp.MustCompile(`to read it, on beta: (.*)`)
+	plan := func() string {
+		found := hint.FindStringSubmatch(mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst).stdout)
+		require.NotNil(t, found)
+		return found[1]
+	}
+	open := func(commands string) {
+		names := strings.Fields(zfsCmd(t, "get", "-H", "-o", "value", "-r", "-t", "filesystem,volume", "keystatus", dst))
+		require.Equal(t, []string{"unavailable", "unavailable", "unavailable", "unavailable"}, names)
+		for _, d := range []string{"", "/b c", "/b c/d", "/vol"} {
+			zfsCmd(t, "set", "keylocation=file://"+key, dst+d)
+		}
+		out, err := exec.Command("sh", "-c", commands).CombinedOutput()
+		require.NoError(t, err, "%s\n%s", commands, out)
+		names = strings.Fields(zfsCmd(t, "get", "-H", "-o", "value", "-r", "-t", "filesystem,volume", "keystatus", dst))
+		require.Equal(t, []string{"available", "available", "available", "available"}, names)
+	}
+	first := plan()
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	open(first)
+	zfsCmd(t, "unload-key", "-r", dst)
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	open(plan())
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+}

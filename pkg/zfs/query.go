@@ -1,0 +1,210 @@
+package zfs
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Query reads properties of datasets and versions with zfs get, which prints
+// them by their values as they are: with tabs and line breaks in those that
+// may hold any text, and that belong to whoever may set them.
+//
+// Behind each of these a Query asks for a fence, a user property of a random
+// name. Nobody has set it, and zfs get says so in a row that no value can hold
+// who was stored before the name was thought of. What is between the name of
+// such a property and its fence is its value and source, whatever it looks like.
+//
+// zfs get prints what it is asked for in the order it is asked, also twice.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zfs/zfs_main.c (get_callback)
+type Query struct {
+	properties []string
+	fence      string
+}
+
+// NewQuery makes a Query of properties with a secret that was never used.
+func NewQuery(secret [16]byte, properties ...string) Query {
+	return Query{properties, "zxfer:fence-" + hex.EncodeToString(secret[:])}
+}
+
+// GetArgs reads the properties of datasets and versions, for Parse.
+func (q Query) GetArgs(names []string) []string {
+	return append(append(getArgs(), q.list()), names...)
+}
+
+// SurveyArgs reads the properties of datasets, and where recursive of all
+// below them, for ParseSurvey.
+func (q Query) SurveyArgs(recursive bool, names ...string) []string {
+	args := append(getArgs(), "-t", "filesystem,volume")
+	if recursive {
+		args = append(args, "-r")
+	}
+	return append(append(args, q.list()), names...)
+}
+
+func getArgs() []string { return []string{"get", "-Hp", "-o", "name,property,value,source"} }
+
+func (q Query) list() string {
+	var out []string
+	for _, p := range q.properties {
+		if out = append(out, p); freeText(p) {
+			out = append(out, q.fence)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Parse parses the output of GetArgs or SurveyArgs: properties by the name of
+// the dataset or version.
+func (q Query) Parse(r io.Reader) (map[string]map[string]Property, error) {
+	out := map[string]map[string]Property{}
+	var name, property string // of a record that a fence ends
+	var text []byte
+	add := func(value, source string) error {
+		m := out[name]
+		if m == nil {
+			m = map[string]Property{}
+			out[name] = m
+		}
+		p := Property{Value: value, Source: source}
+		if other, twice := m[property]; twice && other != p {
+			return fmt.Errorf("got two values of %s of %s, %q and %q", property, name, other.Value, p.Value)
+		}
+		m[property], property, text = p, "", text[:0]
+		return nil
+	}
+	err := eachLine(r, func(_ int, line string) error {
+		if property == "" {
+			f := strings.SplitN(line, "\t", 3)
+			if len(f) < 3 || f[0] == "" || !slices.Contains(q.properties, f[1]) {
+				return fmt.Errorf("got %q, expected name, property, value and source", line)
+			}
+			name, property = f[0], f[1]
+			if freeText(property) {
+				text = append(text, f[2]...)
+				return nil
+			}
+			value, source, _ := strings.Cut(f[2], "\t")
+			if strings.Count(f[2], "\t") != 1 {
+				return fmt.Errorf("got %q, expected name, property, value and source", line)
+			}
+			return add(value, source)
+		}
+		if line != name+"\t"+q.fence+"\t-\t-" {
+			if text = append(append(text, '\n'), line...); len(text) > maxLine {
+				return fmt.Errorf("got a value of %s of %s without an end, expected one of at most %d bytes", property, name, maxLine)
+			}
+			return nil
+		}
+		i := bytes.LastIndexByte(text, '\t')
+		if i < 0 {
+			return fmt.Errorf("got %q for %s of %s, expected value and source", text, property, name)
+		}
+		return add(string(text[:i]), string(text[i+1:]))
+	})
+	if err == nil && property != "" {
+		err = fmt.Errorf("it ends within %s of %s", property, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("output of zfs get: %w", err)
+	}
+	return out, nil
+}
+
+// ParseSurvey parses the output of SurveyArgs: datasets sorted by name,
+// without versions.
+func (q Query) ParseSurvey(r io.Reader) ([]*Dataset, error) {
+	rows, err := q.Parse(r)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*Dataset, 0, len(rows))
+	for name, props := range rows {
+		d := &Dataset{Name: name, Properties: props, Type: Type(props["type"].Value)}
+		if d.Type != Filesystem && d.Type != Volume {
+			return nil, fmt.Errorf("output of zfs get: type of %s: got %q, expected filesystem or volume", name, d.Type)
+		}
+		if d.GUID, err = ParseGUID(props["guid"].Value); err != nil {
+			return nil, fmt.Errorf("output of zfs get: guid of %s: %w", name, err)
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b *Dataset) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// LocalArgs reads the names of the properties that are set on the datasets
+// themselves, for ParseLocal.
+func LocalArgs(names []string) []string {
+	return append([]string{"get", "-H", "-o", "property", "-s", "local", "all"}, names...)
+}
+
+// ParseLocal parses the output of LocalArgs: each name once.
+func ParseLocal(r io.Reader) ([]string, error) {
+	var out []string
+	err := eachLine(r, func(_ int, line string) error {
+		out = append(out, line)
+		return CheckProperty(line)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("output of zfs get: %w", err)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// PoolArgs are arguments of zpool(8) for ParsePool. All is not asked for, as
+// nothing fences a pool's comment off; features that a release does not know
+// are left out by it.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (get_callback)
+func PoolArgs(pool string) []string {
+	return append(append([]string{"get"}, "-Hp", "-o", "name,property,value,source"),
+		poolProperties+",feature@"+strings.ReplaceAll(poolFeatures, " ", ",feature@"), pool)
+}
+
+const poolProperties = "size,capacity,health,guid,free,allocated,fragmentation,readonly,ashift"
+
+// poolFeatures are those of OpenZFS up to 2.4.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.4.4/module/zcommon/zfeature_common.c
+const poolFeatures = "async_destroy empty_bpobj lz4_compress multi_vdev_crash_dump spacemap_histogram enabled_txg " +
+	"hole_birth zpool_checkpoint spacemap_v2 extensible_dataset bookmarks filesystem_limits embedded_data livelist " +
+	"log_spacemap large_blocks large_dnode sha512 skein edonr redaction_bookmarks redacted_datasets bookmark_written " +
+	"device_removal obsolete_counts userobj_accounting bookmark_v2 encryption project_quota allocation_classes " +
+	"resilver_defer device_rebuild zstd_compress draid zilsaxattr head_errlog blake3 block_cloning " +
+	"block_cloning_endian vdev_zaps_v2 redaction_list_spill raidz_expansion fast_dedup longname large_microzap " +
+	"dynamic_gang_header physical_rewrite"
+
+// ParsePool parses the output of PoolArgs.
+func ParsePool(r io.Reader) (Pool, error) {
+	p := Pool{Properties: map[string]string{}, Features: map[string]string{}}
+	err := eachLine(r, func(_ int, line string) error {
+		f := strings.Split(line, "\t")
+		if len(f) != 4 || f[0] == "" || f[1] == "" {
+			return fmt.Errorf("got %q, expected name, property, value and source", line)
+		}
+		if p.Name != "" && p.Name != f[0] {
+			return fmt.Errorf("got pool %q after %q, expected one", f[0], p.Name)
+		}
+		p.Name = f[0]
+		if feature, ok := strings.CutPrefix(f[1], "feature@"); ok {
+			p.Features[feature] = f[2]
+		} else {
+			p.Properties[f[1]] = f[2]
+		}
+		return nil
+	})
+	if err != nil {
+		return Pool{}, fmt.Errorf("output of zpool get: %w", err)
+	}
+	if p.GUID, err = ParseGUID(p.Properties["guid"]); err != nil {
+		return Pool{}, fmt.Errorf("output of zpool get: guid of %q: %w", p.Name, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,169 @@
+package zfs
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fenced is a Query with the secret that fixtures were captured with.
+func fenced(properties ...string) Query {
+	return NewQuery([16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, properties...)
+}
+
+const capturedFence = "zxfer:fence-000102030405060708090a0b0c0d0e0f"
+
+func TestParseSurvey(t *testing.T) {
+	t.Parallel()
+	q := fenced("type", "guid", "encryption", "keystatus", "encryptionroot", "receive_resume_token", "inconsistent",
+		"volsize", "origin", "mountpoint", "zxfer:send", "zxfer:note", "org:y")
+	text := fixture(t, "get-survey.txt")
+	got, err := q.ParseSurvey(bytes.NewReader(text))
+	require.NoError(t, err)
+	l := Listing{Datasets: got}
+	require.Equal(t, Volume, l.Find("pa/vol").Type)
+	require.Equal(t, "52428800", l.Find("pa/vol").Get("volsize"))
+	require.True(t, l.Find("pa/e").Encrypted())
+	require.False(t, l.Find("pa/d").Encrypted())
+	require.Equal(t, "pa/d@s1", l.Find("pa/clone").Get("origin"))
+	require.Equal(t, Property{"a value with  spaces", "local"}, l.Find("pa/with space").Properties["zxfer:note"])
+	require.True(t, l.Find("pb/part").Inconsistent())
+	require.False(t, l.Find("pb/inc").Inconsistent())
+	require.NotEmpty(t, l.Find("pb/inc").ResumeToken())
+	require.Equal(t, "inherited from pa", l.Find("pa/d").Properties["mountpoint"].Source)
+	require.Empty(t, l.Find("pa/d").Get("origin"))
+	require.Equal(t, Property{"x\tlocal\npa/e\tencryption\toff\t-\npa/clone\torg:y\tz", "local"}, l.Find("pa/clone").Properties["org:y"])
+	for _, d := range got {
+		require.Len(t, d.Properties, len(q.properties), d.Name)
+	}
+
+	_, err = NewQuery([16]byte{1}, q.properties...).ParseSurvey(bytes.NewReader(text))
+	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences are of another query")
+	for _, wrong := range []struct{ text, says string }{
+		{"t\ttype\tsnapshot\t-\nt\tguid\t1\t-\n", "type of t"},
+		{"t\ttype\tvolume\t-\n", "guid of t"},
+	} {
+		_, err := q.ParseSurvey(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParseQuery(t *testing.T) {
+	t.Parallel()
+	q := fenced("guid", "a:b", "type")
+	fence := func(name string) string { return name + "\t" + capturedFence + "\t-\t-\n" }
+	got, err := q.Parse(strings.NewReader("t\ta:b\tone\ttwo\r\n\nlocal\tlocal\n" + fence("t") + "t\tguid\t7\t-\n" +
+		"u\ta:b\tx\tlocal\n" + fence("t") + "\tlocal\n" + fence("u")))
+	require.NoError(t, err)
+	require.Equal(t, map[string]map[string]Property{
+		"t": {"a:b": {"one\ttwo\r\n\nlocal", "local"}, "guid": {"7", "-"}},
+		"u": {"a:b": {"x\tlocal\n" + fence("t"), "local"}},
+	}, got)
+	for _, wrong := range []struct{ text, says string }{
+		{"t\tguid\t1\n", "expected name"},
+		{"t\tguid\t1\t-\t-\n", "expected name"},
+		{"t\tnever asked for\t1\t-\n", "expected name"},
+		{"\tguid\t1\t-\n", "expected name"},
+		{"\n", "expected name"},
+		{fence("t"), "expected name"},
+		{"t\ta:b\tx\tlocal\n", "it ends within a:b of t"},
+		{"t\ta:b\tx\n" + fence("t"), "expected value and source"},
+		{"t\tguid\t1\t-\nt\tguid\t2\t-\n", "two values of guid of t"},
+		{strings.Repeat("x", maxLine+10), "line 1"},
+		{"t\ta:b\t" + strings.Repeat("x\n", maxLine/2+10), "without an end"},
+	} {
+		_, err := q.Parse(strings.NewReader(wrong.text))
+		require.ErrorContains(t, err, wrong.says)
+	}
+}
+
+func TestParseLocal(t *testing.T) {
+	t.Parallel()
+	got, err := ParseLocal(bytes.NewReader(fixture(t, "get-local.txt")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"mountpoint", "org:y", "volsize", "zxfer:note", "zxfer:send"}, got)
+	_, err = ParseLocal(strings.NewReader("a b\n"))
+	require.ErrorContains(t, err, "line 1")
+}
+
+func TestParsePool(t *testing.T) {
+	t.Parallel()
+	p, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get.txt")))
+	require.NoError(t, err)
+	require.Equal(t, "pa", p.Name)
+	require.Equal(t, uint64(7233616611144222696), p.GUID)
+	require.Equal(t, "ONLINE", p.Properties["health"])
+	require.Equal(t, "active", p.Features["encryption"])
+	require.True(t, p.FeatureOn("large_blocks"))
+	require.NotContains(t, p.Properties, "feature@encryption")
+
+	old, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get-old.txt")))
+	require.NoError(t, err)
+	require.False(t, old.FeatureOn("large_blocks"))
+	require.False(t, old.FeatureOn("no-such-feature"))
+
+	_, err = ParsePool(strings.NewReader("a\tguid\t1\t-\nb\tguid\t2\t-\n"))
+	require.ErrorContains(t, err, `pool "b" after "a"`)
+	_, err = ParsePool(strings.NewReader("a\tcomment\tx\tlocal\ta\tguid\t7\t-\n"))
+	require.ErrorContains(t, err, "expected name")
+	_, err = ParsePool(strings.NewReader(""))
+	require.ErrorContains(t, err, "guid")
+}
+
+// However a value looks, it is read as it is, and nothing else is read from it.
+func FuzzNoValueIsARow(f *testing.F) {
+	for _, value := range []string{"", "\n", "\t", "-\t-", "x\tlocal\nt/b\ttype\tvolume\t-\nt/a\torg:y\tz", "one\ttwo\nthree\r", "t/a\t" + capturedFence[:12] + "\t-\t-"} {
+		f.Add(value, value)
+	}
+	q := fenced("type", "org:x", "guid", "mountpoint", "written")
+	f.Fuzz(func(t *testing.T, x, path string) {
+		if len(x)+len(path) > maxLine/2 || strings.Contains(x+path, capturedFence) {
+			t.Skip("who made the value did not know the fence, and zfs(8) has no longer ones")
+		}
+		want := map[string]map[string]Property{}
+		text := ""
+		for _, name := range []string{"t/a", "t/b"} {
+			want[name] = map[string]Property{"type": {"filesystem", "-"}, "org:x": {x, "local"}, "guid": {"7", "-"},
+				"mountpoint": {path, "inherited from t"}, "written": {"0", "-"}}
+			for _, p := range q.properties {
+				text += name + "\t" + p + "\t" + want[name][p].Value + "\t" + want[name][p].Source + "\n"
+				if p == "org:x" || p == "mountpoint" { // as zfs get answers list()
+					text += name + "\t" + capturedFence + "\t-\t-\n"
+				}
+			}
+		}
+		got, err := q.Parse(strings.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+}
+
+// What is parsed of any output has names and numbers that are what they claim.
+func FuzzParseQuery(f *testing.F) {
+	addFixtures(f)
+	q := fenced("type", "guid", "a:b", "mountpoint")
+	f.Add([]byte("t\ta:b\tone\ntwo\tlocal\nt\t" + capturedFence + "\t-\t-\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := q.Parse(bytes.NewReader(b)); err == nil {
+			for name, props := range m {
+				require.NotEmpty(t, name)
+				require.NotEmpty(t, props)
+				for p := range props {
+					require.Contains(t, q.properties, p)
+				}
+			}
+		}
+		if d, err := q.ParseSurvey(bytes.NewReader(b)); err == nil {
+			for _, d := range d {
+				require.NotZero(t, d.GUID)
+			}
+		}
+		if names, err := ParseLocal(bytes.NewReader(b)); err == nil {
+			for _, name := range names {
+				require.NoError(t, CheckProperty(name))
+			}
+		}
+	})
+}
