@@ -121,7 +121,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data")
+		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data, but none that belongs to its place: mountpoint, canmount, sharing, quotas, reservations and limits, readonly")
 		f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
 		f.StringArrayVarP(&req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")

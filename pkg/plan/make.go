@@ -21,6 +21,7 @@ type planner struct {
 	targetSnap map[uint64][]string     // GUID of a snapshot to its full names on the target
 	arriving   map[string]*Dataset     // what is planned so far, by target
 	sent       map[uint64]arrival      // snapshots that the plan brings, by GUID
+	left       map[string][]string     // properties that -p does not carry, to the datasets that have them
 }
 
 // arrival is a snapshot that the plan brings to the target.
@@ -36,7 +37,7 @@ func Make(req Request, state State) Plan {
 		plan:   Plan{Datasets: []*Dataset{}, Conflicts: []*Conflict{}, Notes: []string{}},
 		source: map[string]*zfs.Dataset{}, target: map[string]*zfs.Dataset{},
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{},
+		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},
 	}
 	var err error
 	if p.targetRoot, err = TargetName(req.Source, req.Target); err != nil {
@@ -51,6 +52,7 @@ func Make(req Request, state State) Plan {
 		p.dataset(d)
 	}
 	p.checkInheritors()
+	p.leftBehind()
 	p.extraTargets()
 	return p.plan
 }

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"zxfer/pkg/zfs"
 )
@@ -124,7 +127,14 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || d.Get(name) == "" {
 			continue
 		}
+		if all && zfs.PlaceBound(name) && !zfs.EncryptionBound(name) && !slices.Contains(p.left[name], d.Name) {
+			p.left[name] = append(p.left[name], d.Name)
+		}
 		if !zfs.ShapesData(name) && !all || !zfs.Carryable(d.Type, name) {
+			continue
+		}
+		if !utf8.ValidString(v.Value) || strings.ContainsRune(v.Value, utf8.RuneError) {
+			p.note("%s: %s is not carried: its value is no text (UTF-8)", d.Name, name)
 			continue
 		}
 		if f := featureOf(name, v.Value); f != "" && !p.targetTakes(f) {
@@ -132,6 +142,26 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 			continue
 		}
 		set[name] = v.Value
+	}
+}
+
+// leftBehind says what -p does not carry: it belongs to a dataset's place, and
+// could mount over, share or fill up the target.
+func (p *planner) leftBehind() {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(p.left)) {
+		if _, set := p.req.Set[name]; set || slices.Contains(p.req.Exclude, name) {
+			continue
+		}
+		from := p.left[name]
+		text := name + " of " + from[0]
+		if more := len(from) - 1; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		out = append(out, text)
+	}
+	if len(out) > 0 {
+		p.note("-p does not carry what belongs to a dataset's place: %s; what is wanted there is set with -o NAME=VALUE", strings.Join(out, ", "))
 	}
 }
 

@@ -35,11 +35,15 @@ func TestReceiveProperties(t *testing.T) {
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4"}, ""},
 		{"all but what is bound to its place", []func(*Request){carry}, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4",
-				"atime": "off", "org.example:note": "kept"}, ""},
+				"atime": "off", "org.example:note": "kept"},
+			"-p does not carry what belongs to a dataset's place: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a; what is wanted there is set with -o NAME=VALUE"},
 		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
 			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
-		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression"} }}, local,
-			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lec", "org.example:note": "kept"}, ""},
+		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
+			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lec", "org.example:note": "kept", "quota": "7"}, "place: canmount of tank/a, sharenfs of tank/a; "},
+		{"tabs and line breaks, but no other bytes", []func(*Request){carry}, []string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "a:lines": "one\ttwo\nx\tlocal\ntank\tsetuid\toff"},
+			"tank/a: a:bytes is not carried: its value is no text (UTF-8)"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
@@ -72,6 +76,16 @@ func TestReceiveProperties(t *testing.T) {
 	set1 := only(t, made(t, request(), given(received))).Steps[0].Receive.Set
 	require.Equal(t, "16384", set1["recordsize"], "what was received with -p was set once")
 	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
+}
+
+// What stays behind is listed once, whatever number of datasets has it.
+func TestPropertiesThatStayBehind(t *testing.T) {
+	t.Parallel()
+	state := given(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
+	p := made(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
+	require.Len(t, p.Notes, 1)
+	require.Contains(t, p.Notes[0], "place: mountpoint of tank/a/b and 1 more, quota of tank/a; ")
+	require.Empty(t, made(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
 // A dataset that is there keeps what it has, but for what is asked for.

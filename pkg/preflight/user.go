@@ -70,13 +70,25 @@ func lowestExisting(l *zfs.Listing) string {
 	return l.Root
 }
 
+// maxKeys is how many commands to load keys are worth reading.
+const maxKeys = 16
+
 // keys notes what arrives encrypted by a key that the target does not know:
-// it needs none to receive, but to read.
+// it needs none to receive, but to read. What a raw stream makes is an
+// encryption root of its own, whatever it was on the source.
 func keys(in *Input) []Finding {
-	var names []string
+	var names, roots []string
 	for _, d := range in.Plan.Datasets {
-		if d.Encrypted && len(d.Steps) > 0 {
-			names = append(names, d.Target)
+		if !d.Encrypted || len(d.Steps) == 0 {
+			continue
+		}
+		names = append(names, d.Target)
+		root := d.Target
+		if t := in.TargetListing.Find(d.Target); t != nil && t.Get("encryptionroot") != "" {
+			root = t.Get("encryptionroot")
+		}
+		if !slices.Contains(roots, root) {
+			roots = append(roots, root)
 		}
 	}
 	if len(names) == 0 {
@@ -86,11 +98,19 @@ func keys(in *Input) []Finding {
 	if more := len(names) - 1; more > 0 {
 		what += fmt.Sprintf(" and %d more", more)
 	}
+	var open []string
+	if top := in.TargetListing.Root; len(roots) > maxKeys {
+		open = []string{command("zfs", "load-key", "-r", top)}
+	} else {
+		for _, r := range roots {
+			open = append(open, command("zfs", "load-key", r))
+		}
+	}
 	return []Finding{{
 		Host: in.Target.Name, Severity: Note,
 		Summary:  what + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
-		Evidence: "raw streams (zfs send -w)",
-		Remedy:   "to read it there: " + command("zfs", "load-key", names[0]),
+		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
+		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, " && "),
 	}}
 }
 
