@@ -32,8 +32,12 @@ the key: zxfer replicate authorize prints the line. What no --allow grants is
 refused and logged, to the system's log (facility auth) or to the file of
 --audit.
 
-  receive=DATASET  receive into DATASET and below, never with a rollback and
-                   without properties that mount, share or delegate
+  receive=DATASET  receive into DATASET and below, never with a rollback; of a
+                   stream only the snapshots are stored, no property, hold or
+                   rename, and no dataset but the one that was asked for
+  receive-rekey=DATASET
+                   the same, and with --append-only raw streams may also replace
+                   the key of an encrypted copy, as after zfs change-key
   send=DATASET     read DATASET and what is below, and take snapshots there; of
                    encrypted datasets by raw streams only, digests included
   send-decrypted=DATASET

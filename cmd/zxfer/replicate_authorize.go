@@ -27,10 +27,10 @@ host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
 no shell, no forwarding, no other dataset. The other host need not be trusted: a
 target that has this line loses nothing to a source that was broken into.
 
-Who has a receive key may still fill DATASET up, rename snapshots and datasets
-below it (by a stream of zfs send -R), and send filesystems that mount there at
-the next start of the host. So give DATASET a quota, and mountpoint=none, or
-setuid=off, devices=off and exec=off: what is below inherits it.
+Who has a receive key may still fill DATASET up: give it a quota. What arrives is
+read-only and never mounted by itself. With --append-only an encrypted copy keeps
+its key: a source that was broken into could else lock all that it sent before.
+After zfs change-key on the source, receive-rekey=DATASET lets the new key in.
 
 Who has a send key reads DATASET and takes snapshots there. Of encrypted datasets
 only raw streams leave (zfs send -w, zxfer's default), which show no content

@@ -235,8 +235,7 @@ func TestRestrictedAgentServes(t *testing.T) {
 	require.NotContains(t, string(logged), "secret")
 }
 
-// A stream may bring properties of its own; none of those takes effect that
-// mounts or shares.
+// A stream with properties of its own is not stored.
 func TestRestrictedAgentStreamProperties(t *testing.T) {
 	evil := t.TempDir() + "/evil" // made before the dataset, so that it is removed after it
 	lab(t)
@@ -253,6 +252,12 @@ if [ "$1" = send ]; then shift; exec /usr/sbin/zfs send -p "$@"; fi
 exec /usr/sbin/zfs "$@"
 `), 0o755))
 	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, source+"@a", "beta:"+target+"/copy").wait(t)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "not what was planned: a package")
+	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "nothing arrived")
+
+	// Who leaves out what keeps a copy from being mounted gets it all the same.
+	o = zxfer(t, "send", "-e", rsh, "-x", "canmount", "-x", "readonly", source+"@a", "beta:"+target+"/copy")
 	require.Equal(t, 0, o.code, o)
 	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on", "fscontext": "none"} {
 		require.Equal(t, want, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", name, target+"/copy")), name)
@@ -347,4 +352,36 @@ func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	zfsCmd(t, "load-key", "-L", "file://"+key, target+"/raw")
 	answer, all := hostile(t, rsh, request("digest", `{"dataset":"`+target+`/raw","to":"a","flags":{}}`))
 	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+target+"/raw", all)
+}
+
+// A source that was broken into changes its key and sends: without the grant
+// for that the copy keeps the key that opens what it has (openzfs#12614).
+func TestRestrictedAgentKeepsTheKey(t *testing.T) {
+	lab(t)
+	source, vault := dataset(t)
+	dir := t.TempDir()
+	first, second := dir+"/first", dir+"/second"
+	require.NoError(t, os.WriteFile(first, []byte("the first passphrase"), 0o600))
+	require.NoError(t, os.WriteFile(second, []byte("another passphrase"), 0o600))
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+first, source)
+	zfsCmd(t, "create", vault)
+	zfsCmd(t, "snapshot", source+"@a")
+	rsh, _ := restricted(t, "--allow", "receive="+vault, "--append-only")
+	target := vault + "/copy"
+	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
+	zfsCmd(t, "snapshot", source+"@b")
+	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
+
+	zfsCmd(t, "change-key", "-o", "keylocation=file://"+second, source)
+	zfsCmd(t, "snapshot", source+"@c")
+	o := zxfer(t, "send", "-e", rsh, source, "beta:"+target)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "another key")
+	require.Contains(t, o.stderr, "--allow receive-rekey="+target)
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, target).Run(), "the copy still opens")
+	require.NoError(t, exec.Command("zfs", "unload-key", target).Run())
+
+	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--append-only")
+	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, target).Run())
 }

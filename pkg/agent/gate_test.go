@@ -95,7 +95,8 @@ func TestGateKnowsEveryField(t *testing.T) {
 	t.Parallel()
 	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
 	full := site.Task{
-		Receive: &zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}},
+		Receive: &zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
+			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
 		Ticket: &wire.Ticket{Mode: wire.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Window: 3, Deadline: 4,
 			ServerPin: []byte{5}, ClientCert: []byte{6}, ClientKey: []byte{7}},
 	}
@@ -104,9 +105,8 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, ask(t, c, opTransfer, string(body)))
 	got := s.asked[1].(site.Task)
-	require.Contains(t, got.Receive.Exclude, "mountpoint", "what a stream brings is passed over")
-	require.NotContains(t, got.Receive.Exclude, "readonly", "zfs refuses -o and -x of one property")
-	got.Receive.Exclude = nil
+	require.Equal(t, "noauto", got.Receive.Set["canmount"], "a new dataset is not mounted")
+	delete(got.Receive.Set, "canmount")
 	require.Equal(t, full, got)
 }
 

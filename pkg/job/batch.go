@@ -297,7 +297,10 @@ func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed
 			r.Seconds += step.Seconds
 		}
 	}
-	return nil
+	if len(b.Copies) > 0 {
+		return nil // nothing else was looked at
+	}
+	return s.unplanned(&s.state.Target, &res.Target)
 }
 
 // Partial finds the snapshots that interrupted receives of a target still

@@ -23,6 +23,9 @@ func (s *sender) finish(ctx context.Context) error {
 		if arrived, err = s.arrived(ctx); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
+		if err := s.checkAppeared(ctx); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
 	}
 	have, err := s.verifyGUIDs(&arrived)
 	if err != nil {

@@ -155,7 +155,7 @@ func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Of
 	if err != nil {
 		return nil, err
 	}
-	properties := append([]string(nil), r.Exclude...)
+	var properties []string
 	for p := range r.Set {
 		properties = append(properties, p)
 	}

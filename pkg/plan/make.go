@@ -265,6 +265,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 		step.Send.From, step.Receive.Origin = origin, there
 		step.Why = "the target has the clone's origin, but not the clone"
 	}
+	step.Receive.Arrival = runs[0].arrival(step.BaseGUID, out)
 	out.Steps = append(out.Steps, step)
 	p.follow(d, out, runs[0].to, runs[1:], flags)
 }
@@ -278,8 +279,8 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 		}
 		out.Steps = append(out.Steps, Step{
 			Kind:    Incremental,
-			Send:    zfs.SendSpec{Dataset: d.Name, From: base.Short(), Through: r.through, To: r.to.Name, Flags: flags},
-			Receive: zfs.ReceiveSpec{Target: out.Target},
+			Send:    zfs.SendSpec{Dataset: d.Name, From: base.Short(), Through: r.names(), To: r.to.Name, Flags: flags},
+			Receive: zfs.ReceiveSpec{Target: out.Target, Arrival: r.arrival(base.GUID, out)},
 			Why:     why, BaseGUID: base.GUID, ToGUID: r.to.GUID,
 		})
 		base = r.to

@@ -43,6 +43,8 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	} else {
 		step.Receive.Set = p.changedProperties(d)
 	}
+	step.Receive.Arrival = run{to: at}.arrival(token.FromGUID, out)
+	step.Receive.Arrival.Resumed = true
 	step.Send.From = p.baseName(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
 	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)

@@ -71,8 +71,26 @@ func commonPrefix(a, b string) int {
 
 // run is a stretch of snapshots that one stream carries, the last included.
 type run struct {
-	through []string // between the base and to
+	through []zfs.Version // between the base and to
 	to      zfs.Version
+}
+
+// names are those of the snapshots between the base and the last one.
+func (r run) names() []string {
+	var out []string
+	for _, v := range r.through {
+		out = append(out, v.Name)
+	}
+	return out
+}
+
+// arrival is what the stream of the run may bring.
+func (r run) arrival(base uint64, d *Dataset) zfs.Arrival {
+	a := zfs.Arrival{Base: base, Raw: d.Encrypted, Volume: d.Type == zfs.Volume}
+	for _, v := range append(slices.Clone(r.through), r.to) {
+		a.Snapshots = append(a.Snapshots, zfs.SnapshotID{Name: v.Name, GUID: v.GUID})
+	}
+	return a
 }
 
 // runs cuts the way from a base to a snapshot into streams: one for every
@@ -94,7 +112,7 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 			alone, open = true, false
 		case open:
 			last := &out[len(out)-1]
-			last.through = append(last.through, last.to.Name)
+			last.through = append(last.through, last.to)
 			last.to = v
 		default:
 			out = append(out, run{to: v})

@@ -17,8 +17,11 @@ type Policy struct {
 	// Decrypted are those of Send whose content may be read as plain text where
 	// it is encrypted. Of others an encrypted dataset leaves raw only.
 	Decrypted []string
-	// AppendOnly forbids destroying snapshots and bookmarks, and releasing
-	// holds that are not zxfer's own.
+	// Rekeyed are those of Receive where a raw stream may replace the key of what
+	// is there, also with AppendOnly.
+	Rekeyed []string
+	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
+	// that are not zxfer's own, and replacing the key of an encrypted copy.
 	AppendOnly bool
 	// Peers are the addresses that the agent may connect to, and that may be
 	// named as the only ones to connect to its listeners.
@@ -26,7 +29,7 @@ type Policy struct {
 }
 
 // Grants is how a grant is written, for messages and help.
-const Grants = "receive=DATASET, send=DATASET or send-decrypted=DATASET"
+const Grants = "receive=DATASET, receive-rekey=DATASET, send=DATASET or send-decrypted=DATASET"
 
 // Parse reads grants as they are written in authorized_keys. Peers are IP
 // addresses or prefixes ("10.0.0.0/8").
@@ -40,6 +43,8 @@ func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 		switch verb {
 		case "receive":
 			p.Receive = append(p.Receive, dataset)
+		case "receive-rekey":
+			p.Receive, p.Rekeyed = append(p.Receive, dataset), append(p.Rekeyed, dataset)
 		case "send":
 			p.Send = append(p.Send, dataset)
 		case "send-decrypted":
@@ -72,7 +77,11 @@ func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 func (p *Policy) Flags() []string {
 	var flags []string
 	for _, d := range p.Receive {
-		flags = append(flags, "--allow", "receive="+d)
+		if slices.Contains(p.Rekeyed, d) {
+			flags = append(flags, "--allow", "receive-rekey="+d)
+		} else {
+			flags = append(flags, "--allow", "receive="+d)
+		}
 	}
 	for _, d := range p.Send {
 		if slices.Contains(p.Decrypted, d) {

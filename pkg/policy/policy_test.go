@@ -118,7 +118,10 @@ func FuzzAdmit(f *testing.F) {
 		require.True(t, below(got.Receive.Target, []string{"vault"}))
 		require.False(t, got.Receive.Rollback)
 		require.NotContains(t, got.Receive.Set, "mountpoint")
-		require.Subset(t, got.Receive.Exclude, []string{"mountpoint", "context", "fscontext", "defcontext", "rootcontext"})
+		if got.Receive.Arrival.Base == 0 {
+			require.Equal(t, "on", got.Receive.Set["readonly"])
+			require.True(t, got.Receive.Arrival.Volume || got.Receive.Set["canmount"] == "noauto" || got.Receive.Set["canmount"] == "off")
+		}
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"zxfer/pkg/zfs"
 )
 
 // The arguments of operations as this package knows them. They are written
@@ -48,7 +50,8 @@ type (
 		Rollback bool              `json:"rollback,omitempty"`
 		Origin   string            `json:"origin,omitempty"`
 		Set      map[string]string `json:"set,omitempty"`
-		Exclude  []string          `json:"exclude,omitempty"`
+		KeepKey  bool              `json:"keep_key,omitempty"`
+		Arrival  zfs.Arrival       `json:"arrival,omitzero"` // which zfs.Gate judges
 	}
 	offer struct {
 		Mode      string        `json:"mode"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -32,22 +33,11 @@ func taken() map[string]func(string) bool {
 		"encryption":      is("off"), // what was not encrypted, below an encrypted replica
 		"recordsize":      plain,
 		"compression":     plain,
-		"checksum":        plain,
+		"checksum":        checks,
 		"copies":          plain,
 		"dnodesize":       plain,
 		zfs.FlagsProperty: plain,
 	}
-}
-
-// kept are properties that a stream may bring along and that must not take
-// effect: they mount, share, label, run or delegate. A received one is passed over;
-// what the administrator set stays.
-//
-// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html (-x)
-func kept() []string {
-	return []string{"mountpoint", "canmount", "readonly", "sharenfs", "sharesmb", "setuid", "exec", "devices",
-		"zoned", "overlay", "quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit",
-		"snapdir", "snapdev", "volmode", "sync", "dedup", "context", "fscontext", "defcontext", "rootcontext"}
 }
 
 func is(values ...string) func(string) bool {
@@ -59,8 +49,11 @@ func plain(v string) bool {
 	return v != "" && len(v) <= 32 && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
-// receive judges a stream that arrives, and adds what protects the host from
-// properties inside of it.
+// checks is a checksum that finds damage.
+func checks(v string) bool { return plain(v) && v != "off" && v != "noparity" }
+
+// receive judges where a stream may go, and adds what keeps it from being
+// mounted. What is inside of it a zfs.Gate judges, as in every receive.
 func (g *Guard) receive(r *receiveSpec) error {
 	if err := g.receivable(r.Target); err != nil {
 		return err
@@ -80,13 +73,17 @@ func (g *Guard) receive(r *receiveSpec) error {
 				cut(name), cut(value), g.policy.Receive[0])
 		}
 	}
-	if len(r.Exclude) > 0 {
-		return errors.New("properties may not be excluded by who sends")
+	if g.policy.AppendOnly && !below(r.Target, g.policy.Rekeyed) {
+		r.KeepKey = true
 	}
-	for _, name := range kept() {
-		if _, set := r.Set[name]; !set {
-			r.Exclude = append(r.Exclude, name)
+	// A new dataset mounts nowhere by itself, whoever forgot to ask for that.
+	if r.Arrival.Base == 0 || r.Origin != "" {
+		forced := map[string]string{"readonly": "on"}
+		if !r.Arrival.Volume {
+			forced["canmount"] = "noauto"
 		}
+		maps.Copy(forced, r.Set)
+		r.Set = forced
 	}
 	return nil
 }

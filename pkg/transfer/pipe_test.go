@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"testing"
@@ -90,6 +91,8 @@ func newPipeSink(t testing.TB, most int64, pause time.Duration) *pipeSink {
 
 func (s *pipeSink) Name() string                { return "pipe sink" }
 func (s *pipeSink) Pipe() *os.File              { return s.w }
+func (s *pipeSink) Passes() int64               { return math.MaxInt64 }
+func (s *pipeSink) Passed(int64)                {}
 func (s *pipeSink) Withhold() int               { return tailSize }
 func (s *pipeSink) Write(p []byte) (int, error) { return s.w.Write(p) }
 

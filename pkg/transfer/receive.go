@@ -61,6 +61,7 @@ type receiving struct {
 	fail    context.CancelCauseFunc
 	pipe    PipeSink        // on the zero-copy path, else nil
 	spliced *wire.Stopwatch // there: the pipe had no room
+	seen    []byte          // there: what the sink wanted to see
 	frames  uint64
 	digest  string
 }

@@ -133,13 +133,52 @@ func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawC
 			return &sinkError{err}
 		}
 	}
-	if n > own {
-		if err := c.SpliceTo(pipe, n-own, full); err != nil {
-			if errors.Is(err, wire.ErrPipe) {
-				return &sinkError{err}
+	for left, look := n-own, minLook; left > 0; {
+		m := int(min(int64(left), sink.Passes()))
+		if m < min(left, worthSplicing) {
+			// What the sink wants to see comes in small parts, and in large
+			// ones where hardly any of it passes unseen.
+			m, look = min(left, look), min(2*look, maxLook)
+			if err := r.look(c, sink, m, full); err != nil {
+				return err
 			}
-			return err
+		} else {
+			if err := c.SpliceTo(pipe, m, full); err != nil {
+				if errors.Is(err, wire.ErrPipe) {
+					return &sinkError{err}
+				}
+				return err
+			}
+			sink.Passed(int64(m))
+			look = minLook
 		}
+		left -= m
 	}
 	return c.ReadPart(r.tail.room(own))
+}
+
+// On the zero-copy path the sink may want to see some bytes: a record of 312
+// between blocks, say.
+const (
+	minLook       = 1 << 10
+	maxLook       = 256 << 10
+	worthSplicing = 16 << 10
+)
+
+// look copies the next n bytes of a payload to the sink.
+func (r *receiving) look(c *wire.Conn, sink PipeSink, n int, full *wire.Stopwatch) error {
+	if cap(r.seen) < n {
+		r.seen = make([]byte, n)
+	}
+	b := r.seen[:n]
+	if err := c.ReadPart(b); err != nil {
+		return err
+	}
+	full.Start()
+	err := writeAll(sink, b)
+	full.Stop()
+	if err != nil {
+		return &sinkError{err}
+	}
+	return nil
 }

@@ -50,6 +50,11 @@ type PipeSink interface {
 	Sink
 	// Pipe is the end to write; it must not block (see os.NewFile).
 	Pipe() *os.File
+	// Passes is how many of the next bytes may go into the pipe unseen. All
+	// others go through Write, which judges them.
+	Passes() int64
+	// Passed takes note of n bytes that went into the pipe.
+	Passed(n int64)
 }
 
 // Withholder is a Sink that must not see the last bytes of the stream before

@@ -117,12 +117,6 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 		}
 		args = append(args, "-o", name+"="+r.Set[name])
 	}
-	for _, name := range slices.Sorted(slices.Values(r.Exclude)) {
-		if err := CheckProperty(name); err != nil {
-			return nil, fmt.Errorf("receive %s: %w", r.Target, err)
-		}
-		args = append(args, "-x", name)
-	}
 	return append(args, r.Target), nil
 }
 

@@ -58,14 +58,13 @@ func TestReceiveArgs(t *testing.T) {
 	}{
 		{"bare", ReceiveSpec{Target: "vault/a"}, "receive -s -u vault/a", true},
 		{"all", ReceiveSpec{Target: "vault/a", Rollback: true, Origin: "vault/o@x",
-			Set: map[string]string{"readonly": "on", "canmount": "noauto", "org:note": "it's"}, Exclude: []string{"mountpoint", "atime"}},
-			`receive -s -u -F -o origin=vault/o@x -o canmount=noauto -o 'org:note=it'\''s' -o readonly=on -x atime -x mountpoint vault/a`, true},
+			Set: map[string]string{"readonly": "on", "canmount": "noauto", "org:note": "it's"}},
+			`receive -s -u -F -o origin=vault/o@x -o canmount=noauto -o 'org:note=it'\''s' -o readonly=on vault/a`, true},
 		{"bad target", ReceiveSpec{Target: "-F"}, "letter", false},
 		{"snapshot", ReceiveSpec{Target: "vault/a@x"}, "snapshot", false},
 		{"bad origin", ReceiveSpec{Target: "vault/a", Origin: "vault/o"}, "origin", false},
 		{"origin by -o", ReceiveSpec{Target: "vault/a", Set: map[string]string{"origin": "x"}}, "origin", false},
 		{"bad property", ReceiveSpec{Target: "vault/a", Set: map[string]string{"a=b": "x"}}, "property", false},
-		{"bad exclusion", ReceiveSpec{Target: "vault/a", Exclude: []string{""}}, "property", false},
 	} {
 		args, err := ReceiveArgs(test.spec)
 		if !test.ok {

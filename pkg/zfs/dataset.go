@@ -212,5 +212,9 @@ type ReceiveSpec struct {
 	Rollback bool              `json:"rollback,omitempty"` // -F: lose what is newer than the base
 	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
 	Set      map[string]string `json:"set,omitempty"`      // -o
-	Exclude  []string          `json:"exclude,omitempty"`  // -x
+	// KeepKey refuses a raw stream that would replace the wrapped key of what is
+	// there (see Gate.KeepKey).
+	KeepKey bool `json:"keep_key,omitempty"`
+	// Arrival is what the stream may bring.
+	Arrival Arrival `json:"arrival,omitzero"`
 }

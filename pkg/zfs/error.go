@@ -23,6 +23,7 @@ const (
 	Feature      Kind = "feature"       // a pool feature is missing
 	BadToken     Kind = "bad-token"     // the resume token is corrupt or its snapshot gone
 	BadStream    Kind = "bad-stream"    // invalid, checksum mismatch
+	Unplanned    Kind = "unplanned"     // the stream brings something else than was planned
 	PartialState Kind = "partial-state" // an interrupted receive's saved state stands in the way
 	NoState      Kind = "no-state"      // there is no interrupted receive to drop
 	Incomplete   Kind = "incomplete"    // the stream ended early; resumable state may have been saved

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Types of nvpairs that tokens use, and those that nest lists.
+// Types of nvpairs that tokens and the heads of streams use.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/nvpair.h
 const (
@@ -15,18 +15,21 @@ const (
 	nvUint64Array = 16
 	nvList        = 19
 	nvListArray   = 20
+	nvBytes       = 26 // DATA_TYPE_UINT8_ARRAY
 )
 
 const (
 	nvHeader     = 4 + 8  // encoding, byte order, 2 reserved; version and flags of the list
 	nvPairHeader = 16     // size, name size, reserved, number of values, type
 	nvMaxPairs   = 10_000 // far more than any token has
+	nvMaxDepth   = 4      // and lists within lists
 )
 
 // parseNVList decodes a list in native encoding, which is how the kernel
-// packs resume tokens: numbers in the byte order that the second byte names,
-// names and values padded to 8 bytes. Values are uint64, string, []uint64 or
-// true (a boolean without value); of other types just true.
+// packs resume tokens and the heads of streams: numbers in the byte order that the second byte names,
+// names and values padded to 8 bytes. Values are uint64, string, []uint64,
+// []byte, map[string]any (a list) or true (a boolean without value); of other
+// types just true.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/nvpair/nvpair.c (nvs_native)
 func parseNVList(b []byte) (map[string]any, error) {
@@ -40,27 +43,38 @@ func parseNVList(b []byte) (map[string]any, error) {
 	if b[1] == 1 {
 		order = binary.LittleEndian
 	}
-	out := map[string]any{}
-	for b = b[nvHeader:]; ; {
+	out, _, err := parseNVPairs(b[nvHeader:], order, 1)
+	return out, err
+}
+
+// parseNVPairs decodes pairs up to the end mark and returns what follows it.
+func parseNVPairs(b []byte, order binary.ByteOrder, depth int) (out map[string]any, rest []byte, err error) {
+	out = map[string]any{}
+	for {
 		if len(b) < 4 {
-			return nil, fmt.Errorf("its list ends after %d pairs without an end mark", len(out))
+			return nil, nil, fmt.Errorf("its list ends after %d pairs without an end mark", len(out))
 		}
 		size := int64(int32(order.Uint32(b)))
 		if size == 0 {
-			return out, nil
+			return out, b[4:], nil
 		}
-		if size < nvPairHeader || size%8 != 0 || size > int64(len(b)) || len(out) == nvMaxPairs {
-			return nil, fmt.Errorf("pair %d of its list has %d bytes of %d", len(out), size, len(b))
+		if size < nvPairHeader || size%8 != 0 || size > int64(len(b)) || len(out) == nvMaxPairs || depth > nvMaxDepth {
+			return nil, nil, fmt.Errorf("pair %d of its list has %d bytes of %d", len(out), size, len(b))
 		}
 		name, value, err := parseNVPair(b[:size], order)
 		if err != nil {
-			return nil, fmt.Errorf("pair %d of its list: %w", len(out), err)
+			return nil, nil, fmt.Errorf("pair %d of its list: %w", len(out), err)
 		}
 		if out[name] != nil {
-			return nil, fmt.Errorf("its list has %q twice", name)
+			return nil, nil, fmt.Errorf("its list has %q twice", name)
+		}
+		b = b[size:]
+		if _, list := value.(map[string]any); list { // its members follow
+			if value, b, err = parseNVPairs(b, order, depth+1); err != nil {
+				return nil, nil, err
+			}
 		}
 		out[name] = value
-		b = b[size:]
 	}
 }
 
@@ -95,9 +109,16 @@ func parseNVPair(b []byte, order binary.ByteOrder) (name string, value any, err 
 			numbers[i] = order.Uint64(data[8*i:])
 		}
 		return name, numbers, nil
-	case nvList, nvListArray:
-		// Their members follow outside the pair; no token has any.
-		return "", nil, fmt.Errorf("%q is a list within the list", name)
+	case nvBytes:
+		if count < 0 || count > int64(len(data)) {
+			return "", nil, fmt.Errorf("array %q has %d bytes in %d", name, count, len(data))
+		}
+		return name, data[:count:count], nil
+	case nvList:
+		return name, map[string]any{}, nil
+	case nvListArray:
+		// Its members follow outside the pair; nothing that is read has any.
+		return "", nil, fmt.Errorf("%q is an array of lists", name)
 	}
 	return name, true, nil
 }

@@ -27,6 +27,9 @@ const TailSize = 2 * EndRecordSize
 // beginMagic opens a BEGIN record, in the byte order of the sending host.
 const beginMagic = 0x2F5bacbac
 
+// beginName is where a BEGIN record has the name of its snapshot.
+const beginName = 56
+
 // maxPayload bounds what a record may claim to carry: blocks have at most
 // 16 MiB; the list of snapshots at the head of a -R stream may be larger.
 const maxPayload = 256 << 20
@@ -61,6 +64,12 @@ type Record struct {
 func (r *Record) u32(at int) uint32 { return r.order.Uint32(r.Header[at:]) }
 func (r *Record) u64(at int) uint64 { return r.order.Uint64(r.Header[at:]) }
 
+// HeaderType tells a stream (1) from a package of streams (2).
+func (r *Record) HeaderType() uint64 { return r.u64(16) & 3 }
+
+// Features are the stream features that a BEGIN record asks for.
+func (r *Record) Features() uint64 { return r.u64(16) >> 2 }
+
 // ToGUID is the GUID of the snapshot that a BEGIN record opens, 0 at the head
 // of a stream of several.
 func (r *Record) ToGUID() uint64 { return r.u64(40) }
@@ -70,7 +79,7 @@ func (r *Record) FromGUID() uint64 { return r.u64(48) }
 
 // ToName is the full name of the snapshot that a BEGIN record opens.
 func (r *Record) ToName() string {
-	name, _, _ := bytes.Cut(r.Header[56:], []byte{0})
+	name, _, _ := bytes.Cut(r.Header[beginName:], []byte{0})
 	return string(name)
 }
 
@@ -140,13 +149,21 @@ func (s *StreamReader) detectOrder() error {
 	if s.order != nil {
 		return nil
 	}
+	var err error
+	if s.order, err = byteOrder(s.header[:]); err != nil {
+		return s.errorf("%w", err)
+	}
+	return nil
+}
+
+// byteOrder is the byte order of the host that made a BEGIN record.
+func byteOrder(header []byte) (binary.ByteOrder, error) {
 	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-		if order.Uint32(s.header[:]) == uint32(RecordBegin) && order.Uint64(s.header[8:]) == beginMagic {
-			s.order = order
-			return nil
+		if order.Uint32(header) == uint32(RecordBegin) && order.Uint64(header[8:]) == beginMagic {
+			return order, nil
 		}
 	}
-	return s.errorf("got %x, expected a BEGIN record", s.header[:16])
+	return nil, fmt.Errorf("got %x, expected a BEGIN record", header[:16])
 }
 
 // payloadSize follows the DRR_…_PAYLOAD_SIZE macros of zfs_ioctl.h.

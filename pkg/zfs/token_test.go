@@ -71,7 +71,7 @@ func TestParseTokenFails(t *testing.T) {
 		{"wrong type", makeToken(nvlist(pair("toguid", nvString, []byte("x\x00")))), "toguid"},
 		{"no name", makeToken(nvlist(number("toguid", 1), number("object", 1), number("offset", 0), number("bytes", 0))), "toname"},
 		{"twice", makeToken(nvlist(number("toguid", 1), number("toguid", 2))), "twice"},
-		{"nested", makeToken(nvlist(pair("x", nvList, make([]byte, 24)))), "list within"},
+		{"nested", makeToken(nvlist(pair("x", nvList, make([]byte, 24)))), "end mark"},
 		{"unterminated", makeToken(nvlist(pair("toname", nvString, []byte("xxxxxxxx")))), "ended by zero"},
 		{"array", makeToken(nvlist(pair("a", nvUint64Array, nil))), "array"},
 	} {

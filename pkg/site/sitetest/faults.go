@@ -111,7 +111,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p *zfstest.Pool) {
 			}()
 			go func() {
 				defer close(received)
-				_, receiveErr = s.target.Transfer(receiving, site.Task{Receive: &zfs.ReceiveSpec{Target: target}, Offered: ticket.Session, Options: st.options}, progress)
+				_, receiveErr = s.target.Transfer(receiving, site.Task{Receive: zfstest.Receive(t, st.send, target), Offered: ticket.Session, Options: st.options}, progress)
 			}()
 			wait(t, moved)
 			cancel()
@@ -247,7 +247,7 @@ func (s *suite) testSourceFails(t *testing.T, p *zfstest.Pool) {
 		progress, moved := after(enough)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := s.source.Transfer(t.Context(), site.Task{Send: &st.send, Receive: &zfs.ReceiveSpec{Target: target}, Options: st.options}, progress)
+			_, err := s.source.Transfer(t.Context(), site.Task{Send: &st.send, Receive: zfstest.Receive(t, st.send, target), Options: st.options}, progress)
 			ended <- err
 		}()
 		wait(t, moved)
@@ -298,7 +298,7 @@ func (s *suite) testNoSpace(t *testing.T, p *zfstest.Pool) {
 	require.False(t, exists(t, p, full+"/b@x"))
 	requireEnded(t, p)
 
-	_, err := s.source.Transfer(t.Context(), site.Task{Send: &zfs.SendSpec{Dataset: ds, To: "x"}, Receive: &zfs.ReceiveSpec{Target: full + "/c"}}, nil)
+	_, err := s.source.Transfer(t.Context(), site.Task{Send: &zfs.SendSpec{Dataset: ds, To: "x"}, Receive: zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}, nil)
 	requireKind(t, err, zfs.NoSpace)
 	requireEnded(t, p)
 }

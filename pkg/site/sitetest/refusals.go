@@ -32,7 +32,8 @@ func (s *suite) testNobody(t *testing.T, p *zfstest.Pool) {
 }
 
 func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
-	send, receive := &zfs.SendSpec{Dataset: p.Name, To: "x"}, &zfs.ReceiveSpec{Target: p.Dataset("b")}
+	send := &zfs.SendSpec{Dataset: p.Name, To: "x"}
+	receive := zfstest.Receive(t, *send, p.Dataset("b"))
 	offer := func() wire.Ticket {
 		ticket, err := s.source.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
 		require.NoError(t, err)

@@ -137,6 +137,9 @@ func start(ctx context.Context, t *testing.T, source, target site.Site, st strea
 	if st.mode == "" {
 		st.mode = wire.Signed
 	}
+	if len(st.receive.Arrival.Snapshots) == 0 {
+		st.receive.Arrival = zfstest.Arrival(t, st.send)
+	}
 	if st.options.Block == 0 {
 		st.options.Block = 64 << 10 // several frames for each connection
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,14 +28,19 @@ const (
 // errAborted ends a receive that does not end by the end of its stream.
 var errAborted = errors.New("receive was given up")
 
-// ReceiveSink is a running zfs receive. Its Write returns the child's failure
-// where another would return a broken pipe.
+// ReceiveSink is a running zfs receive, which sees no byte of the stream before
+// a zfs.Gate has. Its Write returns the child's failure where another would
+// return a broken pipe.
 type ReceiveSink struct {
 	p    *process
 	w    *os.File
 	name string
 	log  func(string)
-	kill context.CancelCauseFunc
+
+	gate    *zfs.Gate
+	target  string
+	refused atomic.Pointer[zfs.Error] // by the gate
+	kill    context.CancelCauseFunc
 }
 
 var _ transfer.Sink = (*ReceiveSink)(nil)
@@ -54,7 +60,11 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink,
 	if takesLargePipe(moduleVersion()) {
 		growPipe(w)
 	}
-	properties := append(slices.Sorted(maps.Keys(r.Set)), r.Exclude...)
+	gate, err := c.gate(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	properties := slices.Sorted(maps.Keys(r.Set))
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{
 		tool: c.zfs, args: args, stdin: child, orphan: true,
@@ -67,7 +77,47 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink,
 	}
 	// A writer is woken even where the child cannot die.
 	context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
-	return &ReceiveSink{p: p, w: w, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
+	return &ReceiveSink{p: p, w: w, gate: gate, target: r.Target, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
+}
+
+// gate is what judges the stream of a receive.
+func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
+	gate, err := zfs.NewGate(r)
+	if err != nil || !r.KeepKey || !r.Arrival.Raw {
+		return gate, err
+	}
+	dataset := r.Target
+	if r.Origin != "" { // whose key a clone shares
+		dataset, _, _ = strings.Cut(r.Origin, "@")
+	}
+	key, err := c.wrappedKey(ctx, dataset)
+	if err != nil {
+		return nil, fmt.Errorf("receive %s: the key of %s, which must stay as it is, cannot be read: %w", r.Target, dataset, err)
+	}
+	gate.KeepKey(key)
+	return gate, nil
+}
+
+// wrappedKey is zfs.WrappedKey of what a dataset has, "" where it has nothing.
+func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
+	l, err := c.List(ctx, dataset, ListOptions{Versions: true, Alone: true})
+	if err != nil {
+		return "", err
+	}
+	d := l.Find(dataset)
+	if d == nil {
+		return "", nil
+	}
+	latest, ok := d.Latest()
+	if !ok {
+		return "", nil
+	}
+	src, err := c.OpenSend(ctx, zfs.SendSpec{Dataset: dataset, To: latest.Name, Flags: zfs.StreamFlags{Raw: true}})
+	if err != nil {
+		return "", err
+	}
+	defer src.Close()
+	return zfs.WrappedKey(src)
 }
 
 // Name is "zfs receive DATASET".
@@ -85,8 +135,24 @@ func (s *ReceiveSink) Withhold() int { return zfs.TailSize }
 // Wait returns when the child is gone, with its failure.
 func (s *ReceiveSink) Wait() error { return s.p.wait() }
 
-// Write passes bytes on to zfs receive.
+// Passes is how many of the next bytes may go into the pipe unseen.
+func (s *ReceiveSink) Passes() int64 { return s.gate.Passes() }
+
+// Passed takes note of n bytes that went into the pipe unseen.
+func (s *ReceiveSink) Passed(n int64) { s.gate.Passed(n) }
+
+// Write passes bytes on to zfs receive, once they were judged.
 func (s *ReceiveSink) Write(b []byte) (int, error) {
+	if err := s.gate.Judge(b); err != nil {
+		e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.target,
+			Detail: "the stream is not what was planned: " + err.Error(),
+			Hint:   "was the source changed meanwhile? Then the same command plans anew; else do not trust that host"}
+		if errors.Is(err, zfs.ErrOtherKey) {
+			e.Hint = "if the key was changed on purpose, the administrator of the target allows it for this key's account: --allow receive-rekey=" + s.target
+		}
+		s.refused.Store(e)
+		return 0, e
+	}
 	n, err := s.w.Write(b)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {
 		if failed := s.failure(failGrace); failed != nil {
@@ -135,6 +201,8 @@ func (s *ReceiveSink) Abort(cause error) error {
 	defer timer.Stop()
 	err := s.Wait()
 	switch {
+	case s.refused.Load() != nil:
+		return nil // what zfs receive says of the stream's end is no news
 	case err == nil:
 		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
 	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}):

@@ -39,9 +39,31 @@ func stream(t *testing.T, c *zfsexec.CLI, s zfs.SendSpec) []byte {
 	return b
 }
 
+// arriving is what a stream brings, by its own words.
+func arriving(t *testing.T, b []byte) (a zfs.Arrival) {
+	t.Helper()
+	for r := zfs.NewStreamReader(bytes.NewReader(b)); ; {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return a
+		}
+		require.NoError(t, err)
+		if rec.Type != zfs.RecordBegin || rec.ToGUID() == 0 { // or a package's head
+			continue
+		}
+		if len(a.Snapshots) == 0 {
+			a.Base, a.Raw, a.Resumed = rec.FromGUID(), rec.Features()&(1<<24) != 0, rec.Features()&(1<<20) != 0
+			a.Volume = rec.Header[32] == 3
+		}
+		_, name, _ := strings.Cut(rec.ToName(), "@")
+		a.Snapshots = append(a.Snapshots, zfs.SnapshotID{Name: name, GUID: rec.ToGUID()})
+	}
+}
+
 // store receives a whole stream.
 func store(t *testing.T, c *zfsexec.CLI, r zfs.ReceiveSpec, b []byte) {
 	t.Helper()
+	r.Arrival = arriving(t, b)
 	sink, err := c.OpenReceive(t.Context(), r)
 	require.NoError(t, err)
 	_, err = sink.Write(b)
@@ -98,7 +120,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		{zfs.SendSpec{Dataset: ds, From: "@a", Through: []string{"b"}, To: "c"}, []string{"@a", "@b"}},
 	} {
 		b := stream(t, c, step.spec)
-		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target})
+		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 		require.NoError(t, err)
 		_, err = sink.Write(b[:len(b)-sink.Withhold()])
 		require.NoError(t, err)
@@ -133,7 +155,7 @@ func TestAbortKeepsState(t *testing.T) {
 	b := stream(t, c, zfs.SendSpec{Dataset: enc, To: "a", Flags: zfs.StreamFlags{Raw: true}})
 
 	target := p.Dataset("target")
-	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target})
+	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 	require.NoError(t, err)
 	_, err = sink.Write(b[:len(b)/2])
 	require.NoError(t, err)
@@ -148,7 +170,7 @@ func TestAbortKeepsState(t *testing.T) {
 	require.Less(t, token.Bytes, uint64(len(b)))
 
 	// Something stands in the way, until it is discarded.
-	sink, err = c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target})
+	sink, err = c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 	require.NoError(t, err)
 	_, _ = sink.Write(b)
 	require.ErrorIs(t, sink.Commit(t.Context()), &zfs.Error{Kind: zfs.Exists})
@@ -162,9 +184,10 @@ func TestAbortOfWholeStream(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	c := newCLI(t)
 	p.Snapshot(p.Create("d"), "a")
-	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: p.Dataset("t")})
+	b := stream(t, c, zfs.SendSpec{Dataset: p.Dataset("d"), To: "a"})
+	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: p.Dataset("t"), Arrival: arriving(t, b)})
 	require.NoError(t, err)
-	_, err = sink.Write(stream(t, c, zfs.SendSpec{Dataset: p.Dataset("d"), To: "a"}))
+	_, err = sink.Write(b)
 	require.NoError(t, err)
 	require.ErrorContains(t, sink.Abort(errors.New("x")), "is stored")
 }
@@ -178,7 +201,6 @@ func TestReceiveFailsEarly(t *testing.T) {
 	p.Write(ds, "f", 4<<20, 1)
 	p.Snapshot(ds, "a")
 	whole := stream(t, c, zfs.SendSpec{Dataset: ds, To: "a"})
-	garbage := bytes.Repeat([]byte("garbage "), 1<<18)
 	for _, test := range []struct {
 		name   string
 		target string
@@ -188,9 +210,9 @@ func TestReceiveFailsEarly(t *testing.T) {
 		{"exists", ds, whole, zfs.Exists},
 		{"no parent", p.Dataset("none/x"), whole, zfs.NotFound},
 		{"no pool", "zxt-no-pool/x", whole, zfs.NotFound},
-		{"garbage", p.Dataset("x"), garbage, zfs.BadStream},
+		{"damaged", p.Dataset("x"), append(whole[:1000:1000], bytes.Repeat([]byte("garbage "), 1<<18)...), zfs.Incomplete},
 	} {
-		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: test.target})
+		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: test.target, Arrival: arriving(t, whole)})
 		require.NoError(t, err, test.name)
 		for err == nil {
 			_, err = sink.Write(test.stream)
@@ -215,7 +237,7 @@ func TestNoSpace(t *testing.T) {
 	src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})
 	require.NoError(t, err)
 	defer src.Close()
-	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: small.Dataset("d")})
+	sink, err := c.OpenReceive(t.Context(), *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "a"}, small.Dataset("d")))
 	require.NoError(t, err)
 	_, err = io.CopyBuffer(struct{ io.Writer }{sink}, src, make([]byte, 1<<20))
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NoSpace})
@@ -298,7 +320,7 @@ func TestReceiveCancelled(t *testing.T) {
 	p.Snapshot(ds, "a")
 	b := stream(t, c, zfs.SendSpec{Dataset: ds, To: "a"})
 	ctx, cancel := context.WithCancel(t.Context())
-	sink, err := c.OpenReceive(ctx, zfs.ReceiveSpec{Target: p.Dataset("t")})
+	sink, err := c.OpenReceive(ctx, zfs.ReceiveSpec{Target: p.Dataset("t"), Arrival: arriving(t, b)})
 	require.NoError(t, err)
 	_, err = sink.Write(b[:len(b)/2])
 	require.NoError(t, err)
@@ -344,7 +366,7 @@ func TestChildProcess(t *testing.T) {
 	src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})
 	require.NoError(t, err)
 	if role == "receive" {
-		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target})
+		sink, err := c.OpenReceive(t.Context(), *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "a"}, target))
 		require.NoError(t, err)
 		_, err = io.CopyN(sink, src, 10<<20)
 		require.NoError(t, err)

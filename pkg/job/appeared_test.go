@@ -1,0 +1,35 @@
+package job
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+func TestAppeared(t *testing.T) {
+	t.Parallel()
+	list := func(names string) *zfs.Listing {
+		l := &zfs.Listing{Root: "vault/a"}
+		for _, n := range strings.Fields(names) {
+			l.Datasets = append(l.Datasets, &zfs.Dataset{Name: n})
+		}
+		return l
+	}
+	for _, tt := range []struct{ why, before, planned, after, want string }{
+		{"as planned", "", "vault/a vault/a/b", "vault/a vault/a/b", ""},
+		{"parents", "vault/a", "vault/a/b/c/d", "vault/a vault/a/b vault/a/b/c vault/a/b/c/d", ""},
+		{"there before", "vault/a vault/a/old", "vault/a", "vault/a vault/a/old", ""},
+		{"a child", "vault/a", "vault/a", "vault/a vault/a/evil", "vault/a/evil"},
+		{"below a new one", "", "vault/a vault/a/b", "vault/a vault/a/b vault/a/b/x vault/a/b0", "vault/a/b/x vault/a/b0"},
+	} {
+		p := &plan.Plan{}
+		for _, n := range strings.Fields(tt.planned) {
+			p.Datasets = append(p.Datasets, &plan.Dataset{Target: n})
+		}
+		require.Equal(t, tt.want, strings.Join(appeared(p, list(tt.before), list(tt.after)), " "), tt.why)
+	}
+}

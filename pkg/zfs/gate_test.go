@@ -1,0 +1,288 @@
+package zfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// expected is what a stream brings, by its own words.
+func expected(t testing.TB, b []byte) (r ReceiveSpec) {
+	t.Helper()
+	r.Target = "vault/a"
+	a := &r.Arrival
+	for s := NewStreamReader(bytes.NewReader(b)); ; {
+		rec, err := s.Next()
+		if err == io.EOF {
+			return r
+		}
+		require.NoError(t, err)
+		if rec.Type != RecordBegin || rec.HeaderType() == compound {
+			continue
+		}
+		if len(a.Snapshots) == 0 {
+			a.Base, a.Raw, a.Volume = rec.FromGUID(), rec.Features()&featureRaw != 0, rec.u32(32) == osVolume
+		}
+		_, name, _ := strings.Cut(rec.ToName(), "@")
+		a.Snapshots = append(a.Snapshots, SnapshotID{name, rec.ToGUID()})
+	}
+}
+
+// pass sends a stream through a gate in pieces of a size, and what may pass
+// unseen past it. It returns what was let through.
+func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
+	t.Helper()
+	g, err := NewGate(r)
+	require.NoError(t, err)
+	done := 0
+	for done < len(b) {
+		n := min(size, len(b)-done)
+		if free := g.Passes(); free > 0 && size%2 == 0 { // every other way
+			n = int(min(int64(len(b)-done), free))
+			g.Passed(int64(n))
+		} else if err := g.Judge(b[done : done+n]); err != nil {
+			require.Error(t, g.Judge([]byte{0}), "a refusal is for good")
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func TestGatePasses(t *testing.T) {
+	t.Parallel()
+	for _, name := range samples {
+		b := sampled(t, name+".source")
+		r := expected(t, b)
+		for _, size := range []int{1, 2, 311, 312, 4096, 1 << 20} {
+			n, err := pass(t, r, b, size)
+			require.NoError(t, err, "%s by %d", name, size)
+			require.Equal(t, len(b), n)
+		}
+		// A snapshot that was destroyed meanwhile does not come.
+		r.Arrival.Snapshots = slices.Insert(r.Arrival.Snapshots, 0, SnapshotID{"gone", 7})
+		_, err := pass(t, r, b, 4096)
+		require.NoError(t, err, name)
+		if !strings.HasSuffix(name, "-range") {
+			g, err := NewGate(r)
+			require.NoError(t, err)
+			require.NoError(t, g.Judge(b[:RecordSize]))
+			require.EqualValues(t, math.MaxInt64, g.Passes(), "a single stream needs no copying behind its head")
+		}
+	}
+}
+
+// begins are where the BEGIN records of a stream are.
+func begins(t testing.TB, b []byte) (at []int) {
+	t.Helper()
+	for s := NewStreamReader(bytes.NewReader(b)); ; {
+		start := int(s.Offset())
+		rec, err := s.Next()
+		if err == io.EOF {
+			return at
+		}
+		require.NoError(t, err)
+		if rec.Type == RecordBegin {
+			at = append(at, start)
+		}
+	}
+}
+
+func TestGateRefuses(t *testing.T) {
+	t.Parallel()
+	le := binary.LittleEndian
+	word := func(at int, v uint64) func([]byte) { return func(b []byte) { le.PutUint64(b[at:], v) } }
+	feature := func(bit int) func([]byte) {
+		return func(b []byte) { le.PutUint64(b[16:], le.Uint64(b[16:])|1<<(bit+2)) }
+	}
+	name := func(s string) func([]byte) {
+		return func(b []byte) {
+			clear(b[beginName:RecordSize])
+			copy(b[beginName:RecordSize], s)
+		}
+	}
+	const full, incr, ranged = "plain-full", "plain-incr", "plain-range"
+	tests := []struct {
+		why    string
+		sample string
+		begin  int // which BEGIN record
+		change func([]byte)
+		plan   func(*ReceiveSpec)
+		want   string
+	}{
+		{"other snapshot", full, 0, word(40, 99), nil, "not planned"},
+		{"other base", incr, 0, word(48, 99), nil, "base"},
+		{"increment where a full stream was planned", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "base"},
+		{"full stream where an increment was planned", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "base"},
+		{"other name", full, 0, name("tank/a@other"), nil, "where @"},
+		{"name with a path", full, 0, name("tank/a@x/../../y"), nil, "@"},
+		{"no snapshot's name", full, 0, name("tank/a"), nil, "snapshot"},
+		{"name of a receive under way", full, 0, name("tank/a/%recv@x"), nil, "%"},
+		{"name without end", full, 0, name("tank/" + strings.Repeat("a", 300)), nil, "no end"},
+		{"line break in the name", full, 0, name("tank/a@one\nname"), nil, "@"},
+		{"dedup", full, 0, feature(0), nil, "features"},
+		{"redacted", full, 0, feature(21), nil, "features"},
+		{"holds", full, 0, feature(26), nil, "features"},
+		{"unknown feature", full, 0, feature(40), nil, "features"},
+		{"raw", full, 0, feature(24), nil, "raw"},
+		{"not raw", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Raw = true }, "not raw"},
+		{"rest of another", full, 0, feature(20), nil, "rest of another"},
+		{"no rest", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Resumed = true }, "go on"},
+		{"clone", incr, 0, func(b []byte) { b[36] |= flagClone }, nil, "clone"},
+		{"volume", full, 0, func(b []byte) { b[32] = osVolume }, nil, "type 3"},
+		{"filesystem", "vol-full", 0, nil, func(r *ReceiveSpec) { r.Arrival.Volume = false }, "type 3"},
+		{"objects of another kind", full, 0, func(b []byte) { b[32] = 4 }, nil, "type 4"},
+		{"huge head", full, 0, func(b []byte) { le.PutUint32(b[4:], 1<<31) }, nil, "expected at most"},
+		{"no stream", full, 0, func(b []byte) { b[8]++ }, nil, "BEGIN"},
+		{"header of no known type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
+		{"package where one was planned", ranged, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "package"},
+		{"package of a clone", ranged, 0, nil, func(r *ReceiveSpec) { r.Origin = "vault/o@x" }, "package"},
+		{"package with a list", ranged, 0, func(b []byte) { le.PutUint32(b[4:], 8) }, nil, "zfs send -R, -p, -h"},
+		{"package with holds", ranged, 0, feature(26), nil, "package"},
+		{"package of a shorter name", ranged, 0, func(b []byte) {
+			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
+			name(d[:len(d)-1] + "@" + s)(b)
+		}, nil, "with a stream of"},
+		{"child in a package", ranged, 1, func(b []byte) {
+			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
+			name(d + "/child@" + s)(b)
+		}, nil, "with a stream of"},
+		{"sibling in a package", ranged, 2, func(b []byte) {
+			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
+			name(d + "0/evil@" + s)(b)
+		}, nil, "with a stream of"},
+		{"package within a package", ranged, 1, func(b []byte) { b[16] = b[16]&^3 | compound }, nil, "type 2"},
+		{"another chain in a package", ranged, 2, word(48, 99), nil, "base"},
+		{"clone in a package", ranged, 1, func(b []byte) { b[36] |= flagClone }, nil, "clone"},
+		{"snapshot in a package", ranged, 2, nil, func(r *ReceiveSpec) { r.Arrival.Snapshots = r.Arrival.Snapshots[:1] }, "not planned"},
+		{"order in a package", ranged, 2, nil, func(r *ReceiveSpec) { slices.Reverse(r.Arrival.Snapshots) }, "not planned"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.why, func(t *testing.T) {
+			t.Parallel()
+			b := sampled(t, tt.sample+".source")
+			r := expected(t, b)
+			at := begins(t, b)[tt.begin]
+			if tt.change != nil {
+				tt.change(b[at : at+RecordSize])
+			}
+			if tt.plan != nil {
+				tt.plan(&r)
+			}
+			for _, size := range []int{1, 4096, 1 << 20} {
+				passed, err := pass(t, r, b, size)
+				require.ErrorContains(t, err, tt.want)
+				last := begins(t, sampled(t, tt.sample+".source"))[tt.begin:]
+				if tt.want == "with a stream of" && tt.begin == 0 {
+					last = last[1:]
+				}
+				require.Less(t, passed, last[0]+RecordSize, "nothing of a stream that is refused passes")
+			}
+		})
+	}
+	// What is behind the end of a package, and records out of place.
+	b := sampled(t, ranged+".source")
+	r := expected(t, b)
+	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
+	require.ErrorContains(t, err, "behind its end")
+	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
+	require.NoError(t, err, "its first stream alone is a stream")
+	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
+	require.ErrorContains(t, err, "head ends with")
+	// The other byte order: a stream alone may come, a package may not.
+	for sample, want := range map[string]string{full: "", ranged: "byte order"} {
+		b := sampled(t, sample+".source")
+		r := expected(t, b)
+		swapHead(b)
+		_, err := pass(t, r, b[:RecordSize], RecordSize)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+// swapHead turns the first record to the other byte order.
+func swapHead(b []byte) {
+	slices.Reverse(b[0:4])
+	slices.Reverse(b[4:8])
+	for _, at := range []int{8, 16, 24, 40, 48} {
+		slices.Reverse(b[at : at+8])
+	}
+	slices.Reverse(b[32:36])
+	slices.Reverse(b[36:40])
+}
+
+func TestGateNeedsAPlan(t *testing.T) {
+	t.Parallel()
+	good := SnapshotID{"a", 1}
+	for _, r := range []ReceiveSpec{
+		{Target: "vault/a"},
+		{Target: "vault/a", Arrival: Arrival{Snapshots: []SnapshotID{{"a", 0}}}},
+		{Target: "vault/a", Arrival: Arrival{Snapshots: []SnapshotID{{"a@b", 1}}}},
+		{Target: "vault/a", Origin: "vault/o@x", Arrival: Arrival{Snapshots: []SnapshotID{good}}},
+	} {
+		_, err := NewGate(r)
+		require.Error(t, err)
+	}
+	_, err := NewGate(ReceiveSpec{Target: "vault/a", Arrival: Arrival{Snapshots: []SnapshotID{good}}})
+	require.NoError(t, err)
+}
+
+// Whatever passes a gate, another reader of streams finds nothing in it but
+// what was planned, of one dataset.
+func FuzzGate(f *testing.F) {
+	for _, name := range samples {
+		b := sampled(f, name+".source")
+		f.Add(b[:min(len(b), 20_000)], len(name)%2 == 0)
+	}
+	const planned = "plain-range"
+	plan := expected(f, sampled(f, planned+".source"))
+	f.Fuzz(func(t *testing.T, b []byte, whole bool) {
+		g, err := NewGate(plan)
+		require.NoError(t, err)
+		if whole {
+			err = g.Judge(b)
+		} else {
+			for i := range b {
+				if err = g.Judge(b[i : i+1]); err != nil {
+					b = b[:i]
+					break
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+		dataset := ""
+		for s := NewStreamReader(bytes.NewReader(b)); ; {
+			rec, err := s.Next()
+			if err != nil {
+				return // its end, or where it was cut
+			}
+			if rec.Type != RecordBegin {
+				if g.Passes() == math.MaxInt64 {
+					return // a single stream: nothing reads on behind it
+				}
+				continue
+			}
+			d, _, err := ParseSnapshot(rec.ToName())
+			require.NoError(t, err)
+			require.True(t, dataset == "" || d == dataset, "%q and %q", d, dataset)
+			dataset = d
+			if rec.HeaderType() == compound {
+				require.Zero(t, rec.u32(4))
+				continue
+			}
+			require.True(t, slices.ContainsFunc(plan.Arrival.Snapshots, func(s SnapshotID) bool { return s.GUID == rec.ToGUID() }), fmt.Sprint(rec.ToGUID()))
+		}
+	})
+}
