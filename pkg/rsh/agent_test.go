@@ -51,7 +51,7 @@ func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
 		t.Skipf("needs busybox: %v", err)
 	}
 	o := newOther(t, "sh", "PATH="+"$HOME/../bin")
-	for _, applet := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail"} {
+	for _, applet := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "sha256sum", "find", "grep"} {
 		require.NoError(t, os.Symlink(box, filepath.Join(o.bin, applet)))
 	}
 	r := o.connect()
@@ -118,8 +118,16 @@ func TestRefusals(t *testing.T) {
 			"beta: its machine is riscv64, this zxfer is for ", "GOARCH="},
 		"another system": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo x86_64 || echo FreeBSD`) },
 			"beta: its system is FreeBSD, this zxfer is for Linux", "Linux only"},
-		"home is no directory": {func(o *other) { _ = os.Remove(o.home); _ = os.WriteFile(o.home, nil, 0o600) },
-			"a home/.cache/zxfer/part.", "install the same zxfer"},
+		"no directory takes it": {func(o *other) {
+			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
+			_ = os.Remove(o.tmp)
+			_ = os.WriteFile(o.tmp, nil, 0o600)
+		},
+			"no directory takes zxfer", "install the same zxfer"},
+		"a link in the place of the last one": {func(o *other) {
+			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
+			_ = os.Symlink(o.home, o.spare())
+		}, "is not used: it is a link, or others may write it", "install the same zxfer"},
 		"binary does not run": {func(o *other) { o.program("chmod", "exit 0") },
 			"is it on a file system mounted noexec?", "install the same zxfer"},
 	} {
@@ -140,9 +148,8 @@ func TestRefusals(t *testing.T) {
 func TestAFileSystemThatTakesNoProgram(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ options, want string }{
-		"noexec":    {"noexec", "is it on a file system mounted noexec?"},
-		"full":      {"size=256k", "No space left on device"},
-		"read-only": {"ro", "Read-only file system"},
+		"noexec": {"noexec", "is it on a file system mounted noexec?"},
+		"full":   {"size=256k", "No space left on device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,6 +210,7 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	for _, name := range copies {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
 	}
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, "notes"), 0o700)) // none of zxfer's
 	for i, name := range []string{"a", "b", "c", "d", "e", "f", "part.x"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
 		at := time.Now().Add(-time.Duration(i+1) * 24 * time.Hour)
@@ -211,7 +219,7 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	requireWorks(t, o.connect())
 	self, err := ThisBinary()
 	require.NoError(t, err)
-	require.ElementsMatch(t, append(copies, "a", "b", "c", "d", self.ID), o.cache())
+	require.ElementsMatch(t, append(copies, "a", "b", "c", "d", "notes", self.ID), o.cache())
 }
 
 func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeZxfer is as much of zxfer as an agent needs. The file $HOME/pid tells
+// fakeZxfer is as much of zxfer as an agent needs. The file $TEST_PID tells
 // the tests which process it is.
 func fakeZxfer(args []string) error {
 	arg := strings.TrimPrefix(strings.Join(args, " "), "agent")
@@ -39,8 +39,7 @@ func fakeZxfer(args []string) error {
 		fmt.Println(self.ID)
 		return err
 	}
-	pid := filepath.Join(os.Getenv("HOME"), "pid")
-	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+	if err := os.WriteFile(os.Getenv("TEST_PID"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
 	if address, ok := strings.CutPrefix(arg, " --relay="); ok {
@@ -57,6 +56,7 @@ type other struct {
 	t    *testing.T
 	home string
 	bin  string // comes first in its PATH
+	tmp  string // its TMPDIR
 	logs chan string
 	Options
 }
@@ -65,20 +65,26 @@ type other struct {
 func newOther(t *testing.T, login, profile string) *other {
 	t.Helper()
 	dir := t.TempDir()
-	o := &other{t: t, home: filepath.Join(dir, "a home"), bin: filepath.Join(dir, "bin"), logs: make(chan string, 10_000)}
-	require.NoError(t, os.Mkdir(o.home, 0o700))
-	require.NoError(t, os.Mkdir(o.bin, 0o700))
+	o := &other{t: t, home: filepath.Join(dir, "a home"), bin: filepath.Join(dir, "bin"), tmp: filepath.Join(dir, "tmp"), logs: make(chan string, 10_000)}
+	for _, d := range []string{o.home, o.bin, o.tmp} {
+		require.NoError(t, os.Mkdir(d, 0o700))
+	}
+	// Or the home of this account itself would be tried, too.
+	o.program("getent", "[ -f "+o.passwd()+" ] && read -r line <"+o.passwd()+" && echo \"$line\"; exit 0")
 	o.remote(profile + "\nexec " + login + ` -c "$command"`)
 	o.Options.Host, o.Bootstrap, o.Log = "beta", true, func(s string) { o.logs <- s }
 	o.Patience = time.Minute
 	return o
 }
 
+// passwd is a file of the line that the host's user database has of the account.
+func (o *other) passwd() string { return filepath.Join(filepath.Dir(o.bin), "passwd") }
+
 // remote sets what the remote shell does with $command.
 func (o *other) remote(script string) {
 	o.t.Helper()
 	rsh := filepath.Join(o.t.TempDir(), "rsh")
-	require.NoError(o.t, os.WriteFile(rsh, []byte("command=$2; HOME='"+o.home+"'; PATH='"+o.bin+"':/usr/bin:/bin; export HOME PATH; unset XDG_CACHE_HOME\n"+script), 0o600))
+	require.NoError(o.t, os.WriteFile(rsh, []byte("command=$2; HOME='"+o.home+"'; PATH='"+o.bin+"':/usr/bin:/bin; TMPDIR='"+o.tmp+"'; TEST_PID='"+o.tmp+"/pid'; export HOME PATH TMPDIR TEST_PID; unset XDG_CACHE_HOME\n"+script), 0o600))
 	o.Command = shellquote.Join("/bin/sh", rsh)
 }
 
@@ -125,7 +131,7 @@ func (o *other) cache() []string {
 // pid is the agent's.
 func (o *other) pid() int {
 	o.t.Helper()
-	text, err := os.ReadFile(filepath.Join(o.home, "pid"))
+	text, err := os.ReadFile(filepath.Join(o.tmp, "pid"))
 	require.NoError(o.t, err)
 	pid, err := strconv.Atoi(string(text))
 	require.NoError(o.t, err)

@@ -152,7 +152,7 @@ func (p *process) failure() error {
 	status, _ := exit.Sys().(syscall.WaitStatus)
 	switch {
 	case exit.ExitCode() == exitRefused:
-		return fault.Refusef("zxfer is kept in ~/.cache/zxfer there (or in XDG_CACHE_HOME); or install the same zxfer in its PATH",
+		return fault.Refusef("zxfer is kept in ~/.cache/zxfer there (or in XDG_CACHE_HOME, or in /tmp/zxfer-UID), which only the account may write; or install the same zxfer in its PATH",
 			"%s", orElse(said, "the other host refused"))
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())

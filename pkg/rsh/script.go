@@ -26,29 +26,53 @@ const sendWord = "send"
 // quotes, may be any.
 //
 // $1 is the wanted build, $2 the size of its binary, $3 a further argument of
-// the agent or "". The binary goes to a temporary directory and is moved once
-// it is whole and runs; what was cut off is removed. A host that lost power soon
-// afterwards may have the name without the bytes: then it is copied again. Of
-// older builds the newest four stay: a running one can be removed, its file
-// lives until it ends.
-const script = `c="${XDG_CACHE_HOME:-$HOME/.cache}/zxfer"; d="$c/$1"; ` +
-	`if [ -x "$d/zxfer" ] && [ "$(wc -c < "$d/zxfer")" -eq "$2" ]; then exec "$d/zxfer" agent ${3:+"$3"}; fi; ` +
-	`z="$(command -v zxfer)"; if [ -n "$z" ] && [ "$("$z" agent --id 2>/dev/null)" = "$1" ]; then exec "$z" agent ${3:+"$3"}; fi; ` +
+// the agent or "". The binary is kept in a directory that nobody but the account
+// and root can write. The script goes there first and looks then, so that what it
+// looked at is what it runs and writes, whoever owns the directories above.
+// The hash finds what a host that lost power stored without its bytes; it takes a
+// tenth of a second and more, so that it is remembered until the next start.
+const script = `i="$1"; n="$2"; a="$3"; o="$(pwd)"; u="$(id -u)"; ` +
+	`set -- "${XDG_CACHE_HOME:+$XDG_CACHE_HOME/zxfer}" "${HOME:+$HOME/.cache/zxfer}" home "${TMPDIR:-/tmp}/zxfer-$u"; ` +
+	// The account's own home, where HOME is not set or another's.
+	`home() { { getent passwd "$u" || cat /etc/passwd; } 2>/dev/null | ` +
+	`while IFS=: read -r x x y x x h x; do if [ "$y" = "$u" ]; then echo "$h/.cache/zxfer"; break; fi; done; }; ` +
+	// Goes to a directory, but not by a link in place of it.
+	`enter() { cd -P "${1%/*}/" 2>/dev/null && p="$(pwd -P)" && cd -P "./${1##*/}" 2>/dev/null && [ "$(pwd -P)" = "${p%/}/${1##*/}" ]; }; ` +
+	// No links, of the account or of root, and to be written by nobody else.
+	`ours() ( l="$(ls -ldn "$@" 2>/dev/null)" && echo "$l" | while read -r m x w x; do ` +
+	`case "$m:$w" in [d-]????-??-*:"$u" | [d-]????-??-*:0) ;; *) exit 1 ;; esac; done ); ` +
+	// It is hashed once after each start of the host, and when it was written since.
+	`{ read -r b < /proc/sys/kernel/random/boot_id; } 2>/dev/null; ` +
+	`mark() ( umask 077; rm -f "$i/whole"; echo "$b" > "$i/whole" ) 2>/dev/null; ` +
+	`whole() { k=; [ -O "$i/whole" ] && [ "$i/whole" -nt "$i/zxfer" ] && { read -r k < "$i/whole"; } 2>/dev/null; [ -n "$b" ] && [ "$k" = "$b" ] && return 0; ` +
+	`if command -v sha256sum >/dev/null; then h="$(sha256sum < "$i/zxfer")"; else h="$("./$i/zxfer" agent --id)"; fi 2>/dev/null; [ "${h%% *}" = "$i" ] && { mark || true; }; }; ` +
+	`for c; do [ "$c" = home ] && c="$(home)"; case "$c" in /*) ;; *) continue ;; esac; ` +
+	`if enter "$c" && [ -f "$i/zxfer" ] && [ -x "$i/zxfer" ] && ours . "$i" "$i/zxfer" && whole; then exec "./$i/zxfer" agent ${a:+"$a"}; fi; done; cd "$o"; ` +
+	`z="$(command -v zxfer)"; if [ -n "$z" ] && [ "$("$z" agent --id 2>/dev/null)" = "$i" ]; then exec "$z" agent ${a:+"$a"}; fi; ` +
 	`echo; echo "zxfer-need $(uname -s) $(uname -m)"; ` +
-	`read -r answer; [ "$answer" = send ] || exit 0; u="$(umask)"; umask 077; ` +
+	`read -r answer; [ "$answer" = send ] || exit 0; m="$(umask)"; umask 077; f=; ` +
+	`for c; do [ "$c" = home ] && c="$(home)"; case "$c" in /*) ;; *) continue ;; esac; ` +
+	`mkdir -p "${c%/*}" || continue; [ -e "$c" ] || [ -h "$c" ] || mkdir -m 700 "$c" || continue; ` +
+	`if enter "$c" && [ -w . ] && ours .; then f=1; break; fi; ` +
+	`echo "$c is not used: it is a link, or others may write it, or this account may not" >&2; done; ` +
+	`[ "$f" ] || { echo "no directory takes zxfer" >&2; exit 93; }; ` +
+	`[ "$c" = "${TMPDIR:-/tmp}/zxfer-$u" ] && echo "no home takes zxfer: it is kept in $c" >&2; ` +
 	// The cache may be shared with other hosts, which count their processes alike.
-	`t="$c/part.$(uname -n).$$"; trap "rm -rf \"$t\"" EXIT; trap "exit 1" HUP INT TERM; ` +
-	`mkdir -p "$t" || { echo "cannot make the directory $t" >&2; exit 93; }; ` +
-	`head -c "$2" > "$t/zxfer" || { echo "cannot write $t/zxfer" >&2; exit 93; }; ` +
-	`[ "$(wc -c < "$t/zxfer")" -eq "$2" ] || { echo "the copy of zxfer was cut off" >&2; exit 1; }; chmod 700 "$t/zxfer"; ` +
+	`t="part.$(uname -n).$$"; trap "rm -rf \"./\$t\"" EXIT; trap "exit 1" HUP INT TERM; rm -rf "./$t"; ` +
+	`mkdir -m 700 "./$t" || { echo "cannot make the directory $c/$t" >&2; exit 93; }; ` +
+	`head -c "$n" > "./$t/zxfer" || { echo "cannot write $c/$t/zxfer" >&2; exit 93; }; ` +
+	`[ "$(wc -c < "./$t/zxfer")" -eq "$n" ] || { echo "the copy of zxfer was cut off" >&2; exit 1; }; chmod 700 "./$t/zxfer"; ` +
 	// The binary checks itself: its id is the hash of what arrived.
-	`[ "$("$t/zxfer" agent --id)" = "$1" ] || { echo "cannot run $t/zxfer: is it on a file system mounted noexec?" >&2; exit 93; }; ` +
-	`mkdir -p "$d" && mv "$t/zxfer" "$d/zxfer" || { echo "cannot write $d/zxfer" >&2; exit 93; }; rmdir "$t"; trap - EXIT HUP INT TERM; umask "$u"; ` +
+	`[ "$("./$t/zxfer" agent --id)" = "$i" ] || { echo "cannot run $c/$t/zxfer: is it on a file system mounted noexec?" >&2; exit 93; }; ` +
+	// Another may install the same at this moment: what is sound is not removed.
+	`mkdir -m 700 "$i" 2>/dev/null; { [ -d "$i" ] && ours "$i"; } || { rm -rf "./$i"; mkdir -m 700 "$i"; }; [ -f "$i/zxfer" ] || rm -rf "./$i/zxfer"; ` +
+	`mv -f "./$t/zxfer" "$i/zxfer" || { echo "cannot write $c/$i/zxfer" >&2; exit 93; }; mark; rmdir "./$t"; trap - EXIT HUP INT TERM; umask "$m"; ` +
 	// Other copies may be under way, of other builds and by other hosts: only
-	// what is a day old was left behind.
-	`(cd "$c" && { find . -name "part.*" -prune -mtime +0 -exec rm -rf {} ";" 2>/dev/null; ` +
-	`ls -t | grep -v "^part[.]" | tail -n +6 | while read -r old; do [ "$old" = "$1" ] || rm -rf "./$old"; done; }); ` +
-	`exec "$d/zxfer" agent ${3:+"$3"}`
+	// what is a day old was left behind. Of older builds the newest four stay: a
+	// running one can be removed, its file lives until it ends.
+	`{ find . -name "part.*" -prune -mtime +0 -exec rm -rf {} ";" 2>/dev/null; ` +
+	`ls -t | grep -x "[0-9a-f]*" | tail -n +6 | while read -r old; do [ "$old" = "$i" ] || rm -rf "./$old"; done; }; ` +
+	`exec "./$i/zxfer" agent ${a:+"$a"}`
 
 // command is what the other host's login shell is given.
 func command(self Self, argument string) string {
