@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
@@ -76,32 +77,42 @@ func (e *remoteError) Error() string    { return e.text }
 func (e *remoteError) HintText() string { return e.hint }
 func (e *remoteError) Unwrap() []error  { return e.of }
 
+// maxText bounds an error's text, in bytes: nobody reads more of it.
+const maxText = 16 << 10
+
+// clip bounds what is shown of a text.
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
 // unpack puts an error together again; host is where it came from.
 func (f *failure) unpack(host string) error {
-	e := &remoteError{text: host + ": " + f.Text, hint: f.Hint}
+	e := &remoteError{text: host + ": " + clip(f.Text, maxText), hint: clip(f.Hint, maxText)}
 	if f.ZFS != nil {
 		z := *f.ZFS
 		if z.Host == "" {
 			z.Host = host
+			if f.Text == f.ZFS.Error() {
+				e.text = clip(z.Error(), maxText)
+			}
 		}
+		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), clip(z.Hint, maxText)
 		e.of = append(e.of, &z)
-		if f.Text == f.ZFS.Error() {
-			e.text = z.Error()
-		}
 	}
 	if f.Peer != "" {
-		e.of = append(e.of, &transfer.PeerError{Text: f.Peer})
+		e.of = append(e.of, &transfer.PeerError{Text: clip(f.Peer, maxText)})
 	}
-	for _, name := range f.Is {
-		for _, s := range sentinels() {
-			if s.name == name {
-				e.of = append(e.of, s.err)
-			}
+	for _, s := range sentinels() {
+		if slices.Contains(f.Is, s.name) {
+			e.of = append(e.of, s.err)
 		}
 	}
 	// It is the exit code, of which the kernel passes on eight bits.
 	if f.Class >= fault.Failed && f.Class <= fault.Interrupted {
-		return &fault.Error{Class: f.Class, Hint: f.Hint, Err: e}
+		return &fault.Error{Class: f.Class, Hint: e.hint, Err: e}
 	}
 	return e
 }

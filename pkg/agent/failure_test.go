@@ -42,7 +42,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 			isNot: []error{context.Canceled, wire.ErrCut, site.ErrLost}},
 		"zfs":         {err: busy, text: "beta: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, isNot: []error{&zfs.Error{Kind: zfs.NotFound}}, class: fault.Failed, hint: busy.Hint},
 		"zfs wrapped": {err: fmt.Errorf("digest of x: %w", busy), text: "beta: digest of x: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Failed, hint: busy.Hint},
-		"zfs of a third host": {err: elsewhere, text: "gamma: zfs receive: out of space",
+		"zfs of a third host": {err: elsewhere, text: "beta: gamma: zfs receive: out of space",
 			is: []error{&zfs.Error{Kind: zfs.NoSpace}}, class: fault.Failed},
 		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
 		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},

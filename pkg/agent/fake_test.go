@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,7 +65,7 @@ func (f *fakeSite) HostFacts(ctx context.Context) (site.Facts, error) {
 }
 
 func (f *fakeSite) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
-	return blockdev.Facts{Path: path, Size: 1 << 40}, f.note(ctx, "inspect-device", path)
+	return blockdev.Facts{Path: path, Real: path, Kind: blockdev.KindDisk, Size: 1 << 40, Inode: 1<<64 - 1}, f.note(ctx, "inspect-device", path)
 }
 
 func (f *fakeSite) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {
@@ -70,11 +73,12 @@ func (f *fakeSite) DeviceState(ctx context.Context, t site.DeviceTask) (site.Dev
 }
 
 func (f *fakeSite) DigestDevice(ctx context.Context, q site.DigestQuery, _ func(transfer.Progress)) (site.DeviceDigest, error) {
-	return site.DeviceDigest{Parts: [][]byte{{1}}, PartBytes: 9}, f.note(ctx, "digest-device", q)
+	return site.DeviceDigest{Parts: [][]byte{{1}}, PartBytes: 1 << 20, Result: transfer.Result{Device: &transfer.DeviceResult{
+		Size: q.Device.Size, Block: 1 << 20, SourceDigest: strings.Repeat("ab", 32)}}}, f.note(ctx, "digest-device", q)
 }
 
 func (f *fakeSite) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return zfs.Listing{Root: q.Dataset, Datasets: []*zfs.Dataset{{Name: f.about(q.Dataset), GUID: 1<<64 - 1}}}, f.note(ctx, "list", q)
+	return zfs.Listing{Root: q.Dataset, Datasets: []*zfs.Dataset{{Name: f.about(q.Dataset), Type: zfs.Volume, GUID: 1<<64 - 1}}}, f.note(ctx, "list", q)
 }
 
 func (f *fakeSite) DatasetOf(ctx context.Context, path string) (string, error) {
@@ -121,11 +125,16 @@ func (f *fakeSite) DiscardPartial(ctx context.Context, d string) error {
 }
 
 func (f *fakeSite) Digest(ctx context.Context, s zfs.SendSpec) (site.Digest, error) {
-	return site.Digest{Sum: "ab", Bytes: 7}, f.note(ctx, "digest", s)
+	return site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7}, f.note(ctx, "digest", s)
 }
 
 func (f *fakeSite) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
-	return wire.Ticket{Address: "192.0.2.1:7", Secret: []byte{0, 255}}, f.note(ctx, "offer", o)
+	return ticketFor(o), f.note(ctx, "offer", o)
+}
+
+func ticketFor(o wire.Offer) wire.Ticket {
+	return wire.Ticket{Mode: o.Mode, Address: net.JoinHostPort(o.Address, "7777"), Session: strings.Repeat("5e", 16), Secret: bytes.Repeat([]byte{0, 255}, 16),
+		Streams: o.Streams, Deadline: o.Deadline, ServerPin: bytes.Repeat([]byte{7}, 32)}
 }
 
 func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (transfer.Result, error) {

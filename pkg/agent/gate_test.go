@@ -22,8 +22,7 @@ func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *fakeSite
 	require.NoError(t, err)
 	s := &fakeSite{}
 	var audit []string
-	c := newSession(context.Background(), s)
-	c.gate = policy.NewGuard(p, s, func(line string) { audit = append(audit, line) })
+	c := newSession(context.Background(), s, policy.NewGuard(p, s, func(line string) { audit = append(audit, line) }))
 	return c, s, &audit
 }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
-// Limits of what one end takes from the other, in bytes of JSON.
+// Limits of what one end takes from the other, in bytes of JSON. What a single
+// message may come to is in budget.go.
 const (
 	maxRequest = 16 << 20 // to the agent: names of some 100,000 snapshots
 	maxAnswer  = 64 << 20 // to the client: a listing of some 200,000 versions
@@ -37,6 +39,9 @@ type message struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 	Error *failure        `json:"error,omitempty"`
 	Text  string          `json:"text,omitempty"`
+
+	cost    int   // of taking it in
+	tooMuch error // it was passed over, all but Kind, ID and Op
 }
 
 // encode returns a message as it crosses, at most limit bytes of JSON.
@@ -51,30 +56,96 @@ func encode(m *message, limit int) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))), text...), nil
 }
 
-// readMessage takes at most limit bytes of JSON. It returns io.EOF only
-// between two messages.
-func readMessage(r io.Reader, limit int) (*message, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+// beginning is how much of a message tells Kind, ID and Op, in bytes.
+const beginning = 512
+
+// readMessage takes at most limit bytes of JSON. allow says, of a message's
+// Kind, ID and Op, what it may cost at most: one that costs more is passed over
+// before it is decoded, and says so. It returns io.EOF only between two
+// messages.
+func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}
-	n := binary.BigEndian.Uint32(head[:])
-	if uint64(n) > uint64(limit) {
-		return nil, &oversize{int(n), limit}
+	n := int(binary.BigEndian.Uint32(length[:]))
+	if n > limit {
+		return nil, &oversize{n, limit}
 	}
-	// Memory grows with what really arrives, not with what was announced.
-	text, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	text, err := grow(r, nil, min(n, beginning))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) < int(n) {
-		return nil, io.ErrUnexpectedEOF
+	head := headOf(text)
+	if most := allow(head); n > most {
+		head.tooMuch = &oversize{n, most}
+		_, err := io.CopyN(io.Discard, r, int64(n-len(text)))
+		return head, whole(err)
+	} else if text, err = grow(r, text, n); err != nil {
+		return nil, err
+	} else if head.cost = costOf(text); head.cost > most {
+		head.tooMuch = &oversize{head.cost, most}
+		return head, nil
 	}
-	m := &message{}
+	m := &message{cost: head.cost}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("malformed message: %w", err)
 	}
+	if m.Kind != head.Kind || m.ID != head.ID || m.Op != head.Op {
+		return nil, errors.New("malformed message: it is not what it begins as")
+	}
 	return m, nil
+}
+
+// grow reads until text has n bytes. Memory grows with what really arrives, not
+// with what was announced.
+func grow(r io.Reader, text []byte, n int) ([]byte, error) {
+	for len(text) < n {
+		have := len(text)
+		more := min(n-have, max(64<<10, have))
+		text = slices.Grow(text, more)[:have+more]
+		if _, err := io.ReadFull(r, text[have:]); err != nil {
+			return nil, whole(err)
+		}
+	}
+	return text, nil
+}
+
+// whole is the error of an input that ends within a message.
+func whole(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// headOf finds out what a message is by its beginning, which encode makes so.
+func headOf(text []byte) *message {
+	m := &message{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return m
+	}
+	for {
+		key, err := d.Token()
+		if err != nil {
+			return m
+		}
+		var into any
+		switch key {
+		case "kind":
+			into = &m.Kind
+		case "id":
+			into = &m.ID
+		case "op":
+			into = &m.Op
+		default:
+			return m
+		}
+		if d.Decode(into) != nil {
+			return m
+		}
+	}
 }
 
 // sign is an input every byte of which is a sign of life: a large message on a

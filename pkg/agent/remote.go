@@ -59,12 +59,31 @@ type Remote struct {
 	mu    sync.Mutex
 	next  uint64
 	calls map[uint64]*pending
+
+	lines flow // of the agent's log
 }
 
 // pending is a call that waits for its result.
 type pending struct {
-	answer   chan *message
+	cost     int                    // of an answer, at most
+	answer   chan error             // what came of it
 	progress chan transfer.Progress // of one, the newest
+
+	mu   sync.Mutex
+	over bool                 // nobody waits any more
+	take func(*message) error // takes the answer in
+}
+
+// settle takes in an answer, unless nobody waits for it any more. That is the
+// reader's work, so that no more than one answer is in memory undecoded.
+func (p *pending) settle(m *message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return // also a second answer to one call
+	}
+	p.over = true
+	p.answer <- p.take(m)
 }
 
 // NewRemote waits for the agent's hello and returns its Site. host is the
@@ -156,7 +175,7 @@ func (r *Remote) read(in io.Reader) {
 	defer heard.Stop()
 	in = sign{in, func() { heard.Reset(silence) }}
 	for {
-		m, err := readMessage(in, maxAnswer)
+		m, err := readMessage(in, maxAnswer, r.mayCost)
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("the agent ended")
@@ -172,6 +191,20 @@ func (r *Remote) read(in io.Reader) {
 	}
 }
 
+// mayCost is the most that a message may cost to take in.
+func (r *Remote) mayCost(m *message) int {
+	if p := r.waiting(m.ID); p != nil && m.Kind == result {
+		return p.cost
+	}
+	return small
+}
+
+func (r *Remote) waiting(id uint64) *pending {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[id]
+}
+
 // handle never waits: one slow caller must not hold up the others.
 func (r *Remote) handle(m *message) {
 	switch m.Kind {
@@ -179,24 +212,21 @@ func (r *Remote) handle(m *message) {
 		r.measure(time.Since(r.began) - time.Duration(m.ID))
 		return
 	case logged:
-		r.log(r.host + ": " + m.Text)
+		for _, text := range r.lines.pass(time.Now(), clip(m.Text, maxLine)) {
+			r.log(r.host + ": " + text)
+		}
 		return
 	}
-	r.mu.Lock()
-	p := r.calls[m.ID]
-	r.mu.Unlock()
+	p := r.waiting(m.ID)
 	if p == nil {
 		return // its caller gave up waiting
 	}
 	switch m.Kind {
 	case result:
-		select {
-		case p.answer <- m:
-		default: // a second answer to one call
-		}
+		p.settle(m)
 	case progress:
 		var pr transfer.Progress
-		if p.progress == nil || json.Unmarshal(m.Body, &pr) != nil {
+		if p.progress == nil || json.Unmarshal(m.Body, &pr) != nil || site.CheckProgress(&pr) != nil {
 			return
 		}
 		select { // a slow consumer sees the newest only
@@ -264,7 +294,8 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 	if err != nil {
 		return err
 	}
-	p := &pending{answer: make(chan *message, 1)}
+	p := &pending{answer: make(chan error, 1), cost: answerCost(op, args, len(body)),
+		take: func(m *message) error { return r.answered(op, m, into) }}
 	if report != nil {
 		p.progress = make(chan transfer.Progress, 1)
 	}
@@ -277,6 +308,9 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 		r.mu.Lock()
 		delete(r.calls, id)
 		r.mu.Unlock()
+		p.mu.Lock() // into is the caller's again
+		p.over = true
+		p.mu.Unlock()
 	}()
 	if err := r.send(ctx, &message{Kind: call, ID: id, Op: op, Body: body}); err != nil {
 		return err
@@ -285,8 +319,12 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 	var grace <-chan time.Time
 	for {
 		select {
-		case m := <-p.answer:
-			return r.answered(ctx, op, m, into)
+		case err := <-p.answer:
+			// The agent only knows that the call was cancelled, not why.
+			if why := ctx.Err(); errors.Is(err, context.Canceled) && why != nil && !errors.Is(err, why) {
+				return fmt.Errorf("%w: %w", why, err)
+			}
+			return err
 		case pr := <-p.progress:
 			report(pr)
 		case <-stopped:
@@ -303,20 +341,42 @@ func (r *Remote) call(ctx context.Context, op string, args, into any, report fun
 }
 
 // answered takes an answer in.
-func (r *Remote) answered(ctx context.Context, op string, m *message, into any) error {
-	if m.Error != nil {
-		err := m.Error.unpack(r.host)
-		// The agent only knows that the call was cancelled, not why.
-		if why := ctx.Err(); errors.Is(err, context.Canceled) && why != nil && !errors.Is(err, why) {
-			return fmt.Errorf("%w: %w", why, err)
-		}
-		return err
-	}
-	if into == nil {
+func (r *Remote) answered(op string, m *message, into any) error {
+	switch {
+	case m.tooMuch != nil:
+		return r.checked(op, m.tooMuch)
+	case m.Error != nil:
+		return m.Error.unpack(r.host)
+	case into == nil:
 		return nil
 	}
-	if err := json.Unmarshal(m.Body, into); err != nil {
-		return fmt.Errorf("%s: malformed answer of %s: %w", r.host, op, err)
+	return r.checked(op, json.Unmarshal(m.Body, into))
+}
+
+// flow bounds the lines that an agent has its client log.
+type flow struct {
+	since   time.Time
+	n, lost int
+}
+
+// Bounds of a log: the length of a line in bytes, and lines within a time.
+const (
+	maxLine  = 4 << 10
+	maxLines = 200
+	perTime  = 10 * time.Second
+)
+
+// pass returns the lines to be logged in place of one.
+func (f *flow) pass(now time.Time, text string) (lines []string) {
+	if now.Sub(f.since) >= perTime {
+		if f.lost > 0 {
+			lines = append(lines, fmt.Sprintf("%d lines of its log were left out", f.lost))
+		}
+		*f = flow{since: now}
 	}
-	return nil
+	if f.n++; f.n > maxLines {
+		f.lost++
+		return lines
+	}
+	return append(lines, text)
 }

@@ -26,7 +26,7 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 	task := site.Task{Send: &send, Receive: &zfs.ReceiveSpec{Target: "pool/a", Set: map[string]string{"a": "b"}},
 		Ticket: &wire.Ticket{Secret: []byte{1, 2}}, Offered: "s", Options: transfer.Options{Buffer: 5, Stall: time.Second}}
 	query := site.ListQuery{Dataset: "tank", Recursive: true, Versions: true}
-	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Deadline: time.Minute}
+	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	names := []string{"tank/a b@x", "tank/ü@y"}
 	for name, c := range map[string]struct {
 		ask   func(context.Context, site.Site) (any, error)
@@ -36,7 +36,7 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 		"facts": {func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) },
 			[]any{"facts"}, site.Facts{Hostname: "beta", CPUs: 3, Root: true}},
 		"list": {func(ctx context.Context, s site.Site) (any, error) { return s.List(ctx, query) },
-			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", GUID: 1<<64 - 1, Properties: map[string]zfs.Property{}}}}},
+			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", Type: zfs.Volume, GUID: 1<<64 - 1, Properties: map[string]zfs.Property{}}}}},
 		"dataset of": {func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") },
 			[]any{"dataset-of", "/mnt"}, "tank/a"},
 		"properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, []string{"used"}) },
@@ -63,9 +63,9 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 		"discard partial": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") },
 			[]any{"discard-partial", "tank/a"}, nil},
 		"digest": {func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, send) },
-			[]any{"digest", send}, site.Digest{Sum: "ab", Bytes: 7}},
+			[]any{"digest", send}, site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7}},
 		"offer": {func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) },
-			[]any{"offer", offer}, wire.Ticket{Address: "192.0.2.1:7", Secret: []byte{0, 255}}},
+			[]any{"offer", offer}, ticketFor(offer)},
 		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
 			[]any{"transfer", task}, transfer.Result{Frames: 9}},
 		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) },
@@ -124,14 +124,15 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 				close(all)
 			}
 			<-all
-			return transfer.Result{Digest: task.Offered}, nil
+			n, err := strconv.Atoi(task.Offered)
+			return transfer.Result{Frames: int64(n)}, err
 		}})
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
 				res, err := g.Transfer(t.Context(), site.Task{Offered: strconv.Itoa(i)}, nil)
-				if err != nil || res.Digest != strconv.Itoa(i) {
-					t.Errorf("call %d got the answer of call %s: %v", i, res.Digest, err)
+				if err != nil || res.Frames != int64(i) {
+					t.Errorf("call %d got the answer of call %d: %v", i, res.Frames, err)
 				}
 			})
 		}

@@ -16,6 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 )
@@ -50,9 +53,20 @@ type Gate interface {
 	Admit(ctx context.Context, op string, body json.RawMessage) (json.RawMessage, error)
 }
 
-// maxGated bounds the calls of a gated session that run at once: an honest
-// client has a few for each dataset that moves.
-const maxGated = 256
+// What a gated session may have at once. An honest client has a few calls for
+// each stream that moves, and one request that is long.
+const (
+	maxGated    = 256       // calls, most of which wait
+	maxShort    = 4         // that do what takes moments: each runs a process or more
+	maxLong     = 64        // that last as long as a stream
+	maxInFlight = 40 << 20  // what requests cost that were not answered yet; one alone may cost more
+	maxUnread   = maxAnswer // bytes of answers that wait to be written
+)
+
+// long tells what lasts as long as a stream.
+func long(op string) bool {
+	return op == opTransfer || op == opDigest || op == opDigestDevice || op == opMeasure
+}
 
 // Serve answers calls until the input ends, the other end falls silent, or
 // ctx ends; then everything that was started has ended too, or was given a
@@ -63,8 +77,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	if quiet <= 0 {
 		quiet = silence
 	}
-	c := newSession(ctx, s.Site)
-	c.gate = s.Gate
+	c := newSession(ctx, s.Site, s.Gate)
 	s.session.Store(c)
 	c.queue <- []byte(hello(s.Version))
 	if s.Note != "" {
@@ -110,12 +123,20 @@ type session struct {
 	mu      sync.Mutex
 	over    bool // no further call starts
 	running map[uint64]context.CancelFunc
+	cost    int // of the requests that run
+	streams int // of those, the long ones
 	calls   sync.WaitGroup
+
+	short  *semaphore.Weighted // of calls; nil without a gate
+	unread *semaphore.Weighted // of bytes in answers
 }
 
-func newSession(ctx context.Context, s site.Site) *session {
-	c := &session{site: s, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
+func newSession(ctx context.Context, s site.Site, gate Gate) *session {
+	c := &session{site: s, gate: gate, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
+	if gate != nil {
+		c.short, c.unread = semaphore.NewWeighted(maxShort), semaphore.NewWeighted(maxUnread)
+	}
 	// Calls end after gone is closed, so that no client takes the end of its
 	// agent for an answer.
 	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -148,7 +169,7 @@ func (c *session) windDown() {
 func (c *session) read(in io.Reader, quiet time.Duration) error {
 	in = sign{in, func() { c.heard.Reset(quiet) }}
 	for {
-		m, err := readMessage(in, maxRequest)
+		m, err := readMessage(in, maxRequest, requestCost)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return errors.New("the input ended within a message")
@@ -192,21 +213,62 @@ func (c *session) start(m *message) error {
 		stop()
 		return fmt.Errorf("more than %d calls at once", maxGated)
 	}
+	refused := m.tooMuch
+	switch {
+	case c.gate == nil || refused != nil:
+	case c.cost > 0 && c.cost+m.cost > maxInFlight:
+		refused = fault.Failf("ask for less at once", "%s: requests of more than %d bytes at once", m.Op, maxInFlight)
+	case long(m.Op) && c.streams >= maxLong:
+		refused = fault.Failf("ask for less at once", "%s: more than %d streams at once", m.Op, maxLong)
+	}
+	if refused != nil {
+		m.Body = nil
+	}
 	c.running[m.ID] = stop
+	c.cost += m.cost
+	if long(m.Op) {
+		c.streams++
+	}
 	c.calls.Add(1)
 	go func() {
 		defer c.calls.Done()
 		defer stop()
-		answer := c.answer(ctx, m)
+		var answer []byte
+		if refused != nil {
+			answer = failed(m, refused)
+		} else if c.short != nil && !long(m.Op) {
+			// A turn ends when the answer waits to be written, no more than
+			// maxUnread of which may.
+			if err := c.short.Acquire(ctx, 1); err != nil {
+				answer = failed(m, err)
+			} else {
+				defer c.short.Release(1)
+			}
+		}
+		if answer == nil {
+			answer = c.answer(ctx, m)
+		}
 		c.mu.Lock()
 		delete(c.running, m.ID)
-		c.mu.Unlock()
-		select {
-		case c.queue <- answer:
-		case <-c.gone:
+		c.cost -= m.cost
+		if long(m.Op) {
+			c.streams--
 		}
+		c.mu.Unlock()
+		c.reply(answer)
 	}()
 	return nil
+}
+
+// reply has an answer written.
+func (c *session) reply(answer []byte) {
+	if c.unread != nil && len(answer) > small && c.unread.Acquire(c.ctx, int64(min(len(answer), maxUnread))) != nil {
+		return // nobody is there any more
+	}
+	select {
+	case c.queue <- answer:
+	case <-c.gone:
+	}
 }
 
 // answer carries out a call and returns its encoded result.
@@ -239,17 +301,22 @@ func (c *session) answer(ctx context.Context, m *message) []byte {
 		}
 		err = fmt.Errorf("answer of %s: %w", m.Op, tooLong)
 	}
-	raw, err := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, maxAnswer)
-	if err != nil {
+	return failed(m, err)
+}
+
+// failed is the answer of a call that failed.
+func failed(m *message, err error) []byte {
+	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, small)
+	if tooLong != nil {
 		// An error so long tells nothing; its beginning does.
-		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: err.Error()}}, maxAnswer)
+		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, small)
 	}
 	return raw
 }
 
 // offer writes a message unless the client is slow to read.
 func (c *session) offer(m *message) {
-	raw, err := encode(m, maxAnswer)
+	raw, err := encode(m, small)
 	if err != nil {
 		return
 	}
@@ -271,6 +338,9 @@ func (c *session) write(out io.Writer) {
 			if _, err := out.Write(raw); err != nil {
 				c.end(nil) // a client that takes nothing is gone
 				return
+			}
+			if c.unread != nil && len(raw) > small {
+				c.unread.Release(int64(min(len(raw), maxUnread)))
 			}
 		case <-c.gone:
 			return

@@ -34,13 +34,17 @@ func (r *Remote) checked(op string, err error) error {
 
 // Facts asks the agent.
 func (r *Remote) Facts(ctx context.Context) (f site.Facts, err error) {
-	err = r.call(ctx, opFacts, none{}, &f, nil)
+	if err = r.call(ctx, opFacts, none{}, &f, nil); err == nil {
+		err = r.checked(opFacts, site.CheckFacts(&f))
+	}
 	return f, err
 }
 
 // HostFacts asks the agent.
 func (r *Remote) HostFacts(ctx context.Context) (f site.Facts, err error) {
-	err = r.call(ctx, opHostFacts, none{}, &f, nil)
+	if err = r.call(ctx, opHostFacts, none{}, &f, nil); err == nil {
+		err = r.checked(opHostFacts, site.CheckFacts(&f))
+	}
 	return f, err
 }
 
@@ -64,17 +68,25 @@ func (r *Remote) DatasetOf(ctx context.Context, path string) (dataset string, er
 // Properties asks the agent.
 func (r *Remote) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
 	if err = r.call(ctx, opProperties, propertiesArgs{names, properties}, &m, nil); err == nil {
-		err = r.checked(opProperties, site.CheckAbout(names, m))
+		err = r.checked(opProperties, site.CheckProperties(names, properties, m))
 	}
 	return m, err
 }
 
 // Estimate asks the agent.
 func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
-	if err = r.call(ctx, opEstimate, streams, &sizes, nil); err == nil && len(sizes) != len(streams) {
-		err = r.checked(opEstimate, fmt.Errorf("%d sizes of %d streams", len(sizes), len(streams)))
+	// In parts, where they are so many that an agent would not take them at once.
+	for _, some := range requestsOf(streams) {
+		var part []uint64
+		if err = r.call(ctx, opEstimate, some, &part, nil); err == nil && len(part) != len(some) {
+			err = r.checked(opEstimate, fmt.Errorf("%d sizes of %d streams", len(part), len(some)))
+		}
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, part...)
 	}
-	return sizes, err
+	return sizes, nil
 }
 
 // Snapshot asks the agent.
@@ -95,7 +107,7 @@ func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) er
 // Holds asks the agent.
 func (r *Remote) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
 	if err = r.call(ctx, opHolds, snapshots, &tags, nil); err == nil {
-		err = r.checked(opHolds, site.CheckAbout(snapshots, tags))
+		err = r.checked(opHolds, site.CheckHolds(snapshots, tags))
 	}
 	return tags, err
 }
@@ -122,37 +134,49 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 
 // Digest asks the agent.
 func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest, err error) {
-	err = r.call(ctx, opDigest, stream, &d, nil)
+	if err = r.call(ctx, opDigest, stream, &d, nil); err == nil {
+		err = r.checked(opDigest, site.CheckDigest(d))
+	}
 	return d, err
 }
 
 // InspectDevice asks the agent.
 func (r *Remote) InspectDevice(ctx context.Context, path string) (f blockdev.Facts, err error) {
-	err = r.call(ctx, opInspectDevice, path, &f, nil)
+	if err = r.call(ctx, opInspectDevice, path, &f, nil); err == nil {
+		err = r.checked(opInspectDevice, site.CheckDevice(path, &f))
+	}
 	return f, err
 }
 
 // DeviceState asks the agent.
 func (r *Remote) DeviceState(ctx context.Context, t site.DeviceTask) (st site.DeviceState, err error) {
-	err = r.call(ctx, opDeviceState, t, &st, nil)
+	if err = r.call(ctx, opDeviceState, t, &st, nil); err == nil {
+		err = r.checked(opDeviceState, site.CheckDeviceState(t, &st))
+	}
 	return st, err
 }
 
 // DigestDevice asks the agent.
 func (r *Remote) DigestDevice(ctx context.Context, q site.DigestQuery, report func(transfer.Progress)) (d site.DeviceDigest, err error) {
-	err = r.call(ctx, opDigestDevice, q, &d, report)
+	if err = r.call(ctx, opDigestDevice, q, &d, report); err == nil {
+		err = r.checked(opDigestDevice, site.CheckDeviceDigest(q, &d))
+	}
 	return d, err
 }
 
 // Offer asks the agent.
 func (r *Remote) Offer(ctx context.Context, o wire.Offer) (t wire.Ticket, err error) {
-	err = r.call(ctx, opOffer, o, &t, nil)
+	if err = r.call(ctx, opOffer, o, &t, nil); err == nil {
+		err = r.checked(opOffer, site.CheckTicket(o, t))
+	}
 	return t, err
 }
 
 // Transfer asks the agent.
 func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (res transfer.Result, err error) {
-	err = r.call(ctx, opTransfer, t, &res, report)
+	if err = r.call(ctx, opTransfer, t, &res, report); err == nil {
+		err = r.checked(opTransfer, site.CheckResult(t, &res))
+	}
 	return res, err
 }
 
@@ -164,6 +188,8 @@ func (r *Remote) Capture(ctx context.Context, brief bool) (archive []byte, err e
 
 // Measure asks the agent.
 func (r *Remote) Measure(ctx context.Context, q probe.Request) (c probe.Ceiling, err error) {
-	err = r.call(ctx, opMeasure, q, &c, nil)
+	if err = r.call(ctx, opMeasure, q, &c, nil); err == nil {
+		err = r.checked(opMeasure, site.CheckCeiling(q, &c))
+	}
 	return c, err
 }

@@ -153,6 +153,9 @@ func (d *copier) survey(ctx context.Context) error {
 		o.Block = chooseBlock(from, to)
 	}
 	o.VerifyLater = to.Rotational
+	if err := o.Fits(from.Size); err != nil {
+		return fault.Refusef(fault.HintOf(err), "%s: %w", d.req.Source, err)
+	}
 	d.report.Block, d.report.Delta = o.Block, o.Delta
 	if from.Kind == blockdev.KindMissing {
 		return fault.Refusef("check the name", "%s does not exist", d.req.Source)

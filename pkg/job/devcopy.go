@@ -145,6 +145,9 @@ func (d *copier) try(ctx context.Context, tries int) error {
 		sent, received, err = d.across(ctx, v)
 	}
 	r := d.result(sent, received, time.Since(started))
+	if err == nil {
+		err = d.agree(r)
+	}
 	r.Tries, r.Resumes = tries+1, done > 0
 	if err != nil {
 		r.Error = err.Error()
@@ -152,6 +155,14 @@ func (d *copier) try(ctx context.Context, tries int) error {
 	d.report.Results = append(d.report.Results, r)
 	d.rep.DeviceFinished(d.report, r)
 	return err
+}
+
+// agree compares what both ends say of a copy that they call done.
+func (d *copier) agree(r *DevResult) error {
+	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
+		return nil
+	}
+	return fault.Failf("zxfer dev --verify-only compares them", "%s and %s: BLAKE3 %s was read and %s was written", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)
 }
 
 // result joins both ends' accounts.

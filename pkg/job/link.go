@@ -123,6 +123,12 @@ func (c *linkChoice) chooseAddress(asked string, listenerFacts, dialerFacts site
 	if err != nil {
 		return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", c.address)
 	}
+	// Another host said so: a connection to that address would be one to
+	// whatever listens on the host that dials.
+	if asked == "" && c.listener.host != "" && addr.Unmap().IsLoopback() && listenerFacts.Boot != dialerFacts.Boot {
+		return fault.Refusef("name an address that leads there: --data-address ADDRESS; or go through the remote shell: --wire ssh",
+			"%s: it was reached at %s, which leads to no other host", c.listener.label(), addr)
+	}
 	c.address = addr.String()
 	return nil
 }

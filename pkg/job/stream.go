@@ -163,7 +163,10 @@ func halves(ctx context.Context, source, target *end, send, receive site.Task, o
 	go half(source, send, &sent, &sendErr, onSent)
 	go half(target, receive, &received, &receiveErr, onReceived)
 	wg.Wait()
-	return sent, received, rootCause(sendErr, receiveErr)
+	if err = rootCause(sendErr, receiveErr); err == nil && sent.Digest != received.Digest && sent.Digest != "" && received.Digest != "" {
+		err = fault.Failf("", "%w: its digest is %s at the %s and %s at the %s", transfer.ErrMiscounted, sent.Digest, source.role, received.Digest, target.role)
+	}
+	return sent, received, err
 }
 
 // rootCause picks, of both ends' errors, the one that explains the other: an

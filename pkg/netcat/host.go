@@ -137,7 +137,7 @@ func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) 
 func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	m, err := h.cli.Properties(ctx, names, properties)
 	if err == nil {
-		err = h.checked("get", site.CheckAbout(names, m))
+		err = h.checked("get", site.CheckProperties(names, properties, m))
 	}
 	return m, err
 }
@@ -146,7 +146,7 @@ func (h *Host) Properties(ctx context.Context, names, properties []string) (map[
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	m, err := h.cli.Holds(ctx, snapshots)
 	if err == nil {
-		err = h.checked("holds", site.CheckAbout(snapshots, m))
+		err = h.checked("holds", site.CheckHolds(snapshots, m))
 	}
 	return m, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"zxfer/pkg/blockdev"
 	"zxfer/pkg/transfer"
@@ -61,6 +62,13 @@ type DeviceDigest struct {
 // maxParts bounds the answer to a DigestQuery.
 const maxParts = 4096
 
+// parts says how a device that was hashed in blocks is cut.
+func parts(size int64, block int) (count int, bytes int64) {
+	blocks := (size + int64(block) - 1) / int64(block)
+	per := max(1, (blocks+maxParts-1)/maxParts)
+	return int((blocks + per - 1) / per), per * int64(block)
+}
+
 // InspectDevice looks at a device or image file; one that is not there yet,
 // in a directory that is, is of kind missing.
 func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
@@ -72,6 +80,9 @@ func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts,
 // DeviceState looks for the journal of an earlier copy, and whether the target
 // still holds what that stored.
 func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err error) {
+	if err := t.Options.Fits(t.Source.Size); err != nil {
+		return s, fmt.Errorf("%s: %w", t.Source.Path, err)
+	}
 	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
@@ -97,6 +108,9 @@ func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err
 func (l *Local) DigestDevice(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (d DeviceDigest, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
+	if err := q.Options.Fits(q.Device.Size); err != nil {
+		return d, fmt.Errorf("%s: %w", q.Device.Path, err)
+	}
 	src, err := openSource(ctx, DeviceTask{Source: q.Device})
 	if err != nil {
 		return d, err
@@ -108,10 +122,8 @@ func (l *Local) DigestDevice(ctx context.Context, q DigestQuery, progress func(t
 	if d.Result, sums, err = transfer.DigestDevice(ctx, src, q.Options, progress); err != nil {
 		return d, err
 	}
-	per := (len(sums) + maxParts - 1) / maxParts
-	d.PartBytes = int64(per) * int64(q.Options.Block)
-	for i := 0; i < len(sums); i += per {
-		part := sums[i:min(len(sums), i+per)]
+	_, d.PartBytes = parts(d.Result.Device.Size, d.Result.Device.Block)
+	for part := range slices.Chunk(sums, max(1, int(d.PartBytes)/d.Result.Device.Block)) {
 		fold := transfer.FoldSums(part)
 		d.Parts = append(d.Parts, fold[:])
 	}
@@ -125,6 +137,9 @@ func (l *Local) transferDevice(ctx context.Context, t DeviceTask, link *wire.Lin
 			link.Abort(err)
 		}
 		return transfer.Result{}, err
+	}
+	if err := t.Options.Fits(t.Source.Size); err != nil {
+		return fail(fmt.Errorf("%s: %w", t.Source.Path, err))
 	}
 	switch {
 	case !t.Read && !t.Write, (link == nil) != (t.Read && t.Write):

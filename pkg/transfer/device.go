@@ -1,10 +1,12 @@
 package transfer
 
 import (
+	"fmt"
 	"io"
 	"runtime"
 
 	"zxfer/pkg/blockdev"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/wire"
 )
 
@@ -120,6 +122,23 @@ func (o DeviceOptions) filled() DeviceOptions {
 		o.Buffer = defaultDeviceBuffer
 	}
 	return o
+}
+
+// maxBlocks bounds the blocks of a device: either end keeps up to 49 bytes of
+// each. It is a PiB in the largest blocks.
+const maxBlocks = 1 << 26
+
+// Fits tells why a device of so many bytes, as somebody says, cannot be copied
+// in such blocks: memory is allocated for what it says.
+func (o DeviceOptions) Fits(size int64) error {
+	block := int64(o.filled().Block)
+	switch {
+	case size < 0:
+		return fmt.Errorf("a device of %d bytes", size)
+	case size/block >= maxBlocks:
+		return fault.Refusef("use larger blocks: --bs 16M", "%d bytes in blocks of %d: a copy keeps track of %d blocks at most", size, block, maxBlocks)
+	}
+	return nil
 }
 
 // workers is how many goroutines read, or write, a device at once: enough to

@@ -28,8 +28,8 @@ const redial = 200 * time.Millisecond
 // ended; they name the address and port that was tried, from which local
 // address, and what happened, with a hint (see fault.HintOf).
 func Dial(ctx context.Context, t Ticket) (*Link, error) {
-	if err := t.check(); err != nil {
-		return nil, err
+	if err := t.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDial, err)
 	}
 	deadline := t.Deadline
 	if deadline <= 0 {
@@ -62,14 +62,6 @@ func Dial(ctx context.Context, t Ticket) (*Link, error) {
 		return nil, err
 	}
 	return newLink(t.Mode, conns), nil
-}
-
-// check refuses tickets that no listener makes.
-func (t *Ticket) check() error {
-	if !t.Mode.known() || t.Streams < 1 || t.Streams > MaxStreams {
-		return fmt.Errorf("%w: the ticket is malformed", ErrDial)
-	}
-	return nil
 }
 
 type dialing struct {

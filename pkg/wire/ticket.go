@@ -1,6 +1,10 @@
 package wire
 
-import "time"
+import (
+	"crypto/sha256"
+	"errors"
+	"time"
+)
 
 // Mode is how a stream crosses the network.
 type Mode string
@@ -49,6 +53,22 @@ type Ticket struct {
 	ClientCert []byte `json:"client_cert,omitempty"`
 	ClientKey  []byte `json:"client_key,omitempty"`
 }
+
+// Check refuses tickets that no listener makes.
+func (t *Ticket) Check() error {
+	_, err := t.session()
+	switch {
+	case err != nil:
+		return err
+	case !t.Mode.known(), t.Streams < 1, t.Streams > MaxStreams, t.Window < 0,
+		t.Mode == TLS && len(t.ServerPin) != sha256.Size, len(t.ClientCert) > maxIdentity, len(t.ClientKey) > maxIdentity:
+		return errors.New("the ticket is malformed")
+	}
+	return nil
+}
+
+// maxIdentity bounds a ticket's certificate and key, in bytes: zxfer's have some 300.
+const maxIdentity = 4 << 10
 
 // String hides the secrets of a ticket from logs.
 func (t Ticket) String() string {

@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/policy"
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+const floodedEnv = "ZXFER_TEST_FLOODED"
+
+// A restricted key's estimate of 16 MiB took 1.5 GB on the vault, and several at
+// once that many times: measured in a process of its own.
+func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
+	if os.Getenv(floodedEnv) != "" {
+		p, err := policy.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
+		require.NoError(t, err)
+		s := &fakeSite{do: func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }}
+		server := &Server{Site: s, Version: "1", Gate: policy.NewGuard(p, s, func(string) {})}
+		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
+		return
+	}
+	const long = maxRequest - 1000
+	fill := func(head, each, tail string) string {
+		return head + strings.Repeat(each+",", long/(len(each)+1)-1) + each + tail
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), floodedEnv+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	pipe, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	out := bufio.NewReader(pipe)
+	_, err = readHello(out, func(string) {})
+	require.NoError(t, err)
+	id := uint64(0)
+	answered := make(chan *message, 1000)
+	go func() {
+		defer close(answered)
+		for {
+			m, err := readMessage(out, maxAnswer, free)
+			if err != nil {
+				return
+			}
+			answered <- m
+		}
+	}()
+	errors := 0
+	for _, q := range []struct{ op, body string }{
+		{opEstimate, fill(`[`, `{}`, `]`)},
+		{opEstimate, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
+		{opEstimate, `[{"dataset":"tank/vm","to":"x","flags":{},"through":` + fill(`[`, `""`, `]`) + `}]`},
+		{opHolds, fill(`[`, `""`, `]`)},
+		{opBookmark, fill(`{`, `"":""`, `}`)},
+		{opTransfer, fill(`[`, `[]`, `]`)},
+		{opFacts, fill(`[`, `{}`, `]`)},
+		{"x", fill(`[`, `{}`, `]`)},
+		{opSnapshot, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
+	} {
+		for range 3 {
+			id++
+			text := fmt.Sprintf(`{"kind":"call","id":%d,"op":%q,"body":%s}`, id, q.op, q.body)
+			_, err := in.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+			require.NoError(t, err)
+		}
+	}
+	for range id {
+		if m := <-answered; m.Error != nil {
+			errors++
+		}
+	}
+	require.Less(t, errors, int(id), "an honest request is carried out")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	require.NoError(t, err)
+	var peak int
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	_, err = fmt.Sscan(rest, &peak)
+	require.NoError(t, err)
+	t.Logf("peak %d MiB, %d of %d refused", peak>>10, errors, id)
+	require.Less(t, peak>>10, 320, "MiB")
+	require.NoError(t, in.Close())
+	_, _ = io.Copy(io.Discard, out)
+	require.NoError(t, cmd.Wait())
+}
+
+// Processes, too, are bounded: what takes moments waits for its turn.
+func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		require.NoError(t, err)
+		running, most := make(chan struct{}, 1000), 0
+		s := &fakeSite{do: func(ctx context.Context) error {
+			running <- struct{}{}
+			most = max(most, len(running))
+			time.Sleep(time.Second)
+			<-running
+			return nil
+		}}
+		c := newSession(t.Context(), s, policy.NewGuard(p, &fakeSite{}, func(string) {}))
+		go c.write(io.Discard)
+		for id := range uint64(100) {
+			require.NoError(t, c.start(&message{ID: id, Op: opList, Body: json.RawMessage(`{"dataset":"vault"}`)}))
+		}
+		c.calls.Wait()
+		require.Equal(t, maxShort, most)
+		c.end(nil)
+	})
+}
+
+// FuzzARestrictedAgent looks for requests with which a restricted agent does on
+// its Site what its policy does not admit.
+func FuzzARestrictedAgent(f *testing.F) {
+	for _, q := range questions() {
+		var asked message
+		r := liar(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })
+		_, _ = q.ask(f.Context(), r)
+		_ = r.Close()
+		f.Add(asked.Op, []byte(asked.Body), false)
+	}
+	for op, body := range map[string]string{
+		opTransfer:   `{"receive":{"target":"vault/a","target":"tank"},"options":{}}`,
+		opDestroy:    `["vault/a@x","vault/a@x%y","vault2@x"]`,
+		opProperties: `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
+		opOffer:      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
+		opHold:       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
+	} {
+		f.Add(op, []byte(body), true)
+	}
+	f.Fuzz(func(t *testing.T, op string, body []byte, appendOnly bool) {
+		p, err := policy.Parse([]string{"receive=vault", "send=tank/vm"}, []string{"192.0.2.1"}, appendOnly)
+		require.NoError(t, err)
+		s := &fakeSite{}
+		c := newSession(t.Context(), s, policy.NewGuard(p, &fakeSite{}, func(line string) {
+			require.Less(t, len(line), 1<<10)
+			require.NotContains(t, line, "\n")
+		}))
+		var m message
+		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
+		require.NoError(t, json.Unmarshal(raw[4:], &m))
+		if s.asked == nil {
+			return
+		}
+		requireGranted(t, s.asked, appendOnly)
+	})
+}
+
+// requireGranted is the other opinion about what package policy admits.
+func requireGranted(t *testing.T, asked []any, appendOnly bool) {
+	t.Helper()
+	in := func(name string, roots ...string) {
+		dataset, _, _ := strings.Cut(strings.ReplaceAll(name, "#", "@"), "@")
+		_, err := zfs.ParseDataset(dataset)
+		require.NoError(t, err, "%v", asked)
+		for _, root := range roots {
+			if dataset == root || strings.HasPrefix(dataset, root+"/") {
+				return
+			}
+		}
+		t.Fatalf("%q was reached: %v", name, asked)
+	}
+	sends := func(s zfs.SendSpec, roots ...string) {
+		in(s.Dataset, roots...)
+		if s.From != "" && s.From[0] != '@' && s.From[0] != '#' {
+			in(s.From, roots...)
+		}
+		require.Empty(t, s.Token, "the Site knew of no version that it could be of")
+	}
+	args := asked[1:]
+	switch op := asked[0].(string); op {
+	case opFacts, opHostFacts:
+	case opList:
+		q := args[0].(site.ListQuery)
+		for _, n := range append(q.Only, q.Dataset) {
+			in(n, "vault", "tank/vm")
+		}
+	case opDatasetOf:
+		t.Fatal("the fake Site has no such path below a grant")
+	case opProperties:
+		for _, n := range args[0].([]string) {
+			if n != "tank" {
+				in(n, "vault", "tank/vm")
+			}
+		}
+	case opEstimate:
+		for _, spec := range args[0].([]zfs.SendSpec) {
+			sends(spec, "tank/vm")
+		}
+	case opDigest:
+		sends(args[0].(zfs.SendSpec), "vault", "tank/vm")
+	case opSnapshot:
+		for _, n := range args[0].([]string) {
+			in(n, "tank/vm")
+		}
+	case opHold, opRelease:
+		for _, n := range args[1].([]string) {
+			in(n, "vault", "tank/vm")
+		}
+		require.True(t, op == opHold || !appendOnly || strings.HasPrefix(args[0].(string), "zxfer:"))
+	case opHolds:
+		for _, n := range args[0].([]string) {
+			in(n, "vault", "tank/vm")
+		}
+	case opDestroy:
+		require.False(t, appendOnly)
+		for _, n := range args[0].([]string) {
+			require.True(t, strings.ContainsAny(n, "@#"), "datasets are never destroyed")
+			in(n, "vault", "tank/vm")
+		}
+	case opBookmark:
+		for b, s := range args[0].(map[string]string) {
+			in(b, "vault", "tank/vm")
+			in(s, "vault", "tank/vm")
+		}
+	case opCreateParents, opDiscard:
+		in(args[0].(string), "vault")
+	case opOffer:
+		o := args[0].(wire.Offer)
+		require.True(t, o.Peer == "" || o.Peer == "192.0.2.1", o.Peer)
+	case opTransfer:
+		task := args[0].(site.Task)
+		require.Nil(t, task.Device)
+		if task.Send != nil {
+			sends(*task.Send, "tank/vm")
+		}
+		if r := task.Receive; r != nil {
+			in(r.Target, "vault")
+			require.False(t, r.Rollback)
+			if r.Origin != "" {
+				in(r.Origin, "vault")
+			}
+			for _, name := range []string{"mountpoint", "sharenfs", "setuid", "devices", "exec"} {
+				require.NotContains(t, r.Set, name)
+			}
+		}
+		if task.Ticket != nil {
+			require.True(t, strings.HasPrefix(task.Ticket.Address, "192.0.2.1:") || strings.Contains(task.Ticket.Address, "192.0.2.1"), task.Ticket.Address)
+		}
+	default:
+		t.Fatalf("%s is for no restricted key: %v", op, reflect.ValueOf(args))
+	}
+}

@@ -1,0 +1,408 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/blockdev"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// liar is the client of an agent that answers with whatever a test says: of a
+// call the messages to come, as they cross.
+func liar(t testing.TB, answers func(*message) [][]byte) *Remote {
+	t.Helper()
+	requestsR, requestsW := io.Pipe()
+	answersR, answersW := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer answersW.Close()
+		_, _ = io.WriteString(answersW, hello("1.0"))
+		for {
+			m, err := readMessage(requestsR, maxRequest, free)
+			if err != nil {
+				return
+			}
+			if m.Kind != call {
+				continue
+			}
+			for _, text := range answers(m) {
+				if _, err := answersW.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	way := &line{Reader: answersR, Writer: requestsW, mute: make(chan struct{})}
+	way.closing = sync.OnceValue(func() error {
+		_ = requestsW.Close()
+		_ = answersR.Close()
+		<-ended
+		return nil
+	})
+	r, err := NewRemote(t.Context(), "beta", way, func(string) {})
+	require.NoError(t, err)
+	return r
+}
+
+func answer(m *message, body string) [][]byte {
+	return [][]byte{[]byte(fmt.Sprintf(`{"kind":"result","id":%d,"body":%s}`, m.ID, body))}
+}
+
+// question is one operation of a Site, and an answer to it that is one.
+type question struct {
+	op     string
+	ask    func(context.Context, site.Site) (any, error)
+	honest any
+}
+
+const device = "/dev/sda"
+
+func questions() []question {
+	send := zfs.SendSpec{Dataset: "tank/a", From: "@w", To: "x"}
+	disk := blockdev.Facts{Path: device, Real: device, Kind: blockdev.KindDisk, Size: 3 << 20, Serial: "S", LogicalSector: 512,
+		Partitions: []blockdev.Partition{{Name: "sda1", Start: 1, Size: 2}}, Signatures: []blockdev.Signature{{Device: "sda", Type: "ext4", Offset: 1080, Label: "l"}},
+		Mounts: []blockdev.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []blockdev.Holder{{Name: "dm-0", Kind: "lvm"}}, Below: []string{"sda"}}
+	image := blockdev.Facts{Path: "/srv/i", Real: "/srv/i", Kind: blockdev.KindMissing}
+	var options transfer.DeviceOptions
+	options.Block = 1 << 20
+	copies := site.DeviceTask{Source: disk, Target: image, Write: true, Options: options}
+	network := &wire.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
+	moment := transfer.Progress{Bytes: 7, Elapsed: 8, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: 7, Busy: 1, WaitIn: 2, WaitOut: 3}}, Network: network}
+	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
+	digest, sum := strings.Repeat("ab", 32), strings.Repeat("ab", 16)
+	copied := &transfer.DeviceResult{Size: 3 << 20, Block: 1 << 20, SourceDigest: digest, TargetDigest: digest, BadRanges: []transfer.Range{{Start: 1, Length: 2}}}
+	facts := site.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCPReadMax: 6 << 20}
+	listing := zfs.Listing{Root: "tank/a", Pool: zfs.Pool{Name: "tank", Properties: map[string]string{"free": "7"}, Features: map[string]string{"lz4_compress": "active"}},
+		Ancestors: []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}},
+		Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Filesystem, GUID: 7, Properties: map[string]zfs.Property{"used": {Value: "1", Source: "-"}},
+			Versions: []zfs.Version{{Kind: zfs.Bookmark, Name: "w", GUID: 8, CreateTXG: 5}, {Kind: zfs.Snapshot, Name: "x", GUID: 9, CreateTXG: 6}}}}}
+	names := []string{"tank/a@w", "tank/a@x"}
+	progress := func(p transfer.Progress) {
+		_ = transfer.LimitedBy(p.Stages, p.Stages, p.Network)
+	}
+	return []question{
+		{opFacts, func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) }, facts},
+		{opHostFacts, func(ctx context.Context, s site.Site) (any, error) { return s.HostFacts(ctx) }, facts},
+		{opList, func(ctx context.Context, s site.Site) (any, error) {
+			return s.List(ctx, site.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
+		}, listing},
+		{opDatasetOf, func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
+		{opProperties, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Properties(ctx, names, []string{"guid", "used"})
+		},
+			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}},
+		{opEstimate, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Estimate(ctx, []zfs.SendSpec{send, send})
+		}, []uint64{7, 1<<64 - 1}},
+		{opSnapshot, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
+		{opHold, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
+		{opRelease, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
+		{opHolds, func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
+		{opBookmark, func(ctx context.Context, s site.Site) (any, error) {
+			return nil, s.Bookmark(ctx, map[string]string{"tank/a#w": "tank/a@w"})
+		}, none{}},
+		{opDestroy, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
+		{opCreateParents, func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
+		{opDiscard, func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opDigest, func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, send) }, site.Digest{Sum: sum, Bytes: 7}},
+		{opOffer, func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
+		{opTransfer, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Transfer(ctx, site.Task{Send: &send}, progress)
+		},
+			transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}},
+		{opTransfer, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
+		},
+			transfer.Result{Progress: moment, Device: copied}},
+		{opInspectDevice, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, device) }, disk},
+		{opDeviceState, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, site.DeviceState{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDigestDevice, func(ctx context.Context, s site.Site) (any, error) {
+			return s.DigestDevice(ctx, site.DigestQuery{Device: disk, Options: options}, progress)
+		}, site.DeviceDigest{Result: transfer.Result{Progress: moment, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
+		{opCapture, func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
+		{opMeasure, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Measure(ctx, probe.Request{ID: probe.Memory})
+		},
+			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},
+	}
+}
+
+// Each operation of the agent is asked for, and honest answers are believed.
+func TestHonestAnswersAreBelieved(t *testing.T) {
+	t.Parallel()
+	asked := map[string]bool{}
+	for _, q := range questions() {
+		asked[q.op] = true
+		body, err := json.Marshal(q.honest)
+		require.NoError(t, err)
+		r := liar(t, func(m *message) [][]byte { require.Equal(t, q.op, m.Op); return answer(m, string(body)) })
+		got, err := q.ask(t.Context(), r)
+		require.NoError(t, err, q.op)
+		if got != nil {
+			require.Equal(t, q.honest, got, q.op)
+		}
+		require.NoError(t, r.Close())
+	}
+	for op := range operations() {
+		require.True(t, asked[op], op)
+	}
+}
+
+// lies are put in the place of every value of every answer.
+func lies() []string {
+	return []string{`null`, `-1`, `-9223372036854775808`, `9223372036854775807`, `18446744073709551615`, `1e300`, `""`, `"-9223372036854775808"`,
+		`"\u001b[2J\u0007"`, `"../../etc/passwd"`, `"tank/a@x\u0000"`, `"-"`, `"@"`, `"0.0.0.0"`, `"192.0.2.7:22"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"":null}`, `true`,
+		`"` + strings.Repeat("x", 20<<10) + `"`, `[` + strings.Repeat(`{},`, 300) + `{}]`}
+}
+
+// An agent that lies in every field, in one at a time: no lie is a panic, is
+// taken for a size that there cannot be, or reaches a terminal as it came.
+func TestAnAgentThatLiesInEveryField(t *testing.T) {
+	t.Parallel()
+	told := 0
+	for _, q := range questions() {
+		body, err := json.Marshal(q.honest)
+		require.NoError(t, err)
+		var next string
+		r := liar(t, func(m *message) [][]byte {
+			return append([][]byte{[]byte(fmt.Sprintf(`{"kind":"progress","id":%d,"body":%s}`, m.ID, next))}, answer(m, next)...)
+		})
+		for _, lie := range lies() {
+			for i := 0; ; i++ {
+				var done bool
+				if next, done = replaced(string(body), i, lie); done {
+					break
+				}
+				told++
+				got, err := q.ask(t.Context(), r)
+				if err != nil {
+					require.Contains(t, err.Error(), "beta", "%s: %s", q.op, next)
+					continue
+				}
+				requirePlausible(t, q, got, next)
+			}
+		}
+		require.NoError(t, r.Close())
+	}
+	require.Greater(t, told, 5000)
+}
+
+// replaced puts a lie in the place of the i-th value of an answer.
+func replaced(body string, i int, lie string) (text string, done bool) {
+	var v any
+	if json.Unmarshal([]byte(body), &v) != nil {
+		return "", true
+	}
+	n := 0
+	var walk func(any) any
+	walk = func(v any) any {
+		n++
+		if n-1 == i {
+			return json.RawMessage(lie)
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			out := map[string]any{}
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				out[k] = walk(v[k])
+			}
+			return out
+		case []any:
+			out := make([]any, len(v))
+			for k, e := range v {
+				out[k] = walk(e)
+			}
+			return out
+		}
+		return v
+	}
+	out := walk(v)
+	if n <= i {
+		return "", true
+	}
+	raw, err := json.Marshal(out)
+	return string(raw), err != nil
+}
+
+// requirePlausible looks through an answer that was believed.
+func requirePlausible(t testing.TB, q question, got any, text string) {
+	t.Helper()
+	switch got := got.(type) {
+	case wire.Ticket:
+		require.Contains(t, got.Address, "192.0.2.1:", text)
+		require.NoError(t, got.Check(), text)
+		require.Equal(t, []any{wire.TLS, 2, time.Minute}, []any{got.Mode, got.Streams, got.Deadline}, text)
+	case site.DeviceDigest:
+		require.NotNil(t, got.Result.Device, text)
+		require.Len(t, got.Result.Device.SourceDigest, 64, text)
+		require.Len(t, got.Parts, 3, text)
+	case site.DeviceState:
+		require.LessOrEqual(t, got.Stored, int64(3<<20), text)
+	case blockdev.Facts:
+		require.Equal(t, device, got.Path, text)
+	case transfer.Result:
+		_ = transfer.LimitedBy(got.Stages, got.Stages, got.Network)
+	case site.Digest:
+		require.Len(t, got.Sum, 32, text)
+	case zfs.Listing:
+		require.Equal(t, "tank/a", got.Root)
+		for _, d := range got.Datasets {
+			require.True(t, d.Name == "tank/a" || strings.HasPrefix(d.Name, "tank/a/"), text)
+			require.NotNil(t, d.Properties, text)
+		}
+	case []uint64:
+		require.Len(t, got, 2, text)
+	}
+	switch got.(type) {
+	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, wire.Ticket: // values are ZFS'
+	default:
+		requireSane(t, reflect.ValueOf(got), q.op != opInspectDevice, q.op+": "+text)
+	}
+}
+
+// requireSane is the other opinion about what package site calls plausible.
+func requireSane(t testing.TB, v reflect.Value, print bool, text string) {
+	t.Helper()
+	if !v.IsValid() {
+		return
+	}
+	if _, ok := v.Interface().(time.Time); ok {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		requireSane(t, v.Elem(), print, text)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			requireSane(t, v.Field(i), print, text)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			requireSane(t, v.Index(i), print, text)
+		}
+	case reflect.String:
+		require.LessOrEqual(t, v.Len(), 16<<10, text)
+		if print {
+			require.NotContains(t, v.String(), "\x1b", text)
+		}
+	case reflect.Int, reflect.Int64:
+		require.GreaterOrEqual(t, v.Int(), int64(0), text)
+		require.LessOrEqual(t, v.Int(), int64(1)<<60, text)
+	case reflect.Float64:
+		require.LessOrEqual(t, math.Abs(v.Float()), float64(1<<60), text)
+	}
+}
+
+// FuzzALyingAgent has an agent answer with what the fuzzer makes up: as a body,
+// as an error or as a whole message, after as made up a progress.
+func FuzzALyingAgent(f *testing.F) {
+	all := questions()
+	for i, q := range all {
+		body, err := json.Marshal(q.honest)
+		require.NoError(f, err)
+		f.Add(uint8(i), uint8(0), body, []byte(`{"bytes":1}`))
+		f.Add(uint8(i), uint8(0), []byte(`null`), []byte(`{"bytes":-1,"stages":[{"busy_ns":-9223372036854775808}]}`))
+	}
+	f.Add(uint8(0), uint8(1), []byte(`{"text":"x","class":3,"is":["lost","cut"],"zfs":{"kind":"busy","host":"gamma"},"peer":"p"}`), []byte(`{}`))
+	f.Add(uint8(0), uint8(2), []byte(`{"kind":"result","id":1,"ID":2,"body":{}}`), []byte(`{}`))
+	f.Fuzz(func(t *testing.T, which, mode uint8, text, report []byte) {
+		q := all[int(which)%len(all)]
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := liar(t, func(m *message) [][]byte {
+			out := [][]byte{[]byte(fmt.Sprintf(`{"kind":"progress","id":%d,"body":%s}`, m.ID, report))}
+			switch mode % 3 {
+			case 0:
+				return append(out, answer(m, string(text))...)
+			case 1:
+				return append(out, []byte(fmt.Sprintf(`{"kind":"result","id":%d,"error":%s}`, m.ID, text)))
+			}
+			// The call must end, whatever became of that message.
+			return append(append(out, text), answer(m, `0`)...)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got, err := q.ask(ctx, r)
+		require.NoError(t, ctx.Err(), "it took too long")
+		if err != nil {
+			require.Contains(t, err.Error(), "beta")
+		} else {
+			requirePlausible(t, q, got, string(text))
+		}
+		require.NoError(t, r.Close())
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20+400*(len(text)+len(report))))
+	})
+}
+
+// 63 MiB of "{}" took 6.4 GB and half a minute, whatever was asked for. What counts
+// is the factor.
+func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
+	const long = 16 << 20
+	flood := func(head, each, tail string) string {
+		return head + strings.Repeat(each+",", long/(len(each)+1)-1) + each + tail
+	}
+	for name, body := range map[string]string{
+		"objects":  flood(`[`, `{}`, `]`),
+		"nulls":    flood(`[`, `null`, `]`),
+		"datasets": flood(`{"root":"tank/a","datasets":[`, `{}`, `]}`),
+		"versions": flood(`{"root":"tank/a","datasets":[{"versions":[`, `{}`, `]}]}`),
+		"stages":   flood(`{"stages":[`, `{}`, `]}`),
+		"parts":    flood(`{"parts":[`, `""`, `]}`),
+		"a string": `"` + strings.Repeat("x", long) + `"`,
+	} {
+		text := answer(&message{ID: 1}, body)[0]
+		for _, q := range questions() {
+			if !slices.Contains([]string{opList, opEstimate, opDigestDevice, opTransfer}, q.op) {
+				continue
+			}
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r := liar(t, func(m *message) [][]byte { return [][]byte{text} })
+			_, err := q.ask(t.Context(), r)
+			runtime.ReadMemStats(&after)
+			require.Less(t, (after.TotalAlloc-before.TotalAlloc)/long, uint64(6), "%s to %s", name, q.op)
+			require.ErrorContains(t, err, "beta: malformed answer of "+q.op, name)
+			require.NoError(t, r.Close())
+		}
+	}
+}
+
+func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := start(t, &fakeSite{})
+		for range 3 * maxLines {
+			g.handle(&message{Kind: logged, Text: strings.Repeat("x", maxLine+1)})
+		}
+		require.Len(t, g.logs, maxLines)
+		require.Less(t, len(<-g.logs), maxLine+20)
+		for len(g.logs) > 0 {
+			<-g.logs
+		}
+		time.Sleep(perTime)
+		g.handle(&message{Kind: logged, Text: "after"})
+		require.Equal(t, "beta: 400 lines of its log were left out", <-g.logs)
+		require.Equal(t, "beta: after", <-g.logs)
+	})
+}
