@@ -17,6 +17,10 @@ const (
 	opTransfer = "transfer"
 )
 
+// maxTokens bounds the resume tokens of one request: to judge one takes a look
+// at its dataset, by a process.
+const maxTokens = 1000
+
 // ownTags begin the tags of holds that zxfer places for its jobs.
 const ownTags = "zxfer:"
 
@@ -47,6 +51,15 @@ func rules() map[string]rule {
 		}),
 		"properties": judging(nil, (*Guard).properties),
 		"estimate": judging(nil, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
+			tokens := 0
+			for _, s := range *streams {
+				if s.Token != "" {
+					tokens++
+				}
+			}
+			if tokens > maxTokens {
+				return fmt.Errorf("%d resume tokens at once, at most %d are allowed", tokens, maxTokens)
+			}
 			return g.send(ctx, *streams...)
 		}),
 		"digest": judging(nil, (*Guard).digest),

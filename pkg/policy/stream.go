@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
 
@@ -18,7 +19,6 @@ import (
 // they keep one request from taking the host's memory or waiting for ever.
 const (
 	maxWindow   = 1 << 30 // bytes
-	maxBuffer   = 4 << 30 // bytes
 	maxThreads  = 1024
 	maxDeadline = 10 * time.Minute
 	maxStall    = 24 * time.Hour
@@ -111,13 +111,13 @@ func (g *Guard) transfer(ctx context.Context, t *task) error {
 			return err
 		}
 	}
+	// More helps none but who wants the host's memory.
+	t.Options.Buffer = min(t.Options.Buffer, transfer.DefaultBuffer)
 	o := t.Options
 	switch {
-	case o.Buffer < 0 || o.Buffer > maxBuffer:
-		return fmt.Errorf("a buffer of %d bytes, at most %d are allowed", o.Buffer, int64(maxBuffer))
 	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
 		return fmt.Errorf("%d threads, at most %d are allowed", o.CompressThreads, maxThreads)
-	case o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
+	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
 		return errors.New("options out of bounds")
 	}
 	return nil
