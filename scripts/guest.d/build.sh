@@ -8,6 +8,8 @@
 # runs at a time.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=../env
+. "$here/../env"
 cache=$1 zfs=$2 link=$3
 
 # What to take from where. One kernel serves 2.3 and 2.4; 7.2 makes system
@@ -36,41 +38,18 @@ host_packages=(build-essential flex bison bc libelf-dev kmod xz-utils mmdebstrap
 if [ "$(id -u)" != 0 ]; then host_packages+=(uidmap); fi
 
 prepare_host() {
-	local p missing=() apt=(apt-get -q -y -o DPkg::Lock::Timeout=300)
-	for p in "${host_packages[@]}"; do
-		[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
-	done
+	local missing
+	mapfile -t missing < <(missing_packages "${host_packages[@]}")
 	if [ ${#missing[@]} = 0 ]; then return; fi
 	if [ "$(id -u)" != 0 ]; then
 		fail "this host lacks ${missing[*]}" "apt-get install ${missing[*]} (as root)"
 	fi
 	say "installing on this host: ${missing[*]}"
 	log=$cache/log/host
-	{
-		"${apt[@]}" update &&
-			DEBIAN_FRONTEND=noninteractive "${apt[@]}" install --no-install-recommends "${missing[@]}"
-	} >"$log" 2>&1 || failed "installing packages"
+	apt_install "${missing[@]}" >"$log" 2>&1 || failed "installing packages"
 }
 
 # ---------------------------------------------------------------------- packages
-
-# The mirror this host itself installs from; its proxies and the like come with
-# the host's apt configuration, which the private one below extends.
-find_mirror() {
-	local codename
-	if [ -n "${ZXFER_GUEST_MIRROR:-}" ]; then
-		mirror=${ZXFER_GUEST_MIRROR%/}
-		return
-	fi
-	# shellcheck source=/dev/null
-	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-	# shellcheck disable=SC2016 # apt's own variables
-	mirror=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-		awk -v c="$codename" '$1 == c { sub("/$", "", $2); print $2; exit }')
-	[ -n "$mirror" ] ||
-		fail "cannot tell the Debian mirror from the configuration of apt" \
-			"ZXFER_GUEST_MIRROR=URL scripts/guest build"
-}
 
 # An apt of our own for the suites that are not this host's.
 setup_apt() {
@@ -79,7 +58,7 @@ setup_apt() {
 	: >"$dir/status"
 	sources=()
 	for suite in "${suites[@]}"; do
-		sources+=("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main contrib")
+		sources+=("deb [signed-by=$keyring] $mirror $suite main contrib")
 	done
 	printf '%s\n' "${sources[@]}" >"$dir/sources.list"
 	cat >"$dir/apt.conf" <<EOF
@@ -249,7 +228,7 @@ rm -rf -- "$cache"/tmp.*
 begun=$SECONDS
 
 prepare_host
-find_mirror
+mirror=$(debian_mirror)
 setup_apt
 log=$cache/log/apt-$base
 : >"$log"

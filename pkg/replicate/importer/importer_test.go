@@ -183,14 +183,22 @@ func TestImportRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "rsync")
 }
 
-// TestPackagedSanoid imports the example that the package of sanoid ships.
-func TestPackagedSanoid(t *testing.T) {
-	t.Parallel()
-	const file = "/usr/share/doc/sanoid/examples/sanoid.conf"
+// packaged reads a file of Debian's package sanoid: where it is unpacked, or
+// installed.
+func packaged(t *testing.T, name string) (file string, text []byte) {
+	t.Helper()
+	file = filepath.Join(os.Getenv("TEST_SANOID"), name)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Skipf("the package sanoid is not installed here: %v", err)
 	}
+	return file, text
+}
+
+// TestPackagedSanoid imports the example that the package of sanoid ships.
+func TestPackagedSanoid(t *testing.T) {
+	t.Parallel()
+	file, text := packaged(t, "/usr/share/doc/sanoid/examples/sanoid.conf")
 	r, err := Import([]Input{{Name: file, Text: text}}, Options{Target: "root@vault:pool"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"parent2"}, r.Jobs)
@@ -205,11 +213,7 @@ func TestPackagedSanoid(t *testing.T) {
 // with the file that sanoid itself reads them from.
 func TestPackagedDefaults(t *testing.T) {
 	t.Parallel()
-	const file = "/usr/share/sanoid/sanoid.defaults.conf"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Skipf("the package sanoid is not installed here: %v", err)
-	}
+	file, text := packaged(t, "/usr/share/sanoid/sanoid.defaults.conf")
 	sections, err := parseINI(file, string(text))
 	require.NoError(t, err)
 	for _, sec := range sections {
@@ -241,11 +245,7 @@ func TestPackagedDefaults(t *testing.T) {
 // TestPackagedSyncoid reads from syncoid itself which flags it has.
 func TestPackagedSyncoid(t *testing.T) {
 	t.Parallel()
-	const file = "/usr/sbin/syncoid"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Skipf("the package sanoid is not installed here: %v", err)
-	}
+	_, text := packaged(t, "/usr/sbin/syncoid")
 	list := regexp.MustCompile(`(?s)GetOptions\(.*?\) *\n* *or`).FindString(string(text))
 	flags := regexp.MustCompile(`"([a-z-]+)(?:\|[a-z])?(=[si]@?)?"`).FindAllStringSubmatch(list, -1)
 	require.Greater(t, len(flags), 20)
