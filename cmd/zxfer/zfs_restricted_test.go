@@ -154,7 +154,6 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		{"receive and share", receive(`{"target":"` + b + `/x","set":{"sharenfs":"on"}}`), "sharenfs"},
 		{"receive a replica that mounts", receive(`{"target":"` + b + `/x","set":{"canmount":"on"}}`), "canmount"},
 		{"receive a replica that changes", receive(`{"target":"` + b + `/x","set":{"readonly":"off"}}`), "readonly"},
-		{"receive without what the policy excludes", receive(`{"target":"` + b + `/x","exclude":["readonly"]}`), "excluded"},
 		{"receive a clone of another's", receive(`{"target":"` + b + `/x","origin":"` + vault + `/secret@a"}`), "not below"},
 		{"receive on behalf of a local send", request("transfer", `{"send":{"dataset":"`+vault+`/secret","to":"a","flags":{}},"receive":{"target":"`+b+`/x"},"options":{}}`), "not below"},
 		{"parents elsewhere", request("create-parents", `"`+vault+`/new/x"`), "nothing may be received"},
