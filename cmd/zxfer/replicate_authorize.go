@@ -1,18 +1,21 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
+	"unicode"
 
-	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/policy"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
 )
 
 func newReplicateAuthorize(a *app) *cobra.Command {
@@ -65,17 +68,20 @@ the other host's version of it, as a restricted account takes no copy.`,
 			if err != nil {
 				return err
 			}
-			if audit != "" && !filepath.IsAbs(audit) {
-				return fault.Usagef("", "--audit %s: an absolute path is wanted", audit)
-			}
 			flags := p.Flags()
 			if audit != "" {
+				if err := replicate.CheckPath(audit); err != nil {
+					return fmt.Errorf("--audit: %w", err)
+				}
 				flags = append(flags, "--audit", audit)
 			}
 			if program == "" {
 				if program, err = os.Executable(); err != nil {
 					return err
 				}
+			}
+			if err := replicate.CheckPath(program); err != nil {
+				return fmt.Errorf("--program: %w", err)
 			}
 			line, err := authorizedKey(flags, program, public)
 			if err == nil {
@@ -112,7 +118,9 @@ func readKey(stdin io.Reader, name string) (string, error) {
 }
 
 // authorizedKey is the line that makes sshd start the restricted agent for a
-// public key, whatever its client asks for.
+// public key, whatever its client asks for. flags and program are of what
+// policy.Parse and replicate.CheckPath pass: sshd and the account's shell, to
+// which it gives the command, find nothing in it to quote but blanks.
 //
 // https://man.openbsd.org/sshd.8 (AUTHORIZED_KEYS FILE FORMAT)
 func authorizedKey(flags []string, program, public string) (string, error) {
@@ -122,16 +130,20 @@ func authorizedKey(flags []string, program, public string) (string, error) {
 		return "", fault.Usagef("give the .pub file", "this is a private key, which should not leave its host")
 	case strings.ContainsAny(public, "\r\n"):
 		return "", fault.Usagef("", "one public key is wanted, on one line")
-	case len(f) < 2 || !strings.HasPrefix(f[0], "ssh-") && !strings.HasPrefix(f[0], "ecdsa-") && !strings.HasPrefix(f[0], "sk-"):
+	case len(f) < 2 || !publicKey(f[0], f[1]) || strings.ContainsFunc(public, unicode.IsControl):
 		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is no public key of ssh")
 	}
-	if !filepath.IsAbs(program) {
-		return "", fault.Usagef("", "--program %s: an absolute path is wanted", program)
+	return `restrict,command="` + zfs.CommandLine(append([]string{program, "agent"}, flags...)) + `" ` + public, nil
+}
+
+// publicKey tells whether a key is one, of the kind that is written before it.
+//
+// https://www.rfc-editor.org/rfc/rfc4253#section-6.6
+func publicKey(kind, key string) bool {
+	blob, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(blob) < 4 {
+		return false
 	}
-	// sshd gives the command to the account's shell.
-	command := shellquote.Join(append([]string{program, "agent"}, flags...)...)
-	if strings.ContainsAny(command, "\n\\") {
-		return "", fault.Usagef("", "a path or name in the command has a line break or a backslash")
-	}
-	return `restrict,command="` + strings.ReplaceAll(command, `"`, `\"`) + `" ` + public, nil
+	n := uint64(binary.BigEndian.Uint32(blob))
+	return n > 0 && n < uint64(len(blob)-4) && string(blob[4:4+n]) == kind
 }

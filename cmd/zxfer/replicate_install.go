@@ -155,7 +155,7 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 		}
 		line, err := unit.Cron(&f.Jobs[i], paths)
 		if err != nil {
-			errs = append(errs, fault.Failf("choose a schedule that cron has too", "job %q: %w", f.Jobs[i].Name, err))
+			errs = append(errs, fmt.Errorf("job %q: %w", f.Jobs[i].Name, err))
 			continue
 		}
 		if f.Jobs[i].Jitter > 0 {

@@ -104,6 +104,11 @@ func (j *Job) faults() []error {
 			bad("schedule: %w", err)
 		}
 	}
+	if j.User != "" {
+		if err := CheckUser(j.User); err != nil {
+			bad("user: %w", err)
+		}
+	}
 	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
 		bad("jitter and grace have no effect without a schedule")
 	}

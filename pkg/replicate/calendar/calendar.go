@@ -51,6 +51,13 @@ func shorthands() map[string]string {
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.time.html (Calendar Events)
 func Parse(spec string) (*Event, error) {
 	e := &Event{spec: spec}
+	fail := func(why string) (*Event, error) {
+		return nil, fmt.Errorf("%q is no calendar event: %s; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, why)
+	}
+	// Units have it as it is written: on one line.
+	if odd := strings.IndexFunc(spec, func(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }); odd >= 0 {
+		return fail(fmt.Sprintf("%q is in no calendar event", spec[odd:]))
+	}
 	words := strings.Fields(spec)
 	if len(words) > 1 {
 		if zone, err := zoneOf(words[len(words)-1]); err == nil {
@@ -61,9 +68,6 @@ func Parse(spec string) (*Event, error) {
 		if long, ok := shorthands()[strings.ToLower(words[0])]; ok {
 			words = strings.Fields(long)
 		}
-	}
-	fail := func(why string) (*Event, error) {
-		return nil, fmt.Errorf("%q is no calendar event: %s; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, why)
 	}
 	if len(words) == 0 {
 		return fail("it is empty")

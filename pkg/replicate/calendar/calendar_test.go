@@ -68,7 +68,8 @@ func TestNextSummerTime(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{"", "sometimes", "25:00", "*:60", "Mon..Funday", "Fri..Mon", "*-13-01", "*-*-32", "*:0/0", "1..", "10:00 11:00", "*-*-* 00:00 Mars/Olympus", "00:00:00.5"} {
+	for _, s := range []string{"", "sometimes", "25:00", "*:60", "Mon..Funday", "Fri..Mon", "*-13-01", "*-*-32", "*:0/0", "1..", "10:00 11:00", "*-*-* 00:00 Mars/Olympus", "00:00:00.5",
+		"Mon\n06:30", "hourly\n", "Mon\u008506:30", "Mon\u00a006:30", "Mon\v06:30", "daily\x00"} {
 		_, err := Parse(s)
 		require.Error(t, err, "%q", s)
 	}

@@ -70,7 +70,7 @@ func truth(v bool) float64 {
 	return 0
 }
 
-// quoted is a label's value.
+// quoted is a label's value. The collector reads nothing of a file that is not text.
 func quoted(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD")) + `"`
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 )
@@ -30,9 +31,17 @@ type Paths struct {
 func (p Paths) Check() error {
 	var errs []error
 	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
-		if s != "" && (!filepath.IsAbs(s) || strings.ContainsAny(s, "\n\"\\%$ \t'")) {
-			errs = append(errs, fmt.Errorf("%q: a unit needs an absolute path without blanks, quotes, %%, $ and backslashes", s))
+		err := error(nil)
+		if s != "" {
+			err = replicate.CheckPath(s)
 		}
+		if err == nil && strings.Contains(s, " ") {
+			err = fault.Usagef("choose a path without blanks", "%q: a unit needs an absolute path without blanks", s)
+		}
+		errs = append(errs, err)
+	}
+	if strings.Contains(p.StateDir, ":") {
+		errs = append(errs, fault.Usagef("choose a directory without a colon", "%q: in StateDirectory= of a unit a colon has a meaning", p.StateDir))
 	}
 	return errors.Join(errs...)
 }
@@ -195,11 +204,14 @@ func Cron(j *replicate.Job, p Paths) (string, error) {
 	}
 	fields, err := e.Cron()
 	if err != nil {
-		return "", fmt.Errorf("schedule %q: %w", j.Schedule, err)
+		return "", fault.Failf("choose a schedule that cron has too", "schedule %q: %w", j.Schedule, err)
 	}
 	user := j.User
 	if user == "" {
 		user = "root"
+	}
+	if strings.Trim(user, "0123456789") == "" {
+		return "", fault.Failf("write the account's name", "user %q: cron takes no number", user)
 	}
 	return fmt.Sprintf("%s %s %s replicate run --config %s --state-dir %s %s", fields, user, p.Binary, p.JobFile, p.StateDir, j.Name), nil
 }

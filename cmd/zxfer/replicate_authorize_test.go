@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/policy"
+	"zxfer/pkg/replicate"
+)
+
+const somebodysKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwKBqHzhGFQwcAZcBtTgWgZRA1i3BWlvBeHz4ZyKKJk me@alpha"
+
+// forced takes a line of authorized_keys apart as sshd does: options up to the
+// first blank outside of quotes, and in quotes \" for a quote.
+//
+// https://github.com/openssh/openssh-portable/blob/V_9_9_P1/auth2-pubkeyfile.c (auth_check_authkey_line)
+func forced(t *testing.T, line string) (command, key string) {
+	t.Helper()
+	rest, ok := strings.CutPrefix(line, `restrict,command="`)
+	require.True(t, ok, line)
+	for {
+		require.NotEmpty(t, rest, line)
+		switch {
+		case strings.HasPrefix(rest, `\"`):
+			command, rest = command+`"`, rest[2:]
+		case rest[0] == '"':
+			key, ok = strings.CutPrefix(rest, `" `)
+			require.True(t, ok, "there is another option: %s", line)
+			return command, key
+		default:
+			command, rest = command+rest[:1], rest[1:]
+		}
+	}
+}
+
+// Whatever is accepted makes one line, which starts the agent with exactly the
+// flags that were given, for exactly the key that was given.
+func FuzzAuthorizedKey(f *testing.F) {
+	for _, odd := range []string{"", "a b", "a\nssh-rsa AAAA", `"`, `",command="id`, `\`, "'", "$x", "`id`", "%u", "\r", "\x00", "!", "ä", ";id", "\u2028"} {
+		f.Add("/usr/bin/zxfer"+odd, "/var/log/zxfer"+odd, "tank/vm"+odd, somebodysKey+odd)
+		f.Add("/usr/bin/zxfer", "", "tank", "ssh-ed25519"+odd+" AAAA"+odd)
+	}
+	f.Fuzz(func(t *testing.T, program, audit, dataset, public string) {
+		p, err := policy.Parse([]string{"receive=" + dataset, "send-decrypted=" + dataset}, []string{"10.0.0.0/8"}, true)
+		if err != nil || replicate.CheckPath(program) != nil || replicate.CheckPath(audit) != nil {
+			return
+		}
+		flags := append(p.Flags(), "--audit", audit)
+		line, err := authorizedKey(flags, program, public)
+		if err != nil {
+			return
+		}
+		require.NotContains(t, line, "\n")
+		require.NotContains(t, line, "\r")
+		command, key := forced(t, line)
+		require.Equal(t, strings.TrimSpace(public), key)
+		words, err := shellquote.Split(command)
+		require.NoError(t, err)
+		require.Equal(t, append([]string{program, "agent"}, flags...), words)
+		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "some shell makes something of it: %s", command)
+	})
+}
+
+func TestAuthorizedKey(t *testing.T) {
+	t.Parallel()
+	line, err := authorizedKey([]string{"--allow", "send=tank/a b"}, "/usr/bin/zxfer", somebodysKey+"\n")
+	require.NoError(t, err)
+	require.Equal(t, `restrict,command="/usr/bin/zxfer agent --allow 'send=tank/a b'" `+somebodysKey, line)
+	for name, c := range map[string]struct{ public, want string }{
+		"a private key":  {"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "private key"},
+		"two lines":      {somebodysKey + "\n" + somebodysKey, "one public key"},
+		"no key":         {"ssh-ed25519 me@alpha", "no public key"},
+		"another kind":   {strings.Replace(somebodysKey, "ssh-ed25519", "ssh-rsa", 1), "no public key"},
+		"options before": {`command="id" ` + somebodysKey, "no public key"},
+		"an odd comment": {somebodysKey + "\x1b[2J", "no public key"},
+		"nothing":        {"", "no public key"},
+	} {
+		_, err := authorizedKey(nil, "/usr/bin/zxfer", c.public)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
