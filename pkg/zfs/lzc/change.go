@@ -146,29 +146,31 @@ func (c *Client) Hold(ctx context.Context, tag string, snapshots []string) error
 	return errors.Join(errs...)
 }
 
-// hold leaves out those that have the tag already: one of them fails all.
+// hold leaves out those that have the tag already. One of them fails all, and
+// the kernel names only the first that it meets.
+// https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/dsl_userhold.c#L104
 func (c *Client) hold(ctx context.Context, tag string, names []string) error {
-	var missing []string
-	request := map[string]any{"op": "hold", "tag": tag, "names": names}
-	err := c.call(ctx, zfs.OpHold, names[0], request, &missing)
-	var f *failures
-	if errors.As(err, &f) {
-		if held, rest := f.without(zfs.OpHold, zfs.Exists); rest == nil {
-			if names = without(names, held); len(names) == 0 {
-				return nil
+	for len(names) > 0 {
+		var missing []string
+		request := map[string]any{"op": "hold", "tag": tag, "names": names}
+		err := c.call(ctx, zfs.OpHold, names[0], request, &missing)
+		var f *failures
+		if errors.As(err, &f) {
+			if held, rest := f.without(zfs.OpHold, zfs.Exists); rest == nil && len(held) > 0 {
+				names = without(names, held)
+				continue
 			}
-			request["names"] = names
-			err = c.call(ctx, zfs.OpHold, names[0], request, &missing)
 		}
-	}
-	if err == nil && len(missing) > 0 {
-		f = &failures{}
-		for _, m := range missing {
-			f.Failures = append(f.Failures, failure{Errno: int(syscall.ENOENT), Message: "dataset does not exist", Name: m})
+		if err == nil && len(missing) > 0 {
+			f = &failures{}
+			for _, m := range missing {
+				f.Failures = append(f.Failures, failure{Errno: int(syscall.ENOENT), Message: "dataset does not exist", Name: m})
+			}
+			err = f
 		}
-		err = f
+		return typed(zfs.OpHold, names, err)
 	}
-	return typed(zfs.OpHold, names, err)
+	return nil
 }
 
 func without(names, gone []string) []string {

@@ -152,6 +152,7 @@ func testHold(t *testing.T, p *Pool, b zfsexec.Backend) {
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	require.NoError(t, b.Hold(ctx, "keep", []string{one}))
 	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "a tag that is there is no error")
+	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "nor are several, of which the kernel names only one")
 	require.NoError(t, b.Hold(ctx, "more", []string{one}))
 	require.ElementsMatch(t, []string{"keep", "more"}, p.holds(one))
 	require.Equal(t, []string{"keep"}, p.holds(two))
