@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -181,12 +180,18 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 	return p
 }
 
-// wait waits for the end of zxfer, within a limit that means it hangs.
+// wait waits for the end of zxfer.
 func (p *process) wait(t *testing.T) outcome {
+	t.Helper()
+	return p.within(t, 10*time.Minute)
+}
+
+// within waits for the end of zxfer, which hangs after so long.
+func (p *process) within(t *testing.T, limit time.Duration) outcome {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Minute):
+	case <-time.After(limit):
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // goroutine traces into stderr
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
@@ -216,17 +221,27 @@ func dataset(t *testing.T) (source, target string) {
 	source, target = alphaPool+"/"+name, betaPool+"/"+name
 	t.Cleanup(func() {
 		for _, d := range []string{target, source} {
-			release(d)
-			for range 20 { // a receive that was just cut may still hold it
-				out, err := exec.Command("zfs", "destroy", "-R", "-f", d).CombinedOutput()
-				if err == nil || strings.Contains(string(out), "does not exist") {
-					break
-				}
-				time.Sleep(250 * time.Millisecond)
-			}
+			_ = destroyAll(d) // the pools go with the lab
 		}
 	})
 	return source, target
+}
+
+// destroyAll destroys a dataset with all that is below it and all holds. A receive
+// that was just cut off may still hold it.
+func destroyAll(d string) error {
+	release(d)
+	var err error
+	for range 20 {
+		var out []byte
+		out, err = exec.Command("zfs", "destroy", "-R", "-f", d).CombinedOutput()
+		if err == nil || strings.Contains(string(out), "does not exist") {
+			return nil
+		}
+		err = fmt.Errorf("zfs destroy %s: %w: %s", d, err, out)
+		time.Sleep(250 * time.Millisecond)
+	}
+	return err
 }
 
 // release removes all holds below a dataset.
@@ -330,10 +345,10 @@ func leftovers(t *testing.T) string {
 			fmt.Fprintf(&b, "process %s: %s\n", filepath.Base(p), line)
 		}
 	}
-	for _, ns := range []string{alphaPool, betaPool} {
-		for l := range strings.Lines(run(t, "ip", "netns", "exec", ns, "ss", "-Hltn")) {
-			if !strings.Contains(l, ":22 ") {
-				fmt.Fprintf(&b, "listener on %s: %s", ns, l)
+	for _, host := range []string{"alpha", "beta"} {
+		for _, port := range listening(t, host) {
+			if port != 22 {
+				fmt.Fprintf(&b, "listener on %s: port %d\n", host, port)
 			}
 		}
 	}
@@ -349,6 +364,29 @@ func leftovers(t *testing.T) string {
 		}
 	}
 	return b.String()
+}
+
+// listening are the TCP ports that something on a host listens on.
+func listening(t *testing.T, host string) (ports []uint64) {
+	t.Helper()
+	pid, err := os.ReadFile(filepath.Join(labDir, host, "sshd.pid")) // one that is there as long as the host is
+	require.NoError(t, err)
+	for _, table := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "net", table))
+		require.NoError(t, err)
+		for l := range strings.Lines(string(text)) {
+			f := strings.Fields(l) // sl local_address rem_address st
+			const listen = "0A"
+			if len(f) < 4 || f[3] != listen {
+				continue
+			}
+			_, port, _ := strings.Cut(f[1], ":")
+			n, err := strconv.ParseUint(port, 16, 16)
+			require.NoError(t, err)
+			ports = append(ports, n)
+		}
+	}
+	return ports
 }
 
 // nothingLeft waits until both hosts are clean again.
@@ -369,17 +407,22 @@ func nothingLeft(t *testing.T, within time.Duration) {
 // pidsOn returns the processes on a host whose command line matches.
 func pidsOn(t *testing.T, host string, match func(argv []string) bool) []int {
 	t.Helper()
+	there, err := os.Stat("/run/netns/" + host)
+	require.NoError(t, err)
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
 	var pids []int
-	for f := range strings.FieldsSeq(run(t, "ip", "netns", "pids", host)) {
-		pid, err := strconv.Atoi(f)
-		require.NoError(t, err)
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if errors.Is(err, os.ErrNotExist) || len(raw) == 0 {
+	for _, dir := range procs {
+		raw, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || len(raw) == 0 || !match(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")) {
 			continue
 		}
-		if match(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")) {
-			pids = append(pids, pid)
+		if ns, err := os.Stat(dir + "/ns/net"); err != nil || !os.SameFile(ns, there) {
+			continue
 		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		require.NoError(t, err)
+		pids = append(pids, pid)
 	}
 	return pids
 }

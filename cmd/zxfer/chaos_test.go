@@ -1,0 +1,305 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A chaos is one round of TestZFSChaos: what is transferred how, and what goes
+// wrong meanwhile. Its seed decides all of it.
+type chaos struct {
+	seed uint64
+	work string // full, incremental, tree, dev, delta, replicate
+	way  string // push, pull, third (from one other host to another), local
+	wire string
+	mib  int    // of the data, about
+	rate int    // --bwlimit in MiB/s
+	kind string // of the data; send: plain, encrypted, volume; dev: file, device
+	// flags are further ones of the command.
+	flags []string
+	snap  string // what the command names; "" is the newest
+	// wilful is a command that is told to decrypt, or to roll back.
+	wilful string
+	// disk is the end, source or target, whose pool or device is on a disk that
+	// can fail; "" is neither.
+	disk string
+	// cold is a host that zxfer was never copied to.
+	cold bool
+	// again gives the command once more when it is done.
+	again bool
+	// patient waits for all that the fault left running before it goes on.
+	patient bool
+	hits    []hit // of one attempt each; then comes one without any
+}
+
+// hit is what goes wrong in an attempt.
+type hit struct {
+	fault string
+	// arg is the fault's: a process, the arguments of netem.
+	arg string
+	// moving tells that it waits until data moves.
+	moving bool
+	after  time.Duration
+	lasts  time.Duration
+}
+
+func (h hit) String() string {
+	when := "the start"
+	if h.moving {
+		when = "data moves"
+	}
+	return fmt.Sprintf("%s %s %s after %s, for %s", h.fault, h.arg, h.after, when, h.lasts)
+}
+
+func (c chaos) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s of %d MiB (%s), %s over %q at %d MiB/s", c.way, c.work, c.mib, c.kind, strings.Join(c.flags, " "), c.wire, c.rate)
+	for _, s := range []string{c.snap, c.wilful} {
+		if s != "" {
+			b.WriteString(", " + s)
+		}
+	}
+	if c.disk != "" {
+		fmt.Fprintf(&b, ", the %s on a disk that can fail", c.disk)
+	}
+	if c.cold {
+		b.WriteString(", copied there first")
+	}
+	if !c.patient {
+		b.WriteString(", again at once")
+	}
+	for _, h := range c.hits {
+		b.WriteString("; " + h.String())
+	}
+	return b.String()
+}
+
+// is tells whether the work is one of these.
+func (c chaos) is(works ...string) bool { return slices.Contains(works, c.work) }
+
+// weighted is a choice that is made weight times as often as one of weight 1.
+type weighted struct {
+	what   string
+	weight int
+}
+
+func pick(r *rand.Rand, choices ...weighted) string {
+	total := 0
+	for _, c := range choices {
+		total += c.weight
+	}
+	n := r.IntN(total)
+	for _, c := range choices {
+		if n -= c.weight; n < 0 {
+			return c.what
+		}
+	}
+	panic("unreachable")
+}
+
+// seeded is a source of chance for a purpose. Seeds that follow each other have
+// nothing in common.
+func seeded(seed uint64, purpose string) *rand.Rand {
+	return rand.New(rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%s %d", purpose, seed))))
+}
+
+func one(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
+
+func upTo(r *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(d))).Round(10 * time.Millisecond)
+}
+
+// newChaos makes the round of a seed, always the same.
+func newChaos(seed uint64) chaos {
+	r := seeded(seed, "round")
+	c := chaos{
+		seed: seed, patient: r.IntN(3) > 0, cold: r.IntN(16) == 0, again: r.IntN(6) == 0,
+		work: pick(r, weighted{"full", 4}, weighted{"incremental", 4}, weighted{"tree", 4}, weighted{"dev", 3}, weighted{"delta", 2}, weighted{"replicate", 4}),
+		way:  pick(r, weighted{"push", 6}, weighted{"pull", 4}, weighted{"third", 2}, weighted{"local", 1}),
+		mib:  2 + r.IntN(9), rate: 4 + r.IntN(9),
+	}
+	if r.IntN(16) == 0 {
+		c.mib, c.rate = 16+r.IntN(25), 16
+	}
+	c.chooseData(r)
+	c.chooseWire(r)
+	c.chooseFlags(r)
+	for range []int{1, 1, 1, 2}[r.IntN(4)] {
+		c.hits = append(c.hits, c.chooseHit(r))
+	}
+	return c
+}
+
+func (c *chaos) chooseData(r *rand.Rand) {
+	switch {
+	case c.is("dev", "delta"):
+		c.kind = one(r, "file", "device")
+		if c.kind == "device" && r.IntN(2) == 0 {
+			c.disk = one(r, "source", "target")
+		}
+		return
+	case c.work == "replicate":
+		c.kind = one(r, "plain", "encrypted")
+	default:
+		c.kind = pick(r, weighted{"plain", 3}, weighted{"encrypted", 3}, weighted{"volume", 1})
+		if c.work != "full" && c.kind != "volume" && r.IntN(8) == 0 {
+			c.wilful = "rollback"
+		}
+	}
+	if c.kind == "encrypted" && c.work == "full" && r.IntN(6) == 0 {
+		c.wilful = "decrypt"
+	}
+	if r.IntN(5) == 0 {
+		c.disk = one(r, "source", "target", "target")
+	}
+}
+
+func (c *chaos) chooseWire(r *rand.Rand) {
+	wires := []weighted{{"auto", 2}, {"tls", 3}, {"signed", 3}, {"plain", 2}, {"ssh", 2}, {"nc", 3}}
+	if c.way == "third" {
+		wires = wires[:4] // relays and nc are between this host and another
+	} else if c.is("dev", "delta", "replicate") {
+		wires = wires[:5] // nc is for send only
+	}
+	if c.wire = pick(r, wires...); c.way == "local" {
+		c.wire = "auto"
+	}
+}
+
+func (c *chaos) chooseFlags(r *rand.Rand) {
+	add := func(chance int, flags ...string) {
+		if r.IntN(chance) == 0 {
+			c.flags = append(c.flags, flags...)
+		}
+	}
+	across := c.way != "local" && c.wire != "nc"
+	if c.work == "replicate" {
+		return
+	}
+	add(2, "--buffer", one(r, "1MiB", "4MiB"))
+	add(4, "--retries", one(r, "0", "1", "20"))
+	if across {
+		add(4, "--streams", one(r, "1", "2", "3"))
+		add(4, "--compress", one(r, "off", "zstd:1", "auto"))
+		if c.wire != "ssh" {
+			add(4, "--dial", one(r, "source", "target"))
+		}
+	}
+	if c.is("dev", "delta") {
+		add(4, "--no-verify")
+		return
+	}
+	if c.wire != "nc" {
+		add(5, "--verify")
+	}
+	add(5, "--hold", "chaos")
+	add(5, "--bookmark")
+	add(5, "-p")
+	if c.work == "tree" {
+		add(2, "--parallel", one(r, "2", "3"))
+	}
+	switch r.IntN(8) {
+	case 0:
+		c.flags = append(c.flags, "--latest-only")
+	case 1:
+		c.snap = "@s1"
+	}
+}
+
+// processes are those of a transfer, on either host.
+func (c *chaos) processes() []weighted {
+	w := []weighted{{"zxfer", 3}}
+	if c.way != "local" {
+		w = append(w, weighted{"ssh", 2}, weighted{"sshd", 1}, weighted{"other host", 1})
+		if c.wire != "nc" {
+			w = append(w, weighted{"agent", 3})
+		} else {
+			w = append(w, weighted{"nc", 3}, weighted{"sh", 1})
+		}
+	}
+	if !c.is("dev", "delta") {
+		w = append(w, weighted{"zfs send", 3}, weighted{"zfs receive", 3}, weighted{"python", 1})
+	}
+	return w
+}
+
+func (c *chaos) chooseHit(r *rand.Rand) hit {
+	faults := []weighted{{"none", 1}, {"kill", 8}, {"signal", 2}, {"stop", 3}, {"clock", 2}, {"rival", 1}}
+	if c.way != "local" {
+		faults = append(faults, weighted{"cut", 4}, weighted{"reset", 2}, weighted{"netem", 4})
+		if c.wire != "nc" {
+			faults = append(faults, weighted{"version", 1})
+		}
+	}
+	if c.disk != "" {
+		faults = append(faults, weighted{"disk", 24})
+	}
+	if c.disk != "source" {
+		faults = append(faults, weighted{"full", 2})
+	}
+	h := hit{fault: pick(r, faults...), moving: r.IntN(4) > 0, lasts: 200*time.Millisecond + upTo(r, 2*time.Second)}
+	h.after = upTo(r, time.Duration(c.mib)*time.Second/time.Duration(c.rate)) // while data moves
+	switch h.fault {
+	case "kill":
+		h.arg = pick(r, c.processes()...)
+	case "stop":
+		h.arg = pick(r, c.processes()...)
+		h.lasts = longer(r, h.lasts)
+	case "signal":
+		h.arg = one(r, "INT", "TERM", "HUP")
+	case "cut":
+		h.lasts = longer(r, h.lasts)
+	case "netem":
+		h.arg = one(r, "loss 1%", "loss 4%", "corrupt 1%", "duplicate 10%", "delay 5ms reorder 20%", "delay 10ms loss 1% corrupt 0.5% duplicate 2%")
+	case "clock":
+		h.arg = one(r, "-960h", "-1h", "-2s", "90s", "3h", "9600h")
+	case "disk":
+		h.arg = one(r, "errors", "errors", "drops")
+		// Only reading back shows that a disk does not store what it takes.
+		if c.disk == "source" || !c.is("dev", "delta") || slices.Contains(c.flags, "--no-verify") {
+			h.arg = "errors"
+		}
+	case "version":
+		h.arg = one(r, "protocol", "machine", "other", "other")
+		h.moving = false
+	}
+	return h
+}
+
+// longer is now and then a time that connections do not sit out.
+func longer(r *rand.Rand, d time.Duration) time.Duration {
+	if r.IntN(16) == 0 {
+		return 25*time.Second + upTo(r, 15*time.Second)
+	}
+	return d
+}
+
+// The same seed is the same round, and every work, way, wire and fault comes.
+func TestChaosIsItsSeed(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	for seed := range uint64(2000) {
+		c := newChaos(seed)
+		require.Equal(t, c, newChaos(seed))
+		seen[c.work]++
+		seen[c.way]++
+		seen["wire "+c.wire]++
+		seen["data "+c.kind]++
+		for _, h := range c.hits {
+			seen[strings.TrimSpace(h.fault+" "+h.arg)]++
+		}
+	}
+	for _, want := range []string{"full", "incremental", "tree", "dev", "delta", "replicate", "push", "pull", "third", "local",
+		"wire tls", "wire signed", "wire plain", "wire ssh", "wire nc", "data volume", "data encrypted",
+		"kill zxfer", "kill agent", "kill zfs send", "kill zfs receive", "kill ssh", "kill sshd", "kill nc", "kill python", "kill other host",
+		"stop agent", "signal INT", "cut", "reset", "netem corrupt 1%", "full", "disk errors", "disk drops", "clock -960h", "version protocol"} {
+		require.GreaterOrEqual(t, seen[want], 5, want)
+	}
+}

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// chaosWork is what a round of chaos transfers.
+type chaosWork interface {
+	// argv is the command, the same in every attempt.
+	argv() []string
+	// state is all that a refusal must not change.
+	state(t *testing.T) string
+	// sound fails the test if anything is on the target that is not the source's.
+	sound(t *testing.T)
+	// whole fails it unless the transfer is complete and equal.
+	whole(t *testing.T)
+	// repeatable tells whether the command may be given again when it is done.
+	repeatable() bool
+}
+
+// chaosPlace is where a round's source and target are.
+type chaosPlace struct {
+	from, to         string // "", "alpha:" or "beta:"
+	srcPool, dstPool string
+}
+
+func placeOf(c chaos) chaosPlace {
+	p := map[string]chaosPlace{
+		"push":  {"", "beta:", alphaPool, betaPool},
+		"pull":  {"beta:", "", betaPool, alphaPool},
+		"third": {"alpha:", "beta:", alphaPool, betaPool},
+		"local": {"", "", alphaPool, betaPool},
+	}[c.way]
+	if c.is("dev", "delta") {
+		return p
+	}
+	switch c.disk {
+	case "source":
+		p.srcPool = faultPool
+	case "target":
+		p.dstPool = faultPool
+	}
+	return p
+}
+
+// wireArgs are the flags of how bytes cross.
+func (c chaos) wireArgs() []string {
+	if c.way == "local" {
+		return nil
+	}
+	args := []string{"--wire", c.wire}
+	if c.wire == "plain" || c.wire == "nc" {
+		args = append(args, "--trusted-link")
+	}
+	return args
+}
+
+// datasets is the work of zxfer send and replicate: datasets with snapshots.
+type datasets struct {
+	c      chaos
+	p      chaosPlace
+	rand   *rand.Rand
+	src    string // the root of what is sent
+	parent string // that of the target, which is there before
+	dst    string
+	key    string // the file of the key of an encrypted source
+	// below are the names of the datasets below the root, itself included as "".
+	below []string
+	// before are the snapshots that the target has before.
+	before []string
+}
+
+const wrongSnapshot = "wrong" // on a target that is to be rolled back
+
+func newDatasets(t *testing.T, c chaos) *datasets {
+	t.Helper()
+	d := &datasets{c: c, p: placeOf(c), rand: seeded(c.seed, "datasets")}
+	name := fmt.Sprintf("c%d", c.seed)
+	d.src, d.parent = d.p.srcPool+"/"+name, d.p.dstPool+"/"+name+"-copy"
+	d.dst = d.parent + "/" + one(d.rand, "exact", name)
+	d.below = []string{""}
+	if c.is("tree", "replicate") {
+		d.below = append(d.below, "/a", "/a/deep er", "/b")[:2+d.rand.IntN(3)]
+	}
+	t.Cleanup(func() {
+		for _, root := range []string{d.src, d.parent} {
+			assert.NoError(t, destroyAll(root))
+		}
+	})
+	zfsCmd(t, "create", "-o", "canmount=off", d.parent)
+	for _, b := range d.below {
+		d.create(t, b)
+	}
+	d.change(t, 1+d.rand.IntN(2))
+	d.snapshot(t, "s0")
+	if c.work == "incremental" || c.work == "tree" && d.rand.IntN(2) == 0 {
+		d.copyBase(t, "s0")
+		d.change(t, c.mib)
+		d.snapshot(t, "s1")
+	} else {
+		d.change(t, c.mib)
+		d.snapshot(t, "s1")
+	}
+	d.change(t, 1)
+	d.snapshot(t, "s2")
+	d.settle(t)
+	return d
+}
+
+func (d *datasets) create(t *testing.T, below string) {
+	t.Helper()
+	argv := []string{"create"}
+	if d.c.kind == "encrypted" && below == "" {
+		d.key = filepath.Join(t.TempDir(), "key")
+		require.NoError(t, os.WriteFile(d.key, []byte(strings.Repeat("chaoskey", 4)), 0o600))
+		argv = append(argv, "-o", "encryption=aes-256-gcm", "-o", "keyformat=raw", "-o", "keylocation=file://"+d.key)
+	}
+	if d.isVolume(below) {
+		argv = append(argv, "-s", "-b", "16k", "-V", "48m")
+	} else if d.rand.IntN(3) == 0 {
+		argv = append(argv, "-o", one(d.rand, "recordsize=16k", "recordsize=1m", "compression=off", "org.example:note=it's"))
+	}
+	zfsCmd(t, append(argv, d.src+below)...)
+}
+
+// isVolume tells which datasets are volumes: one that has none below.
+func (d *datasets) isVolume(below string) bool {
+	return d.c.kind == "volume" && below == d.below[len(d.below)-1]
+}
+
+// change writes some MiB over the datasets.
+func (d *datasets) change(t *testing.T, mib int) {
+	t.Helper()
+	each := int64(mib) << 20 / int64(len(d.below))
+	for _, b := range d.below {
+		if d.isVolume(b) {
+			writeVolume(t, d.src+b, d.rand, each)
+		} else {
+			writeFiles(t, filepath.Join(poolDir(d.p.srcPool), strings.TrimPrefix(d.src+b, d.p.srcPool)), d.rand, each)
+		}
+	}
+}
+
+func (d *datasets) snapshot(t *testing.T, name string) {
+	t.Helper()
+	zfsCmd(t, "snapshot", "-r", d.src+"@"+name)
+}
+
+// copyBase gives the target a snapshot by zfs alone, as another tool would.
+func (d *datasets) copyBase(t *testing.T, name string) {
+	t.Helper()
+	d.before = []string{name}
+	flags, set := "-ec", "-o readonly=on"
+	switch {
+	case d.c.kind == "encrypted":
+		flags = "-w"
+	case d.rand.IntN(2) == 0:
+		flags, set = "-Lec", set+" -o zxfer:stream=Lec" // how it began is known
+	}
+	for _, b := range d.below {
+		set := set
+		if !d.isVolume(b) {
+			set += " -o canmount=noauto"
+		}
+		run(t, "sh", "-c", fmt.Sprintf("zfs send %s '%s' | zfs receive -u %s '%s'", flags, d.src+b+"@"+name, set, d.dst+b))
+		if d.c.wilful == "rollback" {
+			zfsCmd(t, "snapshot", d.dst+b+"@"+wrongSnapshot)
+		}
+	}
+}
+
+// settle has the source read from its disk, where that is to fail.
+func (d *datasets) settle(t *testing.T) {
+	t.Helper()
+	if d.p.srcPool == faultPool {
+		run(t, "zpool", "export", "-f", faultPool)
+		run(t, "zpool", "import", "-d", "/dev/mapper", faultPool)
+	}
+}
+
+func (d *datasets) argv() []string {
+	target := d.p.to + d.dst
+	if filepath.Base(d.dst) != "exact" {
+		target = d.p.to + d.parent + "/"
+	}
+	args := append([]string{"send", "--bwlimit", fmt.Sprintf("%dMiB", d.c.rate)}, d.c.wireArgs()...)
+	args = append(args, d.c.flags...)
+	if d.c.work == "tree" {
+		args = append(args, "-R")
+	}
+	if d.c.wilful != "" && (d.c.wilful == "decrypt" || d.before != nil) {
+		args = append(args, "--"+d.c.wilful)
+	}
+	return append(args, d.p.from+d.src+d.c.snap, target)
+}
+
+func (d *datasets) repeatable() bool { return true }
+
+// wanted are the snapshots that each dataset of the target ends with.
+func (d *datasets) wanted() []string {
+	names := []string{"s0", "s1", "s2"}
+	if d.c.snap != "" {
+		names = names[:2]
+	}
+	if slices.Contains(d.c.flags, "--latest-only") {
+		return append(slices.Clone(d.before), names[len(names)-1])
+	}
+	return names
+}
+
+// table is what zfs tells of datasets, snapshots and bookmarks: properties by name.
+type table map[string]map[string]string
+
+// look reads those properties of all of source and target.
+func (d *datasets) look(t *testing.T, properties string) table {
+	t.Helper()
+	all := table{}
+	for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "-o", "name,property,value,source", properties, d.src, d.parent)) {
+		f := strings.Split(strings.TrimSuffix(l, "\n"), "\t")
+		if all[f[0]] == nil {
+			all[f[0]] = map[string]string{}
+		}
+		all[f[0]][f[1]] = f[2]
+	}
+	return all
+}
+
+// versions are the names of a dataset's snapshots ("@") or bookmarks ("#"), in the
+// order in which they came.
+func (a table) versions(dataset, mark string) (names []string) {
+	for full := range a {
+		if name, ok := strings.CutPrefix(full, dataset+mark); ok {
+			names = append(names, name)
+		}
+	}
+	txg := func(name string) int {
+		n, _ := strconv.Atoi(a[dataset+mark+name]["createtxg"]) // zfs prints numbers
+		return n
+	}
+	slices.SortFunc(names, func(x, y string) int { return cmp.Compare(txg(x), txg(y)) })
+	return names
+}
+
+// held are the holds of a dataset's snapshots, "snapshot tag".
+func (a table) held(t *testing.T, dataset string) (holds []string) {
+	t.Helper()
+	for _, s := range a.versions(dataset, "@") {
+		if name := dataset + "@" + s; a[name]["userrefs"] != "0" {
+			for h := range strings.Lines(zfsCmd(t, "holds", "-H", name)) {
+				holds = append(holds, name+" "+strings.Split(h, "\t")[1])
+			}
+		}
+	}
+	return holds
+}
+
+// volatile are properties that change by themselves.
+var volatile = []string{"used", "available", "referenced", "compressratio", "refcompressratio", "written", "logicalused", "logicalreferenced",
+	"usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation", "objsetid"}
+
+func (d *datasets) state(t *testing.T) string {
+	t.Helper()
+	var lines []string
+	for name, properties := range d.look(t, "all") {
+		for p, value := range properties {
+			if !slices.Contains(volatile, p) {
+				lines = append(lines, name+" "+p+" "+value)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// seen is what the oracle looks at.
+func (d *datasets) seen(t *testing.T) table {
+	t.Helper()
+	return d.look(t, "guid,createtxg,userrefs,receive_resume_token,readonly,canmount,mounted,encryption,keystatus")
+}
+
+func (d *datasets) sound(t *testing.T) { d.soundIn(t, d.seen(t)) }
+
+func (d *datasets) soundIn(t *testing.T, seen table) {
+	t.Helper()
+	for full, properties := range seen {
+		below, ok := strings.CutPrefix(full, d.parent)
+		if !ok || below == "" {
+			continue
+		}
+		below, ok = strings.CutPrefix(full, d.dst)
+		dataset, name, isSnapshot := strings.Cut(below, "@")
+		require.True(t, ok && slices.Contains(d.below, dataset), "%s appeared", full)
+		if isSnapshot && (name != wrongSnapshot || d.c.wilful != "rollback") {
+			require.Equal(t, seen[d.src+below]["guid"], properties["guid"], "%s is not the source's", full)
+		}
+	}
+}
+
+func (d *datasets) whole(t *testing.T) {
+	t.Helper()
+	seen, wanted := d.seen(t), d.wanted()
+	d.soundIn(t, seen)
+	d.loadKeys(t, seen)
+	for _, b := range d.below {
+		source, target, newest := d.src+b, d.dst+b, wanted[len(wanted)-1]
+		d.wholeCopy(t, b, seen, wanted)
+		var holds, bookmarks []string
+		if slices.Contains(d.c.flags, "--hold") {
+			holds = []string{source + "@" + newest + " chaos", target + "@" + newest + " chaos"}
+		}
+		if slices.Contains(d.c.flags, "--bookmark") {
+			bookmarks = []string{newest}
+		}
+		d.kept(t, b, seen, holds, bookmarks)
+	}
+}
+
+// wholeCopy fails the test unless a dataset's snapshots are those, and equal on
+// both sides, and it is as a copy is to be.
+func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots []string) {
+	t.Helper()
+	source, target := d.src+below, d.dst+below
+	require.ElementsMatch(t, snapshots, seen.versions(target, "@"), "snapshots of %s", target)
+	for _, s := range snapshots {
+		equalSnapshots(t, source+"@"+s, target+"@"+s, d.isVolume(below))
+	}
+	is := seen[target]
+	require.Equal(t, "-", is["receive_resume_token"], "partial state is left on %s", target)
+	require.Equal(t, "on", is["readonly"], target)
+	if !d.isVolume(below) {
+		require.Equal(t, "noauto", is["canmount"], target)
+		require.Equal(t, "no", is["mounted"], target)
+	}
+	require.Equal(t, d.c.kind == "encrypted" && d.c.wilful != "decrypt", is["encryption"] != "off", target)
+}
+
+// kept fails the test unless the holds and bookmarks are those that were asked
+// for.
+func (d *datasets) kept(t *testing.T, below string, seen table, holds, bookmarks []string) {
+	t.Helper()
+	source, target := d.src+below, d.dst+below
+	require.ElementsMatch(t, holds, append(seen.held(t, source), seen.held(t, target)...), "holds")
+	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks")
+	require.Empty(t, seen.versions(target, "#"), "bookmarks")
+}
+
+// loadKeys opens both sides.
+func (d *datasets) loadKeys(t *testing.T, seen table) {
+	t.Helper()
+	for _, root := range []string{d.src, d.dst} {
+		for _, b := range d.below {
+			if seen[root+b]["keystatus"] == "unavailable" {
+				_ = exec.Command("zfs", "load-key", "-L", "file://"+d.key, root+b).Run() // that of one above may have opened it
+			}
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// labDisk is a disk that can be made slow, or to fail: device mapper over a loop
+// device.
+type labDisk struct {
+	t          *testing.T
+	name, loop string
+	sectors    int64
+}
+
+func newLabDisk(t *testing.T, name string, size int64) *labDisk {
+	t.Helper()
+	file := filepath.Join(labDir, "disk", name)
+	run(t, "truncate", "-s", strconv.FormatInt(size, 10), file)
+	d := &labDisk{t: t, name: name, sectors: size / 512}
+	d.loop = strings.TrimSpace(run(t, "losetup", "--show", "-f", file))
+	run(t, "dmsetup", "create", name, "--table", d.sound())
+	t.Cleanup(func() {
+		_ = exec.Command("dmsetup", "remove", "--retry", name).Run()
+		_ = exec.Command("losetup", "-d", d.loop).Run()
+		_ = os.Remove(file)
+	})
+	return d
+}
+
+func (d *labDisk) path() string { return "/dev/mapper/" + d.name }
+
+// The tables of dmsetup(8): all is well, no read and no write succeeds, writes
+// are taken and dropped, each takes so many milliseconds.
+func (d *labDisk) sound() string   { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
+func (d *labDisk) failing() string { return fmt.Sprintf("0 %d error", d.sectors) }
+func (d *labDisk) lying() string {
+	return fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", d.sectors, d.loop)
+}
+func (d *labDisk) slow(read, write int) string {
+	return fmt.Sprintf("0 %d delay %s 0 %d %s 0 %d", d.sectors, d.loop, read, d.loop, write)
+}
+
+// become gives the disk another table.
+func (d *labDisk) become(table string) {
+	d.t.Helper()
+	run(d.t, "dmsetup", "suspend", d.name)
+	run(d.t, "dmsetup", "load", d.name, "--table", table)
+	run(d.t, "dmsetup", "resume", d.name)
+}
+
+// pool makes a pool on the disk, which is sound again before it is destroyed.
+func (d *labDisk) pool(pool string) {
+	d.t.Helper()
+	dir := poolDir(pool)
+	run(d.t, "zpool", "create", "-O", "mountpoint="+dir, pool, d.path())
+	d.t.Cleanup(func() {
+		d.become(d.sound())
+		_ = exec.Command("zpool", "clear", pool).Run()
+		_ = exec.Command("zpool", "destroy", "-f", pool).Run()
+		_ = os.RemoveAll(dir)
+	})
+}
+
+// poolDir is where a pool of the lab is mounted.
+func poolDir(pool string) string {
+	switch pool {
+	case alphaPool:
+		return filepath.Join(labDir, "alpha", "pool")
+	case betaPool:
+		return filepath.Join(labDir, "beta", "pool")
+	}
+	return filepath.Join(labDir, pool)
+}

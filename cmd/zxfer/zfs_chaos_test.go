@@ -1,0 +1,264 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hangs is after how long a command that did not end is taken for one that never
+// will; leftAfter is what processes of a cut transfer may take to end.
+const (
+	hangs     = 4 * time.Minute
+	leftAfter = 75 * time.Second
+)
+
+// maxFailures is after how many failed rounds it ends.
+const maxFailures = 10
+
+// Random transfers under random faults. After each attempt the target is complete
+// and equal, or unchanged, or resumable, and the exit code said which; in the end
+// it is complete, and nothing is left behind. Each round is the one of its seed:
+// scripts/chaos --seed N --rounds 1 repeats it.
+func TestZFSChaos(t *testing.T) {
+	lab(t)
+	seed, rounds := chaosSeeds(t)
+	until := time.Now().Add(chaosTime(t))
+	mustZxfer(t, "doctor", "--quick", "beta") // zxfer is there from now on
+	began, failed, codes := time.Now(), 0, map[string]int{}
+	done := 0
+	for i := 0; i < rounds && time.Now().Before(until) && failed < maxFailures; i++ {
+		c := newChaos(seed(i))
+		if !t.Run(fmt.Sprint(c.seed), func(t *testing.T) { c.run(t, codes) }) {
+			failed++
+			fmt.Printf("chaos: failed: scripts/chaos --seed %d --rounds 1: %s\n", c.seed, c)
+		}
+		done++
+	}
+	fmt.Printf("chaos: %d rounds from seed %d in %s, %d failed\n", done, seed(0), time.Since(began).Round(time.Second), failed)
+	for _, k := range slices.Sorted(maps.Keys(codes)) {
+		fmt.Printf("chaos: %4d %s\n", codes[k], k)
+	}
+}
+
+// chaosSeeds are the seeds and the number of rounds: by the environment, as
+// scripts/chaos sets it, else a dozen: some that are always the same and some that
+// are not.
+func chaosSeeds(t *testing.T) (seed func(i int) uint64, rounds int) {
+	t.Helper()
+	number := func(name string, otherwise uint64) uint64 {
+		s := os.Getenv(name)
+		if s == "" {
+			return otherwise
+		}
+		n, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, name)
+		return n
+	}
+	random := uint64(rand.Uint32())
+	if os.Getenv("ZXFER_CHAOS_SEED") == "" && os.Getenv("ZXFER_CHAOS_ROUNDS") == "" {
+		const fixed, more = 8, 4
+		return func(i int) uint64 {
+			if i < fixed {
+				return uint64(i)
+			}
+			return random + uint64(i-fixed)
+		}, fixed + more
+	}
+	first := number("ZXFER_CHAOS_SEED", random)
+	return func(i int) uint64 { return first + uint64(i) }, int(number("ZXFER_CHAOS_ROUNDS", 100))
+}
+
+// chaosTime is after how long no further round begins.
+func chaosTime(t *testing.T) time.Duration {
+	t.Helper()
+	if s := os.Getenv("ZXFER_CHAOS_MINUTES"); s != "" {
+		minutes, err := strconv.ParseFloat(s, 64)
+		require.NoError(t, err)
+		return time.Duration(minutes * float64(time.Minute))
+	}
+	if os.Getenv("ZXFER_CHAOS_ROUNDS") == "" && testing.Short() {
+		return 2 * time.Minute
+	}
+	return 100 * time.Hour
+}
+
+// round is a chaos that runs.
+type round struct {
+	t     *testing.T
+	c     chaos
+	work  chaosWork
+	disk  *labDisk
+	began time.Time
+	log   strings.Builder
+}
+
+// logf notes what happened, which is told if the round fails.
+func (r *round) logf(format string, args ...any) {
+	fmt.Fprintf(&r.log, "%6.2f %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (c chaos) run(t *testing.T, codes map[string]int) {
+	r := &round{t: t, c: c, began: time.Now()}
+	t.Cleanup(func() {
+		r.logf("the end")
+		t.Logf("%s\n%s", c, &r.log)
+	})
+	if c.cold {
+		cache, err := os.UserCacheDir()
+		require.NoError(t, err)
+		require.NoError(t, os.RemoveAll(filepath.Join(cache, "zxfer")))
+	}
+	if c.wire == "nc" {
+		plainHost(t, one(seeded(c.seed, "nc"), "nc.openbsd", "nc.openbsd", "nc.traditional", "ncat"))
+	}
+	r.setUp()
+	r.logf("it is set up")
+	before := footprint(t)
+	finished := false
+	for _, h := range c.hits {
+		o := r.attempt(h)
+		codes[fmt.Sprintf("%s %s: exit %d", h.fault, h.arg, o.code)]++
+		finished = o.code == 0
+		if finished && !r.work.repeatable() {
+			break
+		}
+		if c.patient {
+			nothingLeft(t, leftAfter)
+		}
+	}
+	switch {
+	case !finished:
+		r.finish()
+	case c.again && r.work.repeatable():
+		r.finish()
+	}
+	nothingLeft(t, leftAfter)
+	r.logf("nothing runs any more")
+	require.Equal(t, before, footprint(t), "files were left behind")
+}
+
+func (r *round) setUp() {
+	t, c := r.t, r.c
+	if c.disk != "" && !c.is("dev", "delta") {
+		r.disk = newLabDisk(t, faultPool+"disk", 192<<20)
+		r.disk.pool(faultPool)
+	}
+	switch {
+	case c.is("dev", "delta"):
+		d := newDevice(t, c)
+		r.work, r.disk = d, d.disk
+	case c.work == "replicate":
+		r.work = newChaosJob(t, c)
+	default:
+		r.work = newDatasets(t, c)
+	}
+}
+
+// datasets are those of a work that has some.
+func (r *round) datasets() *datasets {
+	if j, ok := r.work.(*chaosJob); ok {
+		return j.datasets
+	}
+	return r.work.(*datasets)
+}
+
+// attempt runs the command once while something goes wrong, and judges what it
+// left and what it said.
+func (r *round) attempt(h hit) outcome {
+	t, argv := r.t, r.work.argv()
+	was := r.work.state(t)
+	r.logf("zxfer %q; %s", argv, h)
+	env, undo := r.before(h)
+	p := startAs(t, env, alphaBin, argv...)
+	after := r.strike(p, h, argv)
+	o := p.within(t, hangs)
+	after()
+	undo()
+	r.logf("%s", o)
+	r.judge(h, o, was)
+	return o
+}
+
+// judge fails the test unless what is there is what the exit code says.
+func (r *round) judge(h hit, o outcome, was string) {
+	t := r.t
+	t.Helper()
+	r.work.sound(t)
+	switch o.code {
+	case 0:
+		r.work.whole(t)
+	case 1:
+		// What another try may cure is told as an interruption, unless nothing is
+		// there that it could go on with.
+		if slices.Contains([]string{"none", "kill", "signal", "stop", "cut", "reset", "netem", "clock"}, h.fault) {
+			require.Equal(t, was, r.settled(), "it failed for good, but left something")
+		}
+		require.Regexp(t, `(?m)^zxfer: |"event":"error"`, o.stderr)
+	case 3:
+		if h.fault != "rival" { // the rival may have changed it
+			require.Equal(t, was, r.settled(), "it refused, but something changed")
+		}
+	case 4:
+		if strings.Contains(o.stderr, "nothing was changed") { // a signal came before
+			require.Equal(t, was, r.settled(), "it said that nothing was changed")
+		} else {
+			require.Contains(t, o.stderr, "the same command resumes")
+		}
+	case -1:
+		require.Equal(t, "kill zxfer", h.fault+" "+h.arg, "it was killed")
+	default:
+		t.Fatalf("exit code %d", o.code)
+	}
+}
+
+// settled is the state once all that ran has ended.
+func (r *round) settled() string {
+	nothingLeft(r.t, leftAfter)
+	return r.work.state(r.t)
+}
+
+// finish gives the same command again, with nothing in the way: it must be done
+// by it. One that comes while the other end still winds down may be told so.
+func (r *round) finish() {
+	t := r.t
+	for try := 0; ; try++ {
+		r.logf("again")
+		o := start(t, r.work.argv()...).within(t, hangs)
+		r.logf("%s", o)
+		if o.code == 0 {
+			r.work.whole(t)
+			return
+		}
+		require.Equal(t, 4, o.code, "the same command does not finish it: %s", o)
+		require.True(t, try == 0 && !r.c.patient, "it never gets done: %s", o)
+		nothingLeft(t, leftAfter)
+	}
+}
+
+// footprint is what lies about on both hosts: files where programs leave some,
+// datasets outside of the round's, devices.
+func footprint(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, dir := range []string{"/tmp", "/var/tmp", "/run", "/root", "/dev/shm", "/dev/mapper", "/root/.cache", "/root/.cache/zxfer", journals} {
+		entries, _ := os.ReadDir(dir) // it may not be there
+		for _, e := range entries {
+			if name := filepath.Join(dir, e.Name()); !strings.HasPrefix(name, "/root/.cache") && !strings.HasPrefix(name, os.TempDir()+"/Test") && name != journals {
+				b.WriteString(name + "\n")
+			}
+		}
+	}
+	b.WriteString(run(t, "zpool", "list", "-H", "-o", "name,health"))
+	b.WriteString(zfsCmd(t, "list", "-H", "-o", "name", "-d", "1"))
+	return b.String()
+}
