@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/zfs"
 )
 
 // wires are the words of --wire, the default first.
@@ -177,8 +179,10 @@ func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
 	if flags.Changed("rsh") && strings.TrimSpace(req.RSH) == "" {
 		return fault.Usagef("", "--rsh is empty")
 	}
-	if flags.Changed("hold") && req.Hold == "" {
-		return fault.Usagef("", "--hold needs a tag")
+	if flags.Changed("hold") {
+		if err := zfs.CheckTag(req.Hold); err != nil {
+			return fmt.Errorf("--hold: %w", err)
+		}
 	}
 	if flags.Changed("snapshot") && req.TakeSnapshot == "" {
 		return fault.Usagef("", "--snapshot needs a name")

@@ -92,7 +92,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 		{"all", nil, nil, nil, "Lec", ""},
 		{"no large blocks there", without("large_blocks"), nil, nil, "ec", ""},
 		{"no embedded data there", without("embedded_data"), nil, nil, "Lc", ""},
-		{"no lz4 there", without("lz4_compress"), nil, nil, "Le", ""},
+		{"no lz4 there", without("lz4_compress"), nil, nil, "L", ""},
 		{"no zstd there, none used here", without("zstd_compress"), nil, nil, "Lec", ""},
 		{"no zstd there, some used here", func(s *State) {
 			without("zstd_compress")(s)
@@ -103,6 +103,10 @@ func TestFlagsOfPlainChains(t *testing.T) {
 			s.Target.Ancestors[0].Properties = map[string]zfs.Property{"encryption": {Value: "aes-256-gcm"}, "keystatus": {Value: "available"}}
 		}, nil, nil, "Lc", ""},
 		{"as recorded", nil, nil, []string{zfs.FlagsProperty + "=c"}, "c", ""},
+		{"as recorded, but for what the source came to use", func(s *State) {
+			without("zstd_compress")(s)
+			s.Source.Pool.Features["zstd_compress"] = "active"
+		}, nil, []string{zfs.FlagsProperty + "=Lec"}, "Le", ""},
 		{"as recorded: none", nil, nil, []string{zfs.FlagsProperty + "=none"}, "none", ""},
 		{"as recorded, with -L", without("large_blocks"), nil, []string{zfs.FlagsProperty + "=Lec"}, "Lec", ""},
 		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "ec", "beta:vault/a: zxfer:stream holds nothing that zxfer wrote, and is passed over; to clear it there: zfs inherit zxfer:stream vault/a"},

@@ -1,43 +1,40 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 
 	"zxfer/pkg/zfs"
 )
 
-// checkFeatures refuses a stream that the target's pool cannot store.
+// checkFeatures refuses a stream that the target's pool cannot store. What can be
+// left out of a plain stream, choose leaves out.
 func (p *planner) checkFeatures(d *zfs.Dataset, out *Dataset) bool {
-	var need []string
-	if out.Encrypted {
-		// A raw stream carries blocks as they are: nothing can be unpacked.
-		need = append(need, "encryption")
-		if largeBlocks(d) && p.sourceUses("large_blocks") {
-			need = append(need, "large_blocks")
-		}
-		if f := featureOf("compression", d.Get("compression")); f != "" && p.sourceUses(f) {
-			need = append(need, f)
-		}
-	}
-	if featureOf("dnodesize", d.Get("dnodesize")) != "" && p.sourceUses("large_dnode") {
-		need = append(need, "large_dnode")
-	}
 	ok := true
-	for _, f := range need {
-		if p.targetTakes(f) {
+	for _, x := range (zfs.StreamFlags{Raw: out.Encrypted}).Features() {
+		needed := x.Name == "encryption" || p.sourceUses(x.Name) && (!x.OfDataset || uses(d, x.Name))
+		if !needed || p.targetTakes(x.Name) {
 			continue
 		}
 		ok = false
-		pool := p.state.Target.Pool.Name
-		hint := fmt.Sprintf("upgrade ZFS on %s: it does not know the feature", p.state.TargetHost)
-		if _, known := p.state.Target.Pool.Features[f]; known {
-			hint = command("zpool", "set", "feature@"+f+"=enabled", pool) + " (an older ZFS may then no longer import the pool)"
-		}
-		p.conflict(FeatureMissing, d.Name, out.Target, hint,
-			"pool %s lacks the feature %s, which %s needs to arrive", p.onTarget(pool), f, p.onSource(d.Name))
+		pool := &p.state.Target.Pool
+		p.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+p.state.TargetHost, x.Name),
+			"pool %s lacks the feature %s, which %s needs to arrive", p.onTarget(pool.Name), x.Name, p.onSource(d.Name))
 	}
 	return ok
+}
+
+// uses tells what a dataset writes next with. That it wrote otherwise before does
+// not show in its properties.
+func uses(d *zfs.Dataset, feature string) bool {
+	if feature == "large_blocks" {
+		return largeBlocks(d)
+	}
+	for _, property := range []string{"compression", "dnodesize"} {
+		if zfs.FeatureOf(property, d.Get(property)) == feature {
+			return true
+		}
+	}
+	return feature == "longname" && d.Get("longname") == "on"
 }
 
 // sourceUses tells whether anything in the source's pool uses a feature. For
@@ -55,33 +52,29 @@ func (p *planner) targetTakes(feature string) bool {
 	return len(pool.Features) == 0 || pool.FeatureOn(feature)
 }
 
-// featureOf returns the pool feature that a value of a property needs, "" for
-// none.
-//
-// https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html
-func featureOf(property, value string) string {
-	switch property {
-	case "compression":
-		if value == "lz4" {
-			return "lz4_compress"
+// letter tells whether the target's pool takes streams with one of the flags that
+// send data as it is stored. Blocks compressed by zstd are the one thing that a
+// chain may come to have or not: without any, the feature is not needed.
+func (p *planner) letter(f zfs.StreamFlags) bool {
+	for _, x := range f.Features() {
+		if (zfs.StreamFlags{}).Needs(x.Name) || x.Name == "zstd_compress" && p.state.Source.Pool.Features[x.Name] != "active" {
+			continue
 		}
-		if strings.HasPrefix(value, "zstd") {
-			return "zstd_compress"
-		}
-	case "checksum", "dedup":
-		sum, _, _ := strings.Cut(value, ",")
-		switch sum {
-		case "sha512", "skein", "edonr", "blake3":
-			return sum
-		}
-	case "dnodesize":
-		if value != "" && value != "legacy" {
-			return "large_dnode"
-		}
-	case "recordsize":
-		if largeSize(value) {
-			return "large_blocks"
+		if !p.state.Target.Pool.FeatureOn(x.Name) {
+			return false
 		}
 	}
-	return ""
+	return true
+}
+
+// receive is the receive of a stream into a target.
+func (p *planner) receive(target string) zfs.ReceiveSpec {
+	whole := p.state.Target.Pool.Features[zfs.ResumeFeature] == "disabled"
+	if whole && !p.whole {
+		p.whole = true
+		pool := &p.state.Target.Pool
+		enable, _, _ := strings.Cut(pool.Enabling("on "+p.state.TargetHost, zfs.ResumeFeature), " (")
+		p.note("pool %s lacks the feature %s: a stream that is cut off there begins anew; to resume: %s", p.onTarget(pool.Name), zfs.ResumeFeature, enable)
+	}
+	return zfs.ReceiveSpec{Target: target, Whole: whole}
 }

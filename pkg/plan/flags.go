@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 
 	"zxfer/pkg/zfs"
@@ -59,13 +58,10 @@ func (p *planner) choose(d *zfs.Dataset, encrypts bool) zfs.StreamFlags {
 	if p.raw(d) {
 		return zfs.StreamFlags{Raw: true} // brings the others
 	}
-	source, target := &p.state.Source.Pool, &p.state.Target.Pool
 	return zfs.StreamFlags{
-		LargeBlocks: target.FeatureOn("large_blocks"),
-		Embedded:    target.FeatureOn("embedded_data") && !d.Encrypted() && !encrypts,
-		// A block compressed by zstd cannot be stored without that feature.
-		Compressed: target.FeatureOn("lz4_compress") &&
-			(target.FeatureOn("zstd_compress") || source.Features["zstd_compress"] != "active"),
+		LargeBlocks: p.letter(zfs.StreamFlags{LargeBlocks: true}),
+		Embedded:    p.letter(zfs.StreamFlags{Embedded: true}) && !d.Encrypted() && !encrypts,
+		Compressed:  p.letter(zfs.StreamFlags{Compressed: true}),
 	}
 }
 
@@ -83,6 +79,10 @@ func (p *planner) goOn(d, t *zfs.Dataset) zfs.StreamFlags {
 	recorded, ok := recordedFlags(t)
 	if ok && !recorded.Raw {
 		recorded.Embedded = recorded.Embedded && !t.Encrypted()
+		if len(p.state.Target.Pool.Features) > 0 { // what the source's pool came to use since
+			recorded.Embedded = recorded.Embedded && f.Embedded
+			recorded.Compressed = recorded.Compressed && f.Compressed
+		}
 		return recorded
 	}
 	if !ok && t.Properties[zfs.FlagsProperty].Local() {
@@ -105,15 +105,7 @@ func largeBlocks(d *zfs.Dataset) bool {
 	if d.Type == zfs.Volume {
 		size = d.Get("volblocksize")
 	}
-	return largeSize(size)
-}
-
-// largeSize tells whether a block size, as zfs get -p prints it, is larger
-// than pools take without the feature large_blocks.
-func largeSize(size string) bool {
-	var n uint64
-	_, err := fmt.Sscan(size, &n)
-	return err == nil && n > 128<<10
+	return zfs.FeatureOf("recordsize", size) != ""
 }
 
 // sameChain refuses to mix raw and other streams in one chain.

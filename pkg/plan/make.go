@@ -21,6 +21,7 @@ type planner struct {
 	targetSnap map[uint64][]string     // GUID of a snapshot to its full names on the target
 	arriving   map[string]*Dataset     // what is planned so far, by target
 	sent       map[uint64]arrival      // snapshots that the plan brings, by GUID
+	whole      bool                    // said that receives cannot resume
 	left       map[string][]string     // properties that -p does not carry, to the datasets that have them
 }
 
@@ -181,6 +182,10 @@ func (p *planner) checkNames(d *zfs.Dataset, out *Dataset) bool {
 		p.conflict(BadName, d.Name, out.Target, "name a target that is shorter", "%s cannot arrive: %s", p.onSource(d.Name), err)
 		return false
 	}
+	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // it is still to be taken
+		p.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", p.onSource(out.Arrive.In(d.Name)), err)
+		return false
+	}
 	return true
 }
 
@@ -254,7 +259,8 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	}
 	flags := p.choose(d, p.encrypts(place))
 	out.CreateParents = p.parentMissing(out.Target)
-	receive := zfs.ReceiveSpec{Target: out.Target, Set: p.newProperties(d, flags, place)}
+	receive := p.receive(out.Target)
+	receive.Set = p.newProperties(d, flags, place)
 	runs := p.req.runs(d, 0, out.Arrive, true) // the oldest snapshot goes alone, in full
 	step := Step{
 		Kind: Full, Send: zfs.SendSpec{Dataset: d.Name, To: runs[0].to.Name, Flags: flags}, Receive: receive,
@@ -277,10 +283,12 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 		if len(r.through) == 0 {
 			why = "the next snapshot behind " + base.Short()
 		}
+		receive := p.receive(out.Target)
+		receive.Arrival = r.arrival(base.GUID, out)
 		out.Steps = append(out.Steps, Step{
 			Kind:    Incremental,
 			Send:    zfs.SendSpec{Dataset: d.Name, From: base.Short(), Through: r.names(), To: r.to.Name, Flags: flags},
-			Receive: zfs.ReceiveSpec{Target: out.Target, Arrival: r.arrival(base.GUID, out)},
+			Receive: receive,
 			Why:     why, BaseGUID: base.GUID, ToGUID: r.to.GUID,
 		})
 		base = r.to

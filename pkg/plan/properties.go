@@ -20,7 +20,7 @@ func (p *planner) checkProperties() bool {
 	raw := slices.ContainsFunc(p.state.Source.Datasets, p.raw)
 	other := p.otherEncryption()
 	for _, name := range slices.Sorted(maps.Keys(p.req.Set)) {
-		feature := featureOf(name, p.req.Set[name])
+		feature := zfs.FeatureOf(name, p.req.Set[name])
 		switch {
 		case zfs.CheckProperty(name) != nil:
 			bad("", "-o %s: %s", name, zfs.CheckProperty(name))
@@ -34,8 +34,10 @@ func (p *planner) checkProperties() bool {
 			bad("leave it out, or send decrypted: --decrypt", "-o %s: a raw stream brings its encryption and takes no other", name)
 		case zfs.EncryptionBound(name) && other != "" && (name == "encryption" || p.req.Set["encryption"] == ""):
 			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
+		case zfs.CheckValue(name, p.req.Set[name]) != nil:
+			bad("", "-o %s", zfs.CheckValue(name, p.req.Set[name]))
 		case feature != "" && !p.targetTakes(feature):
-			bad(command("zpool", "set", "feature@"+feature+"=enabled", p.state.Target.Pool.Name),
+			bad(p.state.Target.Pool.Enabling("on "+p.state.TargetHost, feature),
 				"-o %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
 		}
 	}
@@ -137,7 +139,7 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 			p.note("%s: %s is not carried: its value is no text (UTF-8)", d.Name, name)
 			continue
 		}
-		if f := featureOf(name, v.Value); f != "" && !p.targetTakes(f) {
+		if f := zfs.FeatureOf(name, v.Value); f != "" && !p.targetTakes(f) {
 			p.note("%s: %s=%s is not carried: pool %s lacks the feature %s", d.Name, name, v.Value, p.onTarget(p.state.Target.Pool.Name), f)
 			continue
 		}

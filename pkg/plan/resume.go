@@ -31,7 +31,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	step := Step{
 		Kind: Resume, Done: token.Bytes, BaseGUID: token.FromGUID, ToGUID: token.ToGUID,
 		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: p.tokenFlags(d, t, token)},
-		Receive: zfs.ReceiveSpec{Target: out.Target},
+		Receive: p.receive(out.Target),
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if t.Inconsistent() {

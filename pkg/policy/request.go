@@ -47,6 +47,7 @@ type (
 	}
 	receiveSpec struct {
 		Target   string            `json:"target"`
+		Whole    bool              `json:"whole,omitempty"`
 		Rollback bool              `json:"rollback,omitempty"`
 		Origin   string            `json:"origin,omitempty"`
 		Set      map[string]string `json:"set,omitempty"`

@@ -28,6 +28,7 @@ func streamFeatures() []feature {
 		{"embedded_data", false, false, "very small blocks take a block each on arrival"},
 		{"lz4_compress", false, false, "data is sent unpacked"},
 		{"zstd_compress", false, false, "data is sent unpacked, and compressed in another way on arrival"},
+		{zfs.ResumeFeature, false, false, "a stream that is cut off begins anew"},
 		{"large_dnode", true, false, "a dataset with large dnodes cannot be received"},
 		{"large_microzap", true, false, "a dataset with large directories in one block cannot be received"},
 		{"longname", true, false, "a dataset with file names of more than 255 bytes cannot be received"},
@@ -54,18 +55,11 @@ func features(in *Input) []Finding {
 		}
 		f := Finding{Host: in.Target.Name, Severity: Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
 			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, orUnknown(target.Features[x.name]), target.Name),
-			Remedy:   enable(target, x.name)}
+			Remedy:   target.Enabling("there", x.name)}
 		if x.refused {
 			f.Severity = Warn
 		}
 		out = append(out, f)
 	}
 	return out
-}
-
-func enable(p *zfs.Pool, name string) string {
-	if _, known := p.Features[name]; known {
-		return command("zpool", "set", "feature@"+name+"=enabled", p.Name) + " (an older ZFS may then no longer import the pool)"
-	}
-	return "upgrade ZFS there: it does not know the feature"
 }

@@ -92,13 +92,15 @@ func (f StreamFlags) ForDigest() StreamFlags {
 }
 
 // ReceiveArgs returns the arguments of zfs(8) that store a stream, "receive"
-// first, after checking names and properties. Receives are always resumable
-// and never mount.
+// first, after checking names and properties.
 func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 	if _, err := ParseDataset(r.Target); err != nil {
 		return nil, err
 	}
 	args := []string{"receive", "-s", "-u"}
+	if r.Whole {
+		args = []string{"receive", "-u"}
+	}
 	if r.Rollback {
 		args = append(args, "-F")
 	}

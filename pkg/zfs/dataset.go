@@ -205,10 +205,11 @@ type SendSpec struct {
 	Token   string      `json:"token,omitempty"` // resume token (-t); Dataset and To then only describe
 }
 
-// ReceiveSpec is one stream to store. Receives are always resumable (-s) and
-// never mount (-u).
+// ReceiveSpec is one stream to store. Receives are resumable (-s), but for a
+// pool that cannot keep their state, and never mount (-u).
 type ReceiveSpec struct {
 	Target   string            `json:"target"`
+	Whole    bool              `json:"whole,omitempty"`    // no -s: the pool lacks ResumeFeature
 	Rollback bool              `json:"rollback,omitempty"` // -F: lose what is newer than the base
 	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
 	Set      map[string]string `json:"set,omitempty"`      // -o

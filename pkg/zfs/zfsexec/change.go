@@ -74,11 +74,8 @@ func (c *CLI) Snapshot(ctx context.Context, snapshots []string) error {
 
 // CheckHold checks the names of holds.
 func CheckHold(tag string, snapshots []string) error {
-	if err := zfs.CheckComponent(tag); err != nil {
-		return fmt.Errorf("tag of a hold: %w", err)
-	}
-	if strings.HasPrefix(tag, "-") || strings.HasPrefix(tag, ".") {
-		return fault.Usagef("", `tag of a hold %q: it begins with %q`, tag, tag[:1])
+	if err := zfs.CheckTag(tag); err != nil {
+		return err
 	}
 	for _, s := range snapshots {
 		if _, _, err := zfs.ParseSnapshot(s); err != nil {
