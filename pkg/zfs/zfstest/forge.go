@@ -1,0 +1,308 @@
+package zfstest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// Stream is a send stream in its records: a test bends them, and Seal gives
+// them the checksums that they then need. What comes of it no zfs send makes,
+// and any sender can.
+type Stream []Record
+
+// Record is one record of a Stream.
+type Record struct {
+	Header  [zfs.RecordSize]byte
+	Payload []byte
+}
+
+// Where fields are in a BEGIN record, and in any.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ioctl.h (dmu_replay_record_t)
+const (
+	atType     = 0
+	atPayload  = 4 // bytes of payload, of a BEGIN
+	atMagic    = 8
+	atVersion  = 16 // kind of stream in bits 0 and 1, features from bit 2 on
+	atObjset   = 32
+	atFlags    = 36
+	atToGUID   = 40
+	atFromGUID = 48
+	atToName   = 56
+	atChain    = zfs.RecordSize - 32 // checksum of all that came before
+	atEndSum   = 8                   // of an END: the same of the stream
+	atEndGUID  = 40
+
+	packageKind = 2
+	cloneFlag   = 1 << 0
+)
+
+// Features of a stream, as BEGIN has them.
+const (
+	FeatureDedup    uint64 = 1 << 0
+	FeatureEmbedded uint64 = 1 << 16
+	FeatureRedacted uint64 = 1 << 21
+	FeatureResuming uint64 = 1 << 20
+	FeatureRaw      uint64 = 1 << 24
+	FeatureHolds    uint64 = 1 << 26
+)
+
+// ParseStream takes a stream of this host's byte order apart.
+func ParseStream(t testing.TB, b []byte) Stream {
+	t.Helper()
+	var s Stream
+	r := zfs.NewStreamReader(bytes.NewReader(b))
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return s
+		}
+		require.NoError(t, err)
+		s = append(s, Record{Header: [zfs.RecordSize]byte(rec.Header), Payload: bytes.Clone(rec.Payload)})
+	}
+}
+
+// Clone returns a copy that can be bent alone.
+func (s Stream) Clone() Stream {
+	out := slices.Clone(s)
+	for i := range out {
+		out[i].Payload = bytes.Clone(out[i].Payload)
+	}
+	return out
+}
+
+// Begin is the n-th BEGIN record; that of a package is the first.
+func (s Stream) Begin(n int) *Record {
+	for i := range s {
+		if s[i].Type() == zfs.RecordBegin {
+			if n == 0 {
+				return &s[i]
+			}
+			n--
+		}
+	}
+	panic("no such BEGIN record")
+}
+
+// Streams are the streams inside a package, each from its BEGIN to its END.
+func (s Stream) Streams() []Stream {
+	var out []Stream
+	for i := range s {
+		if s[i].Type() == zfs.RecordBegin {
+			out = append(out, nil)
+		}
+		if n := len(out); n > 0 {
+			out[n-1] = append(out[n-1], s[i])
+		}
+	}
+	if len(out) < 2 {
+		return out
+	}
+	last := &out[len(out)-1]
+	*last = (*last)[:len(*last)-1] // the END of the package
+	return out[1:]
+}
+
+// Type is the type of the record.
+func (r *Record) Type() zfs.RecordType { return zfs.RecordType(r.u32(atType)) }
+
+func (r *Record) u32(at int) uint32       { return binary.LittleEndian.Uint32(r.Header[at:]) }
+func (r *Record) u64(at int) uint64       { return binary.LittleEndian.Uint64(r.Header[at:]) }
+func (r *Record) put32(at int, v uint32)  { binary.LittleEndian.PutUint32(r.Header[at:], v) }
+func (r *Record) put64(at int, v uint64)  { binary.LittleEndian.PutUint64(r.Header[at:], v) }
+func (r *Record) ToGUID() uint64          { return r.u64(atToGUID) }   // ToGUID is the GUID that a BEGIN announces.
+func (r *Record) FromGUID() uint64        { return r.u64(atFromGUID) } // FromGUID is that of its base.
+func (r *Record) SetFromGUID(guid uint64) { r.put64(atFromGUID, guid) }
+func (r *Record) SetFlags(flags uint32)   { r.put32(atFlags, flags) }
+func (r *Record) SetClaim(payload uint32) { r.put32(atPayload, payload) }
+
+// SetObjset says what the stream is of: 2 a filesystem, 3 a volume.
+func (r *Record) SetObjset(kind uint32) { r.put32(atObjset, kind) }
+
+// SetBlock makes a WRITE one of so many bytes, without changing its payload.
+func (r *Record) SetBlock(n uint64) { r.Header[50] = 0; r.put64(32, n) }
+
+// Last is the last record of a type.
+func (s Stream) Last(typ zfs.RecordType) *Record {
+	for i := range slices.Backward(s) {
+		if s[i].Type() == typ {
+			return &s[i]
+		}
+	}
+	panic("no such record")
+}
+
+// ToName is the name of the snapshot that a BEGIN announces.
+func (r *Record) ToName() string {
+	name, _, _ := strings.Cut(string(r.Header[atToName:]), "\x00")
+	return name
+}
+
+// SetToName changes it; a name that fills the field has no end.
+func (r *Record) SetToName(name string) {
+	clear(r.Header[atToName : atToName+256])
+	copy(r.Header[atToName:atToName+256], name)
+}
+
+// SetClone makes the stream that a BEGIN announces one of a clone of the
+// snapshot with a GUID.
+func (r *Record) SetClone(origin uint64) {
+	r.SetFromGUID(origin)
+	r.SetFlags(r.u32(atFlags) | cloneFlag)
+}
+
+// AddFeatures sets features of a stream, DropFeatures takes them away.
+func (r *Record) AddFeatures(f uint64)  { r.put64(atVersion, r.u64(atVersion)|f<<2) }
+func (r *Record) DropFeatures(f uint64) { r.put64(atVersion, r.u64(atVersion)&^(f<<2)) }
+
+// SetToGUID changes the GUID of a single stream, in all its records that
+// have it.
+func (s Stream) SetToGUID(guid uint64) {
+	old := s.Begin(0).ToGUID()
+	for i := range s {
+		for _, at := range swap64[s[i].Type()] {
+			if s[i].u64(at) == old {
+				s[i].put64(at, guid)
+			}
+		}
+	}
+}
+
+// Package wraps single streams as zfs send -R and -I do: a head with a name
+// and a list, the streams, and an END of its own.
+func Package(name string, list List, features uint64, streams ...Stream) Stream {
+	var head, end Record
+	head.put64(atMagic, 0x2F5bacbac)
+	head.put64(atVersion, packageKind)
+	head.AddFeatures(features)
+	head.SetToName(name)
+	if list != nil {
+		head.Payload = list.XDR()
+	}
+	end.put32(atType, uint32(zfs.RecordEnd))
+	out := Stream{head, end}
+	for _, s := range streams {
+		out = append(out, s.Clone()...)
+	}
+	return append(out, end)
+}
+
+// Bytes are the stream, with the checksums of its records set.
+func (s Stream) Bytes() []byte { return s.bytes(binary.LittleEndian) }
+
+// Swapped are the stream as a host of the other byte order sends it.
+func (s Stream) Swapped() []byte { return s.bytes(binary.BigEndian) }
+
+func (s Stream) bytes(order binary.ByteOrder) []byte {
+	var out bytes.Buffer
+	var sum fletcher4
+	open, packaged := false, false
+	for i := range s {
+		h := s[i].Header
+		typ := s[i].Type()
+		ends := open && typ == zfs.RecordEnd
+		switch {
+		case typ == zfs.RecordBegin:
+			sum, open, packaged = fletcher4{}, true, s[i].u64(atVersion)&3 == packageKind
+			if s[i].u32(atPayload) == 0 || len(s[i].Payload) > 0 && packaged {
+				binary.LittleEndian.PutUint32(h[atPayload:], uint32(len(s[i].Payload)))
+			}
+		case ends:
+			sum.put(h[atEndSum:], binary.LittleEndian)
+		}
+		if order == binary.BigEndian {
+			swap(h[:], typ)
+		}
+		// Neither the END of a package nor that of its head is in a chain.
+		chained := open && typ != zfs.RecordBegin && !(ends && packaged)
+		sum.add(h[:atChain], order)
+		if chained {
+			sum.put(h[atChain:], order)
+		}
+		sum.add(h[atChain:], order)
+		sum.add(s[i].Payload, order)
+		out.Write(h[:])
+		out.Write(s[i].Payload)
+		if ends {
+			open = false
+		}
+	}
+	return out.Bytes()
+}
+
+// fletcher4 is the checksum of streams.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_fletcher.c
+type fletcher4 [4]uint64
+
+func (f *fletcher4) add(b []byte, order binary.ByteOrder) {
+	for ; len(b) >= 4; b = b[4:] {
+		f[0] += uint64(order.Uint32(b))
+		f[1] += f[0]
+		f[2] += f[1]
+		f[3] += f[2]
+	}
+}
+
+func (f *fletcher4) put(b []byte, order binary.ByteOrder) {
+	for i, w := range f {
+		order.PutUint64(b[8*i:], w)
+	}
+}
+
+// swap64 are the numbers of 8 bytes in each type of record, swap32 those of 4.
+var (
+	swap64 = map[zfs.RecordType][]int{
+		zfs.RecordBegin:       {8, 16, 24, 40, 48},
+		zfs.RecordObject:      {8, 40, 48, 56},
+		zfs.RecordFreeObjects: {8, 16, 24},
+		zfs.RecordWrite:       {8, 24, 32, 40, 56, 64, 72, 80, 88, 96},
+		zfs.RecordFree:        {8, 16, 24, 32},
+		zfs.RecordEnd:         {8, 16, 24, 32, 40},
+		zfs.RecordSpill:       {8, 16, 24, 40},
+
+		zfs.RecordWriteEmbedded: {8, 16, 24, 32},
+		zfs.RecordObjectRange:   {8, 16, 24},
+		zfs.RecordRedact:        {8, 16, 24, 32},
+	}
+	swap32 = map[zfs.RecordType][]int{
+		zfs.RecordBegin:  {0, 4, 32, 36},
+		zfs.RecordObject: {0, 4, 16, 20, 24, 28, 36},
+		zfs.RecordWrite:  {0, 4, 16},
+		zfs.RecordSpill:  {0, 4, 36},
+
+		zfs.RecordWriteEmbedded: {0, 4, 48, 52},
+	}
+)
+
+func swap(h []byte, typ zfs.RecordType) {
+	narrow, ok := swap32[typ]
+	if !ok {
+		narrow = []int{0, 4}
+	}
+	for _, at := range narrow {
+		slices.Reverse(h[at : at+4])
+	}
+	for _, at := range swap64[typ] {
+		slices.Reverse(h[at : at+8])
+	}
+}
+
+// ByRef is a WRITE_BYREF record of a deduplicated stream, which writes what
+// another record, of another dataset at that, wrote before.
+func ByRef(object, offset, length, toGUID, refGUID, refObject, refOffset uint64) Record {
+	var r Record
+	r.put32(atType, uint32(zfs.RecordWriteByRef))
+	for i, v := range []uint64{object, offset, length, toGUID, refGUID, refObject, refOffset} {
+		r.put64(8+8*i, v)
+	}
+	return r
+}
