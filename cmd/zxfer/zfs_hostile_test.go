@@ -154,6 +154,8 @@ type attack struct {
 	// begins tells that snapshots which were planned come before what was
 	// not. They may be stored.
 	begins bool
+	// cut tells that it looks like one that was cut off: it is tried again.
+	cut bool
 	// everywhere has it tried on every route, not only on two.
 	everywhere bool
 }
@@ -183,7 +185,9 @@ func (p *prey) suffer(snap string, attacks []attack) {
 			require.NoFileExists(t, p.evil+"/authorized_keys-a")
 			require.Empty(t, changes(before, tree(t, spared...)), "%s", o)
 			require.NotEqual(t, 0, o.code, "%s", o)
-			require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)
+			if !a.cut {
+				require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)
+			}
 			require.Contains(t, o.stderr, p.target)
 			require.Contains(t, o.stderr, a.says)
 			require.Less(t, time.Since(began), 30*time.Second, "it is refused at once: %s", o)

@@ -120,6 +120,9 @@ func parseLVS(raw []byte) (*lvReport, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lvs: data_percent: %w", err)
 		}
+		if !(full >= 0) { // not a number, too: it would never be full
+			return nil, fmt.Errorf("lvs: data_percent %q", lv.Full)
+		}
 		r.Full = full
 		r.Lost = r.Lost || full >= 100
 	}

@@ -60,7 +60,8 @@ func parseSurvey(text string) (f site.Facts, t tools) {
 				f.SSHPeer, f.SSHLocal = c[0], c[2]
 			}
 		case "cpus":
-			f.CPUs, _ = strconv.Atoi(value) // 0 = unknown
+			n, _ := strconv.Atoi(value) // 0 = unknown
+			f.CPUs = max(0, n)
 		case "zfs":
 			f.ZFS = value
 		case "tool":

@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 		}
 	}
 	span, err := time.ParseDuration(s)
-	if err != nil || span < 0 {
+	if err != nil || span < 0 || span > math.MaxInt64-days {
 		return fmt.Errorf("%q is not a time span; write 90s, 15m, 36h or 7d", string(text))
 	}
 	*d = Duration(days + span)

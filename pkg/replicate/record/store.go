@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,10 +128,16 @@ func (s *Store) Runs(n int) ([]*Run, error) {
 	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
 		r := &Run{}
 		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // a line that a crash cut is no run
-			out = append([]*Run{r}, out...)
+			out = append([]*Run{r.sound()}, out...)
 		}
 	}
 	return out, nil
+}
+
+// sound leaves out targets that are none: the log may be a user's.
+func (r *Run) sound() *Run {
+	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
+	return r
 }
 
 // State reads the state of the job; an empty one where there is none yet.
@@ -149,6 +157,13 @@ func (s *Store) State() (*State, error) {
 	st.Job = filepath.Base(s.dir) // whatever it says: its directory may be a user's
 	if st.Datasets == nil {
 		st.Datasets = map[string]*Dataset{}
+	}
+	if st.LastRun != nil {
+		st.LastRun.sound()
+	}
+	maps.DeleteFunc(st.Datasets, func(_ string, d *Dataset) bool { return d == nil })
+	for _, d := range st.Datasets {
+		maps.DeleteFunc(d.Targets, func(_ string, a *Arrival) bool { return a == nil })
 	}
 	return st, nil
 }

@@ -1,0 +1,43 @@
+package replicate
+
+import (
+	"encoding"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A value of a job file is none or is within bounds, and what is written of it
+// is read as the same.
+func FuzzValues(f *testing.F) {
+	for _, s := range []string{"90s", "1d12h", "65535d", "65535d1000000h", "7d", "0s", "1ns", "64MiB", "1.5G/s", "22:30", "24:00", "-1h", "d", "1d-1h"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		again := func(v encoding.TextMarshaler, into encoding.TextUnmarshaler) {
+			text, err := v.MarshalText()
+			require.NoError(t, err)
+			require.NoError(t, into.UnmarshalText(text), "%q was written as %q", s, text)
+		}
+		var d, d2 Duration
+		if d.UnmarshalText([]byte(s)) == nil {
+			require.GreaterOrEqual(t, d, Duration(0))
+			again(d, &d2)
+			require.Equal(t, d, d2)
+		}
+		var n, n2 Size
+		if n.UnmarshalText([]byte(s)) == nil {
+			require.GreaterOrEqual(t, n, Size(0))
+			if n < 1<<53 {
+				again(n, &n2)
+				require.Equal(t, n, n2)
+			}
+		}
+		var at, at2 TimeOfDay
+		if at.UnmarshalText([]byte(s)) == nil {
+			require.Less(t, at, TimeOfDay(24*60))
+			again(at, &at2)
+			require.Equal(t, at, at2)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package zfs
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A walk takes no more memory than arrives, ends, and accounts for each byte;
+// only behind an END record is the end of the input the end of the stream.
+func FuzzStreamReader(f *testing.F) {
+	for _, name := range samples {
+		b := sampled(f, name+".source")
+		f.Add(b[:min(len(b), 8<<10)])
+		f.Add(b[max(0, len(b)-8<<10):])
+	}
+	swapped := make([]byte, 2*RecordSize)
+	copy(swapped[8:], []byte{0, 0, 0, 2, 0xf5, 0xba, 0xcb, 0xac})
+	swapped[RecordSize+3] = byte(RecordEnd)
+	f.Add(swapped)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := NewStreamReader(bytes.NewReader(b))
+		at := uint64(0)
+		var last RecordType
+		for {
+			r, err := s.Next()
+			require.LessOrEqual(t, s.Offset(), uint64(len(b)))
+			if err == io.EOF {
+				require.Equal(t, RecordEnd, last)
+				require.Equal(t, uint64(len(b)), at)
+				return
+			}
+			if err != nil {
+				require.ErrorContains(t, err, "send stream at byte")
+				return
+			}
+			require.Equal(t, at+RecordSize+uint64(len(r.Payload)), s.Offset())
+			require.Equal(t, b[at:at+RecordSize], r.Header)
+			require.LessOrEqual(t, len(r.ToName()), RecordSize)
+			at, last = s.Offset(), r.Type
+		}
+	})
+}
+
+// Every tag of a hold has a snapshot, and neither has a line break or tab.
+func FuzzParseHolds(f *testing.F) {
+	f.Add([]byte("tank/a@x\tkeep\tMon Jan  1 00:00 2024\ntank/a@x\tzxfer:j:t\tMon Jan  1 00:00 2024\n"))
+	f.Add([]byte("tank/a@x\tkeep\n"))
+	f.Add([]byte("tank/with space@x\ta tag\t-\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		holds, err := ParseHolds(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		for snapshot, tags := range holds {
+			require.NotEmpty(t, snapshot)
+			require.NotEmpty(t, tags)
+			require.NotContains(t, snapshot+strings.Join(tags, ""), "\t")
+			require.NotContains(t, snapshot+strings.Join(tags, ""), "\n")
+		}
+		require.LessOrEqual(t, len(holds), bytes.Count(b, []byte("\n"))+1)
+	})
+}
+
+// What a zfs of another host says becomes an error of some kind, bounded,
+// whatever it says; names of datasets in it do not choose the kind.
+func FuzzClassify(f *testing.F) {
+	files, err := filepath.Glob("testdata/stderr/*")
+	require.NoError(f, err)
+	require.NotEmpty(f, files)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(f, err)
+		f.Add(OpReceive, string(text), "tank/out of space")
+	}
+	f.Fuzz(func(t *testing.T, op, stderr, subject string) {
+		k := Classify(op, stderr, subject)
+		require.Equal(t, k, Classify(op, stderr, subject))
+		e := Failure{Op: op, Subject: subject, Stderr: stderr}.Err()
+		require.NotNil(t, e)
+		require.LessOrEqual(t, len(e.Error()), 4*(len(op)+len(stderr)+len(subject))+4<<10)
+		require.NotPanics(t, func() { _ = e.Hint })
+	})
+}
