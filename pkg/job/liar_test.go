@@ -1,0 +1,228 @@
+package job
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// lying is a host beyond a remote shell, whose agent's answers are altered.
+type lying struct {
+	world *world
+	alter func(n int, body any) any // of the n-th answer
+}
+
+func (h *lying) Relay(context.Context, string, string) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// Admit lets in what a world can do.
+func (h *lying) Admit(_ context.Context, op string, body json.RawMessage) (json.RawMessage, error) {
+	if !slices.Contains([]string{"facts", "list", "properties", "estimate", "snapshot", "hold", "holds", "create-parents", "discard-partial", "transfer"}, op) {
+		return nil, errors.New("no")
+	}
+	return body, nil
+}
+
+func (h *lying) Open(ctx context.Context, host string) (site.Site, error) {
+	requestsR, requestsW := io.Pipe()
+	answersR, answersW := io.Pipe()
+	toldR, toldW := io.Pipe()
+	ended := make(chan struct{})
+	server := &agent.Server{Site: sturdy{h.world}, Version: "1", Gate: h}
+	go func() {
+		defer close(ended)
+		_ = server.Serve(context.WithoutCancel(ctx), requestsR, answersW)
+		_ = answersW.Close()
+	}()
+	go func() {
+		_ = toldW.CloseWithError(h.relay(answersR, toldW))
+		_ = answersR.Close()
+	}()
+	way := &way{Reader: toldR, Writer: requestsW}
+	way.close = sync.OnceValue(func() error {
+		_ = requestsW.Close()
+		_ = toldR.Close()
+		<-ended
+		return nil
+	})
+	return agent.NewRemote(ctx, host, way, func(string) {})
+}
+
+// relay passes on the hello and then messages, altered.
+func (h *lying) relay(in io.Reader, out io.Writer) error {
+	var line []byte
+	for b := make([]byte, 1); len(line) < 2 || b[0] != '\n'; line = append(line, b[0]) {
+		if _, err := io.ReadFull(in, b); err != nil {
+			return err
+		}
+	}
+	if _, err := out.Write(line); err != nil {
+		return err
+	}
+	for n := 0; ; {
+		var length [4]byte
+		if _, err := io.ReadFull(in, length[:]); err != nil {
+			return err
+		}
+		text := make([]byte, binary.BigEndian.Uint32(length[:]))
+		if _, err := io.ReadFull(in, text); err != nil {
+			return err
+		}
+		var m struct {
+			Kind string `json:"kind"`
+			ID   uint64 `json:"id"`
+			Body any    `json:"body"`
+		}
+		if err := json.Unmarshal(text, &m); err != nil {
+			return err
+		}
+		if m.Kind == "result" && m.Body != nil {
+			m.Body = h.alter(n, m.Body)
+			n++
+			var err error
+			if text, err = json.Marshal(m); err != nil {
+				return err
+			}
+		}
+		if _, err := out.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+			return err
+		}
+	}
+}
+
+type way struct {
+	io.Reader
+	io.Writer
+	close func() error
+}
+
+func (w *way) Close() error { return w.close() }
+
+// sturdy is a world that is asked for what it does not have.
+type sturdy struct{ *world }
+
+func survive(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%v", p)
+	}
+}
+
+func (s sturdy) Snapshot(ctx context.Context, names []string) (err error) {
+	defer survive(&err)
+	return s.world.Snapshot(ctx, names)
+}
+
+func (s sturdy) DiscardPartial(ctx context.Context, dataset string) (err error) {
+	defer survive(&err)
+	return s.world.DiscardPartial(ctx, dataset)
+}
+
+func (s sturdy) Transfer(ctx context.Context, t site.Task, p func(transfer.Progress)) (r transfer.Result, err error) {
+	defer survive(&err)
+	return s.world.Transfer(ctx, t, p)
+}
+
+// A job whose host lies in one field of one answer ends, soon, by itself, with
+// a report that can be told.
+func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
+	t.Parallel()
+	rounds := 1500
+	if testing.Short() {
+		rounds = 300
+	}
+	seed := rand.Uint64()
+	if s := os.Getenv("ZXFER_TEST_SEED"); s != "" {
+		_, err := fmt.Sscan(s, &seed)
+		require.NoError(t, err)
+	}
+	t.Logf("ZXFER_TEST_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	lies := []any{nil, -1, 0, 1, uint64(1<<64 - 1), int64(1) << 60, "", "0", "-1", "18446744073709551615", "@", "#", "src/a", "dst/a", "src/a@s1", "\x1b[2J", "on", "off",
+		"filesystem", "volume", []any{}, map[string]any{}, []any{nil}, map[string]any{"value": "1"}, true, "1-c740b4779-e8-789c636064000310a501c49c50360710a715e5e7a69766a63040c1ec"}
+	did := 0
+	for range rounds {
+		which, leaf, lie := random.IntN(10), random.IntN(150), lies[random.IntN(len(lies))]
+		told := ""
+		w := newWorld(map[string][]string{"src": {}, "src/a": {"s1", "s2"}, "src/a/b": {"s1"}, "dst": {}, "dst/a": {"s1"}})
+		copied := w.datasets["dst/a"]
+		copied.Versions[0].GUID = w.datasets["src/a"].Versions[0].GUID
+		w.set("src/a", "recordsize", "131072")
+		h := &lying{world: w, alter: func(n int, body any) any {
+			if n%10 == which {
+				i := leaf % leaves(body)
+				told = fmt.Sprintf("answer %d, value %d of %v: %v", n, i, body, lie)
+				did++
+				return replace(body, &i, lie)
+			}
+			return body
+		}}
+		req := request(func(s *Send) {
+			s.Source.Host, s.Target.Host, s.Hold = "beta", "beta", "t"
+			if random.IntN(2) == 0 {
+				s.TakeSnapshot = "now"
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		r, err := RunSend(ctx, req, h, silent{})
+		require.NoError(t, ctx.Err(), "%s: it took too long", told)
+		cancel()
+		if err != nil {
+			require.Contains(t, []fault.Class{fault.Failed, fault.Refused, fault.Interrupted, fault.Usage}, fault.ClassOf(err), told)
+		}
+		_, err = json.Marshal(r)
+		require.NoError(t, err, told)
+	}
+	require.Greater(t, did, rounds/4)
+}
+
+func leaves(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case map[string]any:
+		for _, e := range v {
+			n += leaves(e)
+		}
+	case []any:
+		for _, e := range v {
+			n += leaves(e)
+		}
+	}
+	return n
+}
+
+// replace puts a lie in the place of the i-th value.
+func replace(v any, i *int, lie any) any {
+	*i--
+	if *i == -1 {
+		return lie
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			v[k] = replace(v[k], i, lie)
+		}
+	case []any:
+		for k := range v {
+			v[k] = replace(v[k], i, lie)
+		}
+	}
+	return v
+}
