@@ -47,7 +47,7 @@ func requestCost(m *message) int {
 	switch m.Op {
 	case opList, opProperties, opSnapshot, opHold, opRelease, opHolds, opBookmark, opDestroy:
 		return 3 * maxRequest
-	case opEstimate, opDigest, opTransfer: // a stream names all snapshots in it
+	case opEstimate, opDigest, opTransfer, opMeasure: // a stream names all snapshots in it
 		return maxRequest
 	}
 	return small
@@ -84,7 +84,7 @@ func requestsOf(streams []zfs.SendSpec) [][]zfs.SendSpec {
 	var out [][]zfs.SendSpec
 	first, cost := 0, 0
 	for i, s := range streams {
-		own := 1 << 10
+		own := 1<<10 + len(s.Token)
 		for _, t := range s.Through {
 			own += len(t) + 2*costOfOne
 		}

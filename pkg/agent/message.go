@@ -84,7 +84,7 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 	} else if text, err = grow(r, text, n); err != nil {
 		return nil, err
 	} else if head.cost = costOf(text); head.cost > most {
-		head.tooMuch = &oversize{head.cost, most}
+		head.tooMuch = fmt.Errorf("message that takes %d bytes of memory, at most %d are allowed", head.cost, most)
 		return head, nil
 	}
 	m := &message{cost: head.cost}

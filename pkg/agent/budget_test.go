@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+func TestCostOf(t *testing.T) {
+	t.Parallel()
+	for text, many := range map[string][2]int{ // objects and arrays, commas
+		`7`: {0, 0}, `{}`: {1, 0}, `[{},{}]`: {3, 1}, `{"a":[1,2],"b":3}`: {2, 2},
+		`"{[,"`: {0, 0}, `"\"{"`: {0, 0}, `"\\",{`: {1, 1}, `"open {`: {0, 0}, `"\`: {0, 0}, ``: {0, 0},
+	} {
+		require.Equal(t, len(text)+many[0]*costOfMany+many[1]*costOfOne, costOf([]byte(text)), text)
+	}
+}
+
+// What honest clients ask and honest agents answer, at its largest, fits.
+func TestHonestMessagesFitTheirBudgets(t *testing.T) {
+	t.Parallel()
+	cost := func(v any) int {
+		body, err := json.Marshal(v)
+		require.NoError(t, err)
+		return costOf(body)
+	}
+	var names []string
+	l := zfs.Listing{Root: "tank"}
+	for i := range 100_000 {
+		names = append(names, fmt.Sprintf("tank/some/where/dataset-%d@autosnap_2026-01-01_00:00:00_hourly", i))
+	}
+	for _, op := range []string{opSnapshot, opDestroy, opHolds, opProperties} {
+		require.Less(t, cost(names), requestCost(&message{Kind: call, Op: op}), op)
+	}
+	for i := range 200 {
+		d := &zfs.Dataset{Name: fmt.Sprintf("tank/%d", i), Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}
+		for _, p := range zfs.SurveyProperties() {
+			d.Properties[p] = zfs.Property{Value: "1", Source: "-"}
+		}
+		for _, n := range names[:1000] {
+			d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: n[strings.Index(n, "@")+1:], GUID: 1 << 63, CreateTXG: 1 << 30})
+		}
+		l.Datasets = append(l.Datasets, d)
+	}
+	require.Less(t, cost(l), answerCost(opList, site.ListQuery{}, 0))
+	holds, properties := map[string][]string{}, map[string]map[string]zfs.Property{}
+	for _, n := range names[:2000] {
+		holds[n] = []string{"zxfer:job:target", "a hold", "another"}
+		properties[n] = map[string]zfs.Property{"guid": {Value: "18446744073709551615", Source: "-"}, "org:note": {Value: strings.Repeat("x", 8<<10), Source: "local"}}
+	}
+	require.Less(t, cost(holds), answerCost(opHolds, names[:2000], cost(names[:2000])))
+	require.Less(t, cost(properties), answerCost(opProperties, propertiesArgs{names[:2000], []string{"guid", "org:note"}}, 0))
+	require.Less(t, cost(properties), answerCost(opProperties, propertiesArgs{names[:2000], nil}, 0))
+	sizes := slices.Repeat([]uint64{1<<64 - 1}, 100_000)
+	require.Less(t, cost(sizes), answerCost(opEstimate, make([]zfs.SendSpec, len(sizes)), 0))
+}
+
+// A plan of many streams is estimated in parts that an agent takes.
+func TestManyStreamsAreEstimatedInParts(t *testing.T) {
+	t.Parallel()
+	var all []zfs.SendSpec
+	for i := range 20_000 {
+		s := zfs.SendSpec{Dataset: fmt.Sprint("tank/", i), To: "x", Flags: zfs.StreamFlags{Raw: true}}
+		if i%100 == 0 {
+			s.Through = slices.Repeat([]string{"autosnap_2026-01-01_00:00:00_hourly"}, 5000)
+		}
+		all = append(all, s)
+	}
+	parts := requestsOf(all)
+	require.Greater(t, len(parts), 10)
+	require.Equal(t, all, slices.Concat(parts...))
+	for _, p := range parts {
+		body, err := json.Marshal(p)
+		require.NoError(t, err)
+		require.Less(t, costOf(body), requestCost(&message{Kind: call, Op: opEstimate}))
+	}
+	require.Len(t, requestsOf(nil), 1)
+}
