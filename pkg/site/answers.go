@@ -91,12 +91,18 @@ func checkDataset(d *zfs.Dataset, surveyed []string) error {
 	if !slices.Equal(ordered, d.Versions) {
 		return fmt.Errorf("the versions of %s are out of order", d.Name)
 	}
-	names := make(map[string]bool, len(d.Versions))
+	names, snapshots := make(map[string]bool, len(d.Versions)), make(map[uint64]bool, len(d.Versions))
 	for _, v := range d.Versions {
-		if names[v.Short()] {
-			return fmt.Errorf("%s%s was listed twice", d.Name, v.Short())
+		switch {
+		case v.GUID == 0 || v.CreateTXG == 0: // which plans take for "none"
+			return fmt.Errorf("%s was listed with the GUID %d and the createtxg %d", v.In(d.Name), v.GUID, v.CreateTXG)
+		case names[v.Short()] || v.Kind == zfs.Snapshot && snapshots[v.GUID]:
+			return fmt.Errorf("%s was listed twice", v.In(d.Name))
 		}
 		names[v.Short()] = true
+		if v.Kind == zfs.Snapshot {
+			snapshots[v.GUID] = true
+		}
 	}
 	if d.Properties == nil {
 		d.Properties = map[string]zfs.Property{}
