@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,26 +43,6 @@ func FuzzStreamReader(f *testing.F) {
 			require.LessOrEqual(t, len(r.ToName()), RecordSize)
 			at, last = s.Offset(), r.Type
 		}
-	})
-}
-
-// Every tag of a hold has a snapshot, and neither has a line break or tab.
-func FuzzParseHolds(f *testing.F) {
-	f.Add([]byte("tank/a@x\tkeep\tMon Jan  1 00:00 2024\ntank/a@x\tzxfer:j:t\tMon Jan  1 00:00 2024\n"))
-	f.Add([]byte("tank/a@x\tkeep\n"))
-	f.Add([]byte("tank/with space@x\ta tag\t-\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		holds, err := ParseHolds(bytes.NewReader(b))
-		if err != nil {
-			return
-		}
-		for snapshot, tags := range holds {
-			require.NotEmpty(t, snapshot)
-			require.NotEmpty(t, tags)
-			require.NotContains(t, snapshot+strings.Join(tags, ""), "\t")
-			require.NotContains(t, snapshot+strings.Join(tags, ""), "\n")
-		}
-		require.LessOrEqual(t, len(holds), bytes.Count(b, []byte("\n"))+1)
 	})
 }
 

@@ -64,3 +64,10 @@ func TestForgedList(t *testing.T) {
 	}, ""), hex.EncodeToString(l.XDR())[:2*(12+72)])
 	require.Equal(t, make([]byte, 8), l.XDR()[len(l.XDR())-8:])
 }
+
+func TestForgedTokens(t *testing.T) {
+	t.Parallel()
+	token, err := zfs.ParseToken(Token("tank/a@x", 7, 8, "rawok", "savedok"))
+	require.NoError(t, err)
+	require.Equal(t, zfs.Token{ToGUID: 7, ToName: "tank/a@x", FromGUID: 8, Object: 1, Flags: zfs.StreamFlags{Raw: true}, Saved: true}, token)
+}
