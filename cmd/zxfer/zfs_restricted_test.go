@@ -161,7 +161,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		{"connect to another host", request("transfer", `{"receive":{"target":"`+b+`/x"},"ticket":{"mode":"tls","address":"192.0.2.1:22","session":"","secret":"","streams":1,"deadline":1},"options":{}}`), "may not connect"},
 		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
 		{"a listener for years", request("offer", `{"mode":"plain","streams":1,"address":"10.77.0.2","deadline":900000000000000000}`), "deadline"},
-		{"a buffer of a terabyte", request("transfer", `{"receive":{"target":"`+b+`/x"},"options":{"buffer":1099511627776}}`), "buffer"},
+		{"no end of waiting", request("transfer", `{"receive":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}`), "out of bounds"},
 		{"an operation that there is not", request("shell", `"id"`), "no rule"},
 		{"a field that there is not", request("list", `{"dataset":"`+b+`","x":1}`), "malformed"},
 		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
