@@ -213,6 +213,31 @@ func TestAnAbortedReceive(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
+// A firewall that lost its state resets the connection here, and the host's nc
+// waits on: it is told to end, and zfs receive saves what came.
+func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
+	t.Parallel()
+	dir, h := open(t, anyNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
+	nc := filepath.Join(dir, "nc")
+	text, err := os.ReadFile(nc)
+	require.NoError(t, err)
+	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 1000\n"...)
+	require.NoError(t, os.WriteFile(nc, text, 0o700))
+	opened, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	require.NoError(t, err)
+	_, err = opened.Write(random(1000))
+	require.NoError(t, err)
+	require.NoError(t, opened.(*sink).conn.Close())
+	_, err = opened.Write(random(1000))
+	require.ErrorIs(t, err, wire.ErrCut)
+	began := time.Now()
+	require.NoError(t, opened.Abort(err))
+	require.Less(t, time.Since(began), endWithin/2)
+	stored, err := os.ReadFile(filepath.Join(dir, "stream"))
+	require.NoError(t, err)
+	require.Len(t, stored, 1000)
+}
+
 // No end of file is taken for the end of a stream whose producer failed.
 func TestAFailedSendIsNoEnd(t *testing.T) {
 	t.Parallel()

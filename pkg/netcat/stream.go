@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -135,6 +136,7 @@ func (f *far) Name() string { return f.name }
 type sink struct {
 	*far
 	failed zfs.Failure
+	broken atomic.Bool // the connection; of that the tools there may know nothing
 }
 
 var (
@@ -174,6 +176,7 @@ func (s *sink) Write(b []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
+	s.broken.Store(true)
 	if s.ended(tellWithin) {
 		if failed := s.result(); failed != nil {
 			return n, failed
@@ -217,7 +220,10 @@ func (s *sink) Commit(ctx context.Context) error {
 // state.
 func (s *sink) Abort(error) error {
 	_ = s.conn.Close() // the end of the stream, but without its END record
-	if !s.ended(endWithin) {
+	switch {
+	case s.broken.Load():
+		s.run.End(endWithin)
+	case !s.ended(endWithin):
 		s.run.End(quitWithin)
 	}
 	err := s.result()
