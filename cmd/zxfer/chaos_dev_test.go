@@ -5,88 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"zxfer/pkg/replicate/runner"
 )
-
-// job is the work of zxfer replicate: datasets, with a job file.
-type chaosJob struct {
-	*datasets
-	r *replication
-	// opts are the settings of the job that the seed chose.
-	opts string
-}
-
-func newChaosJob(t *testing.T, c chaos) *chaosJob {
-	t.Helper()
-	j := &chaosJob{datasets: newDatasets(t, c)}
-	trusted := ""
-	if c.wire == "plain" {
-		trusted = "trusted_link = true\n"
-	}
-	transfer := ""
-	if c.way != "local" {
-		transfer = fmt.Sprintf("wire = %q\n", c.wire) + trusted
-	}
-	j.r = newReplication(t, fmt.Sprintf(`
-[[job]]
-name = "chaos"
-source = %q
-recursive = true
-parallel = %d
-retries = %d
-snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ", adopt = ["s*"] }
-holds = %q
-bookmarks = %q
-[job.transfer]
-bandwidth = "%dMiB"
-%s[[job.target]]
-name = "near"
-to = %q
-`, j.p.from+j.src, 1+j.rand.IntN(3), j.rand.IntN(6), one(j.rand, "both", "both", "source", "target", "none"), one(j.rand, "sent", "none"),
-		c.rate, transfer, j.p.to+j.dst))
-	text, err := os.ReadFile(j.r.file)
-	require.NoError(t, err)
-	j.opts = string(text)
-	if j.rand.IntN(2) == 0 {
-		o := mustZxfer(t, j.argv()...)
-		t.Logf("before: %s", o)
-		j.change(t, c.mib)
-	}
-	return j
-}
-
-func (j *chaosJob) argv() []string {
-	return []string{"replicate", "run", "-c", j.r.file, "--state-dir", j.r.state, "chaos"}
-}
-
-// whole: the newest snapshot of every dataset is on the target, and all of what
-// was taken before; the newest is what is held and bookmarked.
-func (j *chaosJob) whole(t *testing.T) {
-	t.Helper()
-	seen := j.seen(t)
-	j.soundIn(t, seen)
-	j.loadKeys(t, seen)
-	for _, b := range j.below {
-		names := seen.versions(j.src+b, "@")
-		j.wholeCopy(t, b, seen, names)
-		newest := names[len(names)-1]
-		var holds, bookmarks []string
-		for end, name := range map[string]string{"source": j.src + b, "target": j.dst + b} {
-			if strings.Contains(j.opts, `holds = "both"`) || strings.Contains(j.opts, fmt.Sprintf("holds = %q", end)) {
-				holds = append(holds, name+"@"+newest+" "+runner.Tag("chaos", "near"))
-			}
-		}
-		if strings.Contains(j.opts, `bookmarks = "sent"`) {
-			bookmarks = []string{"zxfer:chaos:" + newest}
-		}
-		j.kept(t, b, seen, holds, bookmarks)
-	}
-}
 
 // device is the work of zxfer dev.
 type device struct {

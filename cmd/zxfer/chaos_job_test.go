@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"zxfer/pkg/replicate/runner"
+)
+
+// chaosJob is the work of zxfer replicate: datasets, with a job file.
+type chaosJob struct {
+	*datasets
+	r *replication
+	// holds and bookmarks are what the job file says of them.
+	holds, bookmarks string
+}
+
+func newChaosJob(t *testing.T, c chaos) *chaosJob {
+	t.Helper()
+	j := &chaosJob{datasets: newDatasets(t, c)}
+	j.holds, j.bookmarks = one(j.rand, "both", "both", "source", "target", "none"), one(j.rand, "sent", "none")
+	wire := ""
+	if c.way != "local" {
+		wire = fmt.Sprintf("wire = %q\ntrusted_link = %t", c.wire, c.wire == "plain")
+	}
+	j.r = newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "chaos"
+source = %q
+recursive = true
+parallel = %d
+retries = %d
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ", adopt = ["s*"] }
+holds = %q
+bookmarks = %q
+[job.transfer]
+bandwidth = "%dMiB"
+%s
+[[job.target]]
+name = "near"
+to = %q
+`, j.p.from+j.src, 1+j.rand.IntN(3), j.rand.IntN(6), j.holds, j.bookmarks, c.rate, wire, j.p.to+j.dst))
+	if j.rand.IntN(2) == 0 {
+		mustZxfer(t, j.argv()...)
+		j.change(t, c.mib)
+	}
+	return j
+}
+
+func (j *chaosJob) argv() []string {
+	return []string{"replicate", "run", "-c", j.r.file, "--state-dir", j.r.state, "chaos"}
+}
+
+// whole: the newest snapshot of every dataset is on the target, and all of what
+// was taken before; the newest is what is held and bookmarked.
+func (j *chaosJob) whole(t *testing.T) {
+	t.Helper()
+	seen := j.seen(t)
+	j.soundIn(t, seen)
+	j.loadKeys(t, seen)
+	for _, b := range j.below {
+		names := seen.versions(j.src+b, "@")
+		j.wholeCopy(t, b, seen, names)
+		newest := names[len(names)-1]
+		var holds, bookmarks []string
+		for end, name := range map[string]string{"source": j.src + b, "target": j.dst + b} {
+			if j.holds == "both" || j.holds == end {
+				holds = append(holds, name+"@"+newest+" "+runner.Tag("chaos", "near"))
+			}
+		}
+		if j.bookmarks == "sent" {
+			bookmarks = []string{"zxfer:chaos:" + newest}
+		}
+		j.kept(t, b, seen, holds, bookmarks)
+	}
+}
