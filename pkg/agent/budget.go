@@ -38,6 +38,10 @@ func costOf(text []byte) int {
 // small is what every message may cost: logs, errors, facts.
 const small = 1 << 20
 
+// within is the most that a message of n bytes may cost, of what its operation
+// may: a small factor of them, which nothing but padding exceeds.
+func within(most, n int) int { return min(most, small+10*n) }
+
 // requestCost is the most that a request may cost. Most name snapshots, some
 // 70 bytes each.
 func requestCost(m *message) int {

@@ -45,11 +45,11 @@ func (f *fakeSite) note(ctx context.Context, args ...any) error {
 }
 
 // about is the name that an answer is about.
-func (f *fakeSite) about(asked string) string {
+func (f *fakeSite) about(asked ...string) string {
 	if f.odd {
 		return "tank/elsewhere@x"
 	}
-	return asked
+	return append(asked, "")[0]
 }
 
 func (f *fakeSite) Name() string       { return "fake" }
@@ -86,7 +86,7 @@ func (f *fakeSite) DatasetOf(ctx context.Context, path string) (string, error) {
 }
 
 func (f *fakeSite) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	return map[string]map[string]zfs.Property{f.about(names[0]): {"used": {Value: "1", Source: "-"}}}, f.note(ctx, "properties", names, properties)
+	return map[string]map[string]zfs.Property{f.about(names...): {"used": {Value: "1", Source: "-"}}}, f.note(ctx, "properties", names, properties)
 }
 
 func (f *fakeSite) Estimate(ctx context.Context, s []zfs.SendSpec) ([]uint64, error) {
@@ -107,7 +107,7 @@ func (f *fakeSite) Release(ctx context.Context, tag string, s []string) error {
 }
 
 func (f *fakeSite) Holds(ctx context.Context, s []string) (map[string][]string, error) {
-	return map[string][]string{f.about(s[0]): {"t"}}, f.note(ctx, "holds", s)
+	return map[string][]string{f.about(s...): {"t"}}, f.note(ctx, "holds", s)
 }
 
 func (f *fakeSite) Bookmark(ctx context.Context, b map[string]string) error {

@@ -77,7 +77,8 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 		return nil, err
 	}
 	head := headOf(text)
-	if most := allow(head); n > most {
+	most := within(allow(head), n)
+	if n > most {
 		head.tooMuch = &oversize{n, most}
 		_, err := io.CopyN(io.Discard, r, int64(n-len(text)))
 		return head, whole(err)
