@@ -100,6 +100,11 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		for i := 0; verbose && i < len(s.Remove); i++ {
 			fmt.Fprintf(w, "    %s\n", s.Remove[i])
 		}
+		writeDoubted(w, "    ", s, verbose)
+		if s.Error != "" {
+			fmt.Fprintf(w, "    error: %s\n", oneLine(s.Error))
+			writeHints(w, "    ", s.Hint)
+		}
 	}
 	for _, d := range p.Delegations {
 		host := d.Host
@@ -108,6 +113,18 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		}
 		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, host, d.Command)
 	}
+}
+
+// writeDoubted tells of dates that retention does not believe.
+func writeDoubted(w io.Writer, indent string, p *runner.Pruning, all bool) {
+	if len(p.Doubted) == 0 {
+		return
+	}
+	shown := p.Doubted[0] + " ..."
+	if all || len(p.Doubted) == 1 {
+		shown = strings.Join(p.Doubted, "\n  "+indent)
+	}
+	fmt.Fprintf(w, "%s%s with dates that are not believed count for no other: %s\n", indent, english.Plural(len(p.Doubted), "snapshot", ""), shown)
 }
 
 func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
@@ -148,7 +165,7 @@ func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
 
 func newReplicatePrune(a *app) *cobra.Command {
 	o := &replicateOptions{}
-	var all, dryRun bool
+	var all, dryRun, beyond bool
 	cmd := &cobra.Command{
 		Use:   "prune [FLAGS] JOB ...",
 		Short: "Apply retention now, without a transfer",
@@ -157,7 +174,13 @@ and on every target that it reaches. Each run does the same at its end.
 
 Never removed are the newest snapshot of a dataset, the newest common one of any
 target, what an interrupted receive needs, what is held or has clones, and every
-snapshot that the job neither made nor adopted.`,
+snapshot that the job neither made nor adopted. A snapshot whose date is in the
+future, or before that of an earlier one, does not make any other go.
+
+Of what earlier runs kept, one run removes what time and newer snapshots have
+overtaken, and of each dataset at most prune_limit (100) others, as after a change
+of the job file. Where it is more nothing is removed (exit code 3); with
+--beyond-limit it is.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -169,7 +192,7 @@ snapshot that the job neither made nor adopted.`,
 			var errs []error
 			byJob := map[string][]*runner.Pruning{}
 			for _, j := range jobs {
-				sides, err := r.Prune(cmd.Context(), j, dryRun)
+				sides, err := r.Prune(cmd.Context(), j, dryRun, beyond)
 				errs = append(errs, err)
 				byJob[j.Name] = sides
 				for _, s := range sides {
@@ -189,13 +212,14 @@ snapshot that the job neither made nor adopted.`,
 	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, "every job of the file")
 		fs.BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed and change nothing")
+		fs.BoolVar(&beyond, "beyond-limit", false, "remove, this once, more than prune_limit")
 	})
 	return cmd
 }
 
 func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
 	verb := "removed"
-	if dryRun {
+	if dryRun || p.Refused {
 		verb = "would remove"
 	}
 	fmt.Fprintf(w, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
@@ -205,6 +229,7 @@ func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
 			fmt.Fprintf(w, "  %s\n", n)
 		}
 	}
+	writeDoubted(w, "  ", p, dryRun)
 }
 
 func newReplicateHolds(a *app) *cobra.Command {

@@ -62,7 +62,7 @@ snapshots stay as they are.`,
 			if err != nil {
 				return err
 			}
-			r, err := importer.Import(inputs, importer.Options{Target: o.target})
+			r, err := importer.Import(inputs, importer.Options{Target: o.target, Now: a.now()})
 			if err != nil {
 				return err
 			}

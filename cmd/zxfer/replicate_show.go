@@ -148,6 +148,10 @@ func writeStatus(w io.Writer, s *runner.Status) error {
 			fmt.Fprintf(w, "  error: %s\n", oneLine(j.Error))
 			writeHints(w, "  ", j.Hint)
 		}
+		if j.Doubted > 0 {
+			fmt.Fprintf(w, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
+			writeHints(w, "  ", "look who sends them: zxfer replicate prune -n "+j.Job)
+		}
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, d := range j.Datasets {
 			last := "never"

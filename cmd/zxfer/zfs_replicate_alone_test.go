@@ -26,6 +26,13 @@ func TestZFSReplicateAlone(t *testing.T) {
 	job := strings.TrimPrefix(src, alphaPool+"/")
 	o := mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
 	require.Contains(t, o.stderr, "1 without a target")
+	text, err := os.ReadFile(r.file)
+	require.NoError(t, err)
+	// The grid reaches further than sanoid's numbers. The rest of the test
+	// has a small one.
+	require.Contains(t, string(text), "[job.retention]\nhourly = 3\ndaily = 4\nalso = [")
+	grid, _, _ := strings.Cut(string(text), "[job.retention]")
+	r.write(t, grid+"[job.retention]\nhourly = 1\ndaily = 2\n")
 
 	// Hours of the day after now, and of the one after that.
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)

@@ -62,11 +62,88 @@ func TestZFSReplicateImport(t *testing.T) {
 		require.True(t, slices.ContainsFunc(snapshotNames(t, d), func(n string) bool { return strings.HasPrefix(n, "zxfer_"+job+"_") }), d)
 	}
 
-	// An hour and three later sanoid's snapshots are not among those that its
-	// own policy keeps: two hours, one day.
+	// Sanoid would keep both, as there are no more of their kind.
 	r.must(t, now.Add(2*time.Hour), "run", job)
-	for _, n := range snapshotNames(t, src+"/a") {
-		require.False(t, strings.HasPrefix(n, "autosnap_"), "%s is adopted, and neither of the newest two hours nor of the day", n)
-	}
+	require.Subset(t, snapshotNames(t, src+"/a"), sanoids)
 	nothingLeft(t, 20*time.Second)
+}
+
+// The first run after an import leaves all that sanoid itself leaves, at dates
+// where the calendar's periods are not sanoid's.
+func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
+	lab(t)
+	if _, err := exec.LookPath("sanoid"); err != nil {
+		t.Skipf("sanoid is not installed: %v", err)
+	}
+	clockIsOurs(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	for name, tt := range map[string]struct {
+		now      time.Time
+		settings string
+	}{
+		"yearly":   {time.Date(2026, 1, 1, 0, 30, 0, 0, time.UTC), "hourly = 0\ndaily = 7\nmonthly = 0\nyearly = 2\n"},
+		"monthly":  {time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC), "hourly = 0\ndaily = 7\nmonthly = 3\nyearly = 0\n"},
+		"defaults": {time.Date(2026, 5, 1, 0, 30, 0, 0, time.UTC), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs, ours := src+"/"+name+"-sanoid", src+"/"+name+"-zxfer"
+			zfsCmd(t, "create", theirs)
+			zfsCmd(t, "create", ours)
+			type shot struct {
+				at   time.Time
+				kind string
+			}
+			var all []shot
+			for i := range 3 {
+				all = append(all, shot{time.Date(tt.now.Year()-i, 1, 1, 0, 0, 0, 0, time.UTC), "yearly"})
+			}
+			for i := range 9 {
+				all = append(all, shot{time.Date(tt.now.Year(), tt.now.Month()-time.Month(i), 1, 0, 0, 0, 0, time.UTC), "monthly"})
+			}
+			for _, i := range []int{1, 2, 3, 5, 6, 7, 8, 20, 40, 80, 90, 91, 95} {
+				all = append(all, shot{time.Date(tt.now.Year(), tt.now.Month(), 1-i, 23, 59, 0, 0, time.UTC), "daily"})
+			}
+			for _, i := range []int{0, 1, 2, 3, 47, 48, 49, 60} {
+				all = append(all, shot{tt.now.Truncate(time.Hour).Add(-time.Duration(i) * time.Hour), "hourly"})
+			}
+			slices.SortStableFunc(all, func(a, b shot) int { return a.at.Compare(b.at) })
+			for i, s := range all {
+				setClock(t, s.at.Add(time.Duration(i)*time.Millisecond))
+				snapshot := "@" + s.at.Format("autosnap_2006-01-02_15:04:05_") + s.kind
+				zfsCmd(t, "snapshot", theirs+snapshot, ours+snapshot)
+			}
+			setClock(t, tt.now)
+			dir := t.TempDir()
+			conf := filepath.Join(dir, "sanoid.conf")
+			write := func(d string) {
+				defaults := "/etc/sanoid/sanoid.defaults.conf"
+				if _, err := os.Stat(defaults); err != nil {
+					defaults = "/usr/share/sanoid/sanoid.defaults.conf"
+				}
+				text, err := os.ReadFile(defaults)
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "sanoid.defaults.conf"), text, 0o600))
+				require.NoError(t, os.WriteFile(conf, []byte("["+d+"]\n"+tt.settings), 0o600))
+			}
+			write(theirs)
+			before := snapshotNames(t, theirs)
+			run(t, "env", "TZ=UTC", "sanoid", "--configdir", dir, "--cache-dir", dir, "--run-dir", dir, "--prune-snapshots", "--force-update")
+			kept := snapshotNames(t, theirs)
+			require.Less(t, len(kept), len(before), "sanoid removed some")
+
+			write(ours)
+			r := newReplication(t, "")
+			mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
+			job := strings.TrimPrefix(ours, alphaPool+"/")
+			job = strings.ReplaceAll(job, "/", "-")
+			job = job[max(0, len(job)-48):]
+			o := r.must(t, tt.now, "check", "-v", job)
+			for _, n := range kept {
+				require.NotContains(t, o.stdout, "    "+ours+"@"+n+"\n")
+			}
+			r.must(t, tt.now, "run", job)
+			require.Subset(t, snapshotNames(t, ours), kept)
+		})
+	}
 }

@@ -1,5 +1,7 @@
 package replicate
 
+import "time"
+
 // File is a job file.
 type File struct {
 	Metrics Metrics `toml:"metrics,omitempty"`
@@ -42,6 +44,9 @@ type Job struct {
 	Snapshots Snapshots `toml:"snapshots"`
 	// Retention is what to keep on the source; nil keeps everything.
 	Retention *Grid `toml:"retention,omitempty"`
+	// PruneLimit is how many snapshots of one dataset, of those that an earlier
+	// run kept, one run removes though nothing has overtaken them; nil = 100.
+	PruneLimit *int `toml:"prune_limit,omitempty"`
 	// Targets is where the snapshots go; with none they stay where they are.
 	Targets []Target `toml:"target"`
 
@@ -157,6 +162,35 @@ type Grid struct {
 	Weekly  int `toml:"weekly,omitempty"`
 	Monthly int `toml:"monthly,omitempty"`
 	Yearly  int `toml:"yearly,omitempty"`
+	// Also is what is kept beside, by name: the rules of another tool.
+	Also []Also `toml:"also,omitempty"`
+}
+
+// Also keeps snapshots of some names: the newest Last, and all that are at most
+// Age older than the newest snapshot that the job concerns.
+type Also struct {
+	Names []string `toml:"names"` // shell patterns
+	Last  int      `toml:"last,omitempty"`
+	Age   Duration `toml:"age,omitempty"`
+	// Before leaves out what was taken then or later; zero leaves nothing out.
+	Before time.Time `toml:"before,omitempty"`
+}
+
+// Empty tells that the grid has no rule.
+func (g *Grid) Empty() bool {
+	return len(g.Also) == 0 && g.Last|g.Hourly|g.Daily|g.Weekly|g.Monthly|g.Yearly == 0
+}
+
+// defaultPruneLimit is more than a run removes for any other reason than that
+// the job file was changed, or that something is wrong.
+const defaultPruneLimit = 100
+
+// PruneAtMost is the limit of one run for one dataset.
+func (j *Job) PruneAtMost() int {
+	if j.PruneLimit == nil {
+		return defaultPruneLimit
+	}
+	return *j.PruneLimit
 }
 
 // Find returns the job of that name, nil if there is none.

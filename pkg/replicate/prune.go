@@ -29,15 +29,32 @@ func (s *Scope) Count(d *zfs.Dataset) int {
 	return n
 }
 
-// Prunable returns the snapshots of a dataset that retention may remove:
-// those that the job made or adopted, that the grid does not keep, and that
-// are neither the newest of the dataset nor protected, by GUID. created are
-// the times of adopted snapshots; one whose time is unknown stays.
+// Removal is what retention makes of a dataset.
+type Removal struct {
+	Remove []zfs.Version
+	// Doubted are the names of snapshots whose dates are not believed.
+	Doubted []string
+	// Beyond is how many of Remove an earlier run kept, and neither the time that
+	// passed since nor newer snapshots have overtaken.
+	Beyond int
+	// Waiting tells that some stay only until more time has passed.
+	Waiting bool
+}
+
+// Prunable returns the snapshots of a dataset that retention may remove: those
+// that the job made or adopted and that are neither the newest of the dataset
+// nor protected, by GUID, nor kept by the grid, counting all snapshots by their
+// own dates or those alone whose dates are believed. created are the times of
+// adopted snapshots; one whose time is unknown stays. h learns from it.
+//
+// Counting the believed ones alone keeps what would be kept without the others:
+// each that is left out leaves its place to an older one.
 //
 // That a snapshot is held, or has clones, is for the caller to find out.
-func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]bool) []zfs.Version {
+func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]bool, h *History, now time.Time) Removal {
+	var out Removal
 	if g == nil {
-		return nil
+		return out
 	}
 	var points []Point
 	byName := map[string]zfs.Version{}
@@ -52,13 +69,69 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		points = append(points, Point{Name: v.Name, Time: at, Order: v.CreateTXG})
 		byName[v.Name] = v
 	}
+	believed := h.judge(points, now)
+	h.hasten(believed, g.Last, now)
+	byDate, kept, early := g.Keep(points), g.Keep(believed), map[string]bool{}
+	for _, p := range believed {
+		early[p.Name] = g.Last > 0 && now.Unix()-p.Time.Unix() < h.turn(g.Last)
+	}
 	latest, _ := d.Latest()
-	kept := g.Keep(points)
-	var out []zfs.Version
+	gone := map[string]bool{}
 	for _, p := range points {
 		v := byName[p.Name]
-		if kept[p.Name] == "" && v.GUID != latest.GUID && !protected[v.GUID] {
-			out = append(out, v)
+		if at, known := h.Dates[p.Order]; known && at == doubted {
+			out.Doubted = append(out.Doubted, p.Name)
+		}
+		if byDate[p.Name] != "" || kept[p.Name] != "" || v.GUID == latest.GUID || protected[v.GUID] {
+			continue
+		}
+		if early[p.Name] {
+			out.Waiting = true
+			continue
+		}
+		out.Remove = append(out.Remove, v)
+		gone[p.Name] = true
+	}
+	out.Beyond = g.beyond(believed, gone, h.Kept, now)
+	return out
+}
+
+// beyond counts those of the believed points that go though an earlier run kept
+// them (their order is at most last), and though they are not overtaken: the
+// grid does not keep them even where nothing new has come, or would keep them
+// whatever came since.
+func (g *Grid) beyond(believed []Point, gone map[string]bool, last uint64, now time.Time) int {
+	var before []Point
+	for _, p := range believed {
+		if p.Order <= last {
+			before = append(before, p)
+		}
+	}
+	if len(gone) == 0 || len(before) == 0 {
+		return 0
+	}
+	kept := g.Keep(before)
+	byTime := *g
+	byTime.Last = 0
+	always := byTime.Keep(append(byTime.filled(before[len(before)-1].Time, now), before...))
+	n := 0
+	for _, p := range before {
+		if gone[p.Name] && (kept[p.Name] == "" || always[p.Name] != "") {
+			n++
+		}
+	}
+	return n
+}
+
+// filled are points such that every period of every rule from a time to now has
+// one, so far as the rule counts back.
+func (g *Grid) filled(from, now time.Time) []Point {
+	out := []Point{{Time: from, Order: 1 << 63}}
+	for _, r := range g.rules() {
+		at := now
+		for i := 0; i <= 2*r.count && at.After(from); i++ { // steps are shorter than months
+			out = append(out, Point{Time: at, Order: 1<<63 + uint64(at.Unix())})
+			at = at.Add(-r.step)
 		}
 	}
 	return out

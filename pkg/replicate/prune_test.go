@@ -79,7 +79,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 			}
 		}
 		var got []string
-		for _, v := range g.Prunable(source, s, created, protected) {
+		for _, v := range g.Prunable(source, s, created, protected, &History{}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)).Remove {
 			got = append(got, v.Name)
 		}
 		require.ElementsMatch(t, want, got)
@@ -94,7 +94,7 @@ func TestPrunableWithoutGrid(t *testing.T) {
 	require.NoError(t, err)
 	d := &zfs.Dataset{Name: "a", Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "x", GUID: 1}}}
 	var none *Grid
-	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil))
+	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
 }
 
 func TestBase(t *testing.T) {

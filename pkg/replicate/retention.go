@@ -2,29 +2,31 @@ package replicate
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
+
+const day = 24 * time.Hour
 
 // rule is one line of a grid: keep the newest of each of count periods.
 type rule struct {
 	name   string
 	count  int
-	period func(time.Time) string // names the period that holds a time
+	period func(time.Time) int64 // stands for the period that holds a time, in UTC
+	step   time.Duration         // no longer than a period
 }
 
 func (g *Grid) rules() []rule {
 	return []rule{
-		{"last", g.Last, nil},
-		{"hourly", g.Hourly, func(t time.Time) string { return t.Format("2006-01-02T15") }},
-		{"daily", g.Daily, func(t time.Time) string { return t.Format("2006-01-02") }},
-		{"weekly", g.Weekly, func(t time.Time) string {
+		{"last", g.Last, nil, time.Hour},
+		{"hourly", g.Hourly, func(t time.Time) int64 { return t.Truncate(time.Hour).Unix() }, time.Hour},
+		{"daily", g.Daily, func(t time.Time) int64 { return t.Truncate(day).Unix() }, day},
+		{"weekly", g.Weekly, func(t time.Time) int64 {
 			year, week := t.ISOWeek()
-			return fmt.Sprintf("%d-W%02d", year, week)
-		}},
-		{"monthly", g.Monthly, func(t time.Time) string { return t.Format("2006-01") }},
-		{"yearly", g.Yearly, func(t time.Time) string { return t.Format("2006") }},
+			return int64(year*100 + week)
+		}, 7 * day},
+		{"monthly", g.Monthly, func(t time.Time) int64 { return int64(t.Year()*12) + int64(t.Month()) }, 28 * day},
+		{"yearly", g.Yearly, func(t time.Time) int64 { return int64(t.Year()) }, 365 * day},
 	}
 }
 
@@ -56,12 +58,12 @@ func (g *Grid) Keep(points []Point) map[string]string {
 		return cmp.Or(cmp.Compare(b.Order, a.Order), b.Time.Compare(a.Time), cmp.Compare(b.Name, a.Name))
 	})
 	for _, r := range g.rules() {
-		seen, left := map[string]bool{}, r.count
+		seen, left := map[int64]bool{}, r.count
 		for i, p := range newestFirst {
 			if left == 0 {
 				break
 			}
-			period := fmt.Sprint(i)
+			period := int64(i)
 			if r.period != nil {
 				period = r.period(p.Time.UTC())
 			}
@@ -75,5 +77,26 @@ func (g *Grid) Keep(points []Point) map[string]string {
 			kept[p.Name] += r.name
 		}
 	}
+	for i := range g.Also {
+		g.Also[i].keep(newestFirst, kept)
+	}
 	return kept
+}
+
+// keep adds what it keeps.
+func (a *Also) keep(newestFirst []Point, kept map[string]string) {
+	left := a.Last
+	for _, p := range newestFirst {
+		if !matches(a.Names, p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
+			continue
+		}
+		if age := newestFirst[0].Time.Sub(p.Time); left <= 0 && (a.Age == 0 || age > time.Duration(a.Age)) {
+			continue
+		}
+		left--
+		if kept[p.Name] != "" {
+			kept[p.Name] += ", "
+		}
+		kept[p.Name] += "also"
+	}
 }

@@ -119,6 +119,9 @@ func (j *Job) faults() []error {
 		bad("snapshots.skip_unchanged has no effect without snapshots.take")
 	}
 	errs = append(errs, j.Retention.faults("retention")...)
+	if n := j.PruneLimit; n != nil && (*n < 0 || *n > maxKept) {
+		bad("prune_limit = %d: write 0 to %d", *n, maxKept)
+	}
 	if j.Parallel < 0 || j.Parallel > maxParallel {
 		bad("parallel = %d: write 1 to %d", j.Parallel, maxParallel)
 	}
@@ -290,7 +293,13 @@ func (g *Grid) faults(at string) []error {
 			errs = append(errs, fmt.Errorf("%s.%s = %d: write 0 to %d", at, r.name, r.count, maxKept))
 		}
 	}
-	if *g == (Grid{}) {
+	for _, a := range g.Also {
+		errs = append(errs, checkPatterns(at+".also.names", a.Names)...)
+		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
+			errs = append(errs, fmt.Errorf("%s.also: write names, and last (0 to %d), age or both", at, maxKept))
+		}
+	}
+	if g.Empty() {
 		errs = append(errs, fmt.Errorf("%s keeps nothing; leave the table out to keep everything", at))
 	}
 	return errs

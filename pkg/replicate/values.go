@@ -40,6 +40,13 @@ func (d *Duration) UnmarshalText(text []byte) error {
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func (d Duration) String() string {
+	if days := time.Duration(d) / day; days >= 2 {
+		rest := ""
+		if d %= Duration(day); d != 0 {
+			rest = d.String()
+		}
+		return strconv.FormatInt(int64(days), 10) + "d" + rest
+	}
 	s := time.Duration(d).String()
 	// 1h0m0s is 1h.
 	if t, ok := strings.CutSuffix(s, "m0s"); ok {

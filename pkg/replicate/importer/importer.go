@@ -5,9 +5,10 @@
 //
 // It is pure: it reads text and writes text. It looks at no pool, so it cannot
 // tell which datasets there are, and it changes no setting of the other tool.
-// Retention reaches as far back as the other tool's, and concerns no snapshot
-// that the other tool would keep for another reason: where that is not certain,
-// it is left out, and the report says so.
+// Retention reaches as far back as the other tool's at any date, and the first
+// run removes nothing that the other tool would keep then: what it took is kept
+// by its own rule beside the grid. Where a rule cannot be carried over, retention
+// is left out, and the report says so.
 package importer
 
 import (
@@ -15,6 +16,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
@@ -43,6 +45,8 @@ type Options struct {
 	// send there, each to its source's path below; but for those that only
 	// remove what another host sends here. "" = they send nothing.
 	Target string
+	// Now is when the import is made: what zrepl took before goes by its rules.
+	Now time.Time
 }
 
 // Class says what an entry of the report asks of its reader.

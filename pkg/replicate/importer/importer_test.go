@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,7 +113,7 @@ func TestGolden(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Import(fixtures(t, tt.files...), Options{Target: tt.target})
+			r, err := Import(fixtures(t, tt.files...), Options{Target: tt.target, Now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)})
 			require.NoError(t, err)
 			require.Len(t, r.Jobs, tt.jobs)
 			requireAccepted(t, r)

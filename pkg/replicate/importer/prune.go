@@ -128,6 +128,19 @@ type keeping struct {
 	opaque      bool         // an expression has no patterns
 	others      []expression // of rules that keep whatever they match
 	notes       []keepNote
+	newest      int           // that last_n rules keep
+	end         time.Duration // of the longest grid
+}
+
+// old keeps what zrepl took before a time as long as any of its rules would: it
+// keeps the oldest of an interval, the grid the newest of another.
+func (k *keeping) old(before time.Time) *replicate.Grid {
+	if k.grid == nil {
+		return nil
+	}
+	g := *k.grid
+	g.Also = []replicate.Also{{Names: []string{"*"}, Last: k.newest, Age: replicate.Duration(k.end), Before: before.UTC().Truncate(time.Second)}}
+	return &g
 }
 
 // expression is a keep rule of type regex.
@@ -186,6 +199,7 @@ func keepRules(v value, prefix string, interval time.Duration) (*keeping, error)
 				return nil, err
 			}
 			raise(&g.Last, n)
+			raise(&k.newest, n)
 			named(re)
 		case "grid":
 			spec, err := r.get("grid")
@@ -201,6 +215,11 @@ func keepRules(v value, prefix string, interval time.Duration) (*keeping, error)
 				return nil, fault.Usagef("", "%s: grid: %w", spec.where(), err)
 			}
 			of, notes := gridOf(buckets, interval)
+			end := time.Duration(0)
+			for _, b := range buckets {
+				end = min(end+b.span*time.Duration(min(b.repeat, int(100*365*day/b.span)+1)), 100*365*day)
+			}
+			k.end = max(k.end, end)
 			raise(&g.Last, of.Last)
 			raise(&g.Hourly, of.Hourly)
 			raise(&g.Daily, of.Daily)
@@ -227,7 +246,7 @@ func keepRules(v value, prefix string, interval time.Duration) (*keeping, error)
 		sample = strings.ReplaceAll(k.names[0], "*", "x")
 	}
 	all := slices.ContainsFunc(k.others, func(e expression) bool { return e.keeps(sample) })
-	if !all && *g != (replicate.Grid{}) {
+	if !all && !g.Empty() {
 		k.grid = g
 	}
 	slices.Sort(k.names)

@@ -182,26 +182,6 @@ func sanoidPeriods() []string {
 	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
 }
 
-// grid is the policy's retention, nil where it prunes nothing.
-func (p *policy) grid() (*replicate.Grid, error) {
-	if !p.on("autoprune") {
-		return nil, nil
-	}
-	g := &replicate.Grid{}
-	for key, to := range map[string]*int{"frequently": &g.Last, "hourly": &g.Hourly, "daily": &g.Daily, "weekly": &g.Weekly,
-		"monthly": &g.Monthly, "yearly": &g.Yearly} {
-		n, err := p.number(key)
-		if err != nil {
-			return nil, err
-		}
-		*to = n
-	}
-	if *g == (replicate.Grid{}) {
-		return nil, nil
-	}
-	return g, nil
-}
-
 // schedule is the calendar event of the most frequent snapshots.
 func (p *policy) schedule() (string, error) {
 	var errs []error
@@ -286,7 +266,7 @@ func (s *state) policyJob(p *policy) error {
 	}
 	d := s.add(&draft{where: p.where(), wish: jobWord(p.path), Job: replicate.Job{
 		Source: p.path, Recursive: p.recursive && !p.alone, Schedule: spec, Retention: grid,
-		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{"autosnap_*"}},
+		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{adoptedFrom}},
 	}})
 	p.draft = d
 	if takes && p.watched() {
@@ -310,7 +290,7 @@ func (s *state) policyJob(p *policy) error {
 		}
 	}
 	if n, err := p.number("frequently"); err == nil && n > 0 && grid != nil {
-		s.note(d, p.where(), "frequently", Changed, "kept as last = %d: the newest snapshots of all, of whatever hour", n)
+		s.note(d, p.where(), "frequently", Changed, "kept as last = %d: the newest snapshots of all, of whatever hour", grid.Last)
 	}
 	if p.removes {
 		return nil // no script runs around snapshots that are never taken

@@ -24,16 +24,33 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	return f, r
 }
 
+// numbers are what sanoid is told to keep of each kind.
+func numbers(t *testing.T, g *replicate.Grid) *replicate.Grid {
+	t.Helper()
+	if g == nil {
+		return nil
+	}
+	out := &replicate.Grid{}
+	for _, a := range g.Also {
+		to := map[string]*int{"autosnap_*_frequently": &out.Last, "autosnap_*_hourly": &out.Hourly, "autosnap_*_daily": &out.Daily,
+			"autosnap_*_weekly": &out.Weekly, "autosnap_*_monthly": &out.Monthly, "autosnap_*_yearly": &out.Yearly}[a.Names[0]]
+		*to = a.Last
+	}
+	require.True(t, g.Last >= out.Last && g.Hourly >= out.Hourly && g.Daily >= out.Daily && g.Weekly >= out.Weekly && g.Monthly >= out.Monthly && g.Yearly >= out.Yearly)
+	return out
+}
+
 func TestSanoidPolicies(t *testing.T) {
 	t.Parallel()
 	defaults := &replicate.Grid{Hourly: 48, Daily: 90, Monthly: 6}
 	tests := []struct {
 		name, text string
-		want       []replicate.Job // Source, Recursive, Exclude, Schedule, Retention
+		want       []replicate.Job // Source, Recursive, Exclude, Schedule, Retention in sanoid's numbers
 	}{
 		{"defaults", "[tank/a]\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"own template_default", "[tank/a]\n[template_default]\nhourly=5\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 5, Daily: 90, Monthly: 6}}}},
 		{"no autoprune", "[tank/a]\nautoprune=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
+		{"pruning is deferred", "[tank/a]\nprune_defer=60\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
 		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Exclude: []string{"/a"}, Schedule: "hourly", Retention: defaults},
@@ -66,13 +83,13 @@ func TestSanoidPolicies(t *testing.T) {
 			f, r := jobsOf(t, Sanoid, tt.text)
 			var got []replicate.Job
 			for _, j := range f.Jobs {
-				require.Equal(t, []string{"autosnap_*"}, j.Snapshots.Adopt)
+				require.Equal(t, []string{"autosnap_*ly"}, j.Snapshots.Adopt)
 				if j.Snapshots.Take == "" {
 					require.Empty(t, j.Targets, "what another host sends here is not sent on")
 				} else {
 					require.Equal(t, "vault", j.Targets[0].To)
 				}
-				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Exclude: j.Exclude, Schedule: j.Schedule, Retention: j.Retention})
+				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Exclude: j.Exclude, Schedule: j.Schedule, Retention: numbers(t, j.Retention)})
 			}
 			require.Equal(t, tt.want, got)
 			require.NotEmpty(t, r.Entries)

@@ -43,7 +43,7 @@ func (s *state) removeAlone(policies []*policy) {
 				p.draft.Exclude = append(p.draft.Exclude, literal(below(p.path, to)))
 			}
 		}
-		s.note(p.draft, p.where(), "["+p.name+"]", Changed, "a job without a target removes the autosnap_* that others send here; of a dataset that zxfer sends here, [job.target.retention] of that job removes them")
+		s.note(p.draft, p.where(), "["+p.name+"]", Changed, "a job without a target removes the autosnap_*ly that others send here; of a dataset that zxfer sends here, [job.target.retention] of that job removes them")
 	}
 }
 
@@ -67,7 +67,8 @@ func (s *state) sanoidNotes(all []*policy, templates map[string]*section) {
 	}
 	if j := slices.IndexFunc(all, func(p *policy) bool { return p.draft != nil && !p.removes }); j >= 0 {
 		s.note(nil, all[j].where(), "snapshots", Changed, "a run takes one snapshot of a dataset, and the newest of each hour, day, week, month and year is kept; "+
-			"sanoid takes one of each kind and removes it by age. Its own snapshots (autosnap_*) are adopted: sent where there is a target, and removed by the same grid")
+			"sanoid takes one of each kind and removes it by age. Its own snapshots ("+adoptedFrom+") are adopted: sent where there is a target, and removed when neither the grid nor sanoid's rule for their kind (also) keeps them. "+
+			"The grid has one to three periods more than sanoid's numbers, so that it reaches as far back at any date")
 	}
 	s.note(nil, all[i].where(), "sanoid.timer", ByHand, "end sanoid's timer or cron line for these datasets before the first run")
 	seen := map[string]bool{}
@@ -123,6 +124,8 @@ func (s *state) unmatched(p *policy, from *section) {
 			s.note(p.draft, k.where, k.key, Dropped, "no command runs for a removed snapshot; the run's record counts them")
 		case k.key == "force_post_snapshot_script":
 			s.note(p.draft, k.where, k.key, Dropped, "hooks after a run always run, also where one before it failed")
+		case k.key == "prune_defer" && p.deferred() && p.on("autoprune"):
+			s.note(p.draft, k.where, k.key, ByHand, "retention is left out, so all stays: it does not look at how full the pool is, and would remove what sanoid keeps until then; write [job.retention]")
 		case k.key == "prune_defer", k.key == "min_percent_free":
 			if truth(k.value) {
 				s.note(p.draft, k.where, k.key, Dropped, "retention does not look at how full the pool is")

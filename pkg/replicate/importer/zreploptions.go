@@ -43,9 +43,9 @@ func (z *zrepl) retention(d *draft, t *replicate.Target, at value, rules string,
 		if there, err = read(other, "keep_receiver"); err != nil {
 			return err
 		}
-		t.Retention = there.grid
+		t.Retention = there.old(z.state.options.Now)
 	}
-	d.Retention = source.grid
+	d.Retention = source.old(z.state.options.Now)
 	if d.Snapshots.Take == "" {
 		switch {
 		case len(source.names) > 0:

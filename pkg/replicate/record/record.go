@@ -2,6 +2,8 @@ package record
 
 import (
 	"time"
+
+	"zxfer/pkg/replicate"
 )
 
 // Outcomes of a run, of a target and of a dataset.
@@ -76,6 +78,8 @@ type Dataset struct {
 	// Pruned tells, by side, what retention found nothing more to remove of:
 	// while that is the same there is no need to ask again.
 	Pruned map[string]string `json:"pruned,omitempty"`
+	// Past is what retention learnt of its snapshots, by side.
+	Past map[string]*replicate.History `json:"past,omitempty"`
 	// Targets is where it is, by the target's name in the job file.
 	Targets map[string]*Arrival `json:"targets"`
 	// Alone is how it stands where its job has no target, else nil.

@@ -256,6 +256,9 @@ func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error)
 // Together calls f while no other process is in such a call with the same
 // state directory.
 func Together(ctx context.Context, stateDir string, f func() error) error {
+	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
+		return err
+	}
 	dir, err := os.Open(stateDir)
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func (w *work) followRenames() {
 			continue
 		}
 		now := w.state.Dataset(d.Name)
-		now.GUID = d.GUID
+		now.GUID, now.Past = d.GUID, w.state.Datasets[before].Past
 		for target, was := range w.state.Datasets[before].Targets {
 			a := *was
 			a.EncryptionRoot = "" // is named after a dataset, too

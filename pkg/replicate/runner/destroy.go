@@ -21,7 +21,17 @@ const destroyAtOnce = 1000
 
 // apply destroys what was found.
 func (w *work) apply(ctx context.Context, p *Pruning) {
-	if p.Error != "" || len(p.Remove) == 0 {
+	if p.Error != "" {
+		return
+	}
+	defer func() {
+		for _, h := range p.pruned {
+			if p.Error == "" {
+				h.Kept = h.Seen
+			}
+		}
+	}()
+	if len(p.Remove) == 0 {
 		return
 	}
 	s := w.side(nil)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
@@ -33,12 +35,32 @@ type Pruning struct {
 	Kept      int      `json:"kept"`      // snapshots of the job that stay
 	Held      []string `json:"held"`      // would go, but are held or have clones
 	Protected int      `json:"protected"` // bases of increments, and what interrupted receives need
-	Error     string   `json:"error,omitempty"`
+	// Doubted are those whose dates are not believed.
+	Doubted []string `json:"doubted,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	Hint    string   `json:"hint,omitempty"`
+	// Refused tells that Remove is more than one run may remove: all of it stays.
+	Refused bool `json:"refused,omitempty"`
+
+	// pruned are the histories of datasets with nothing to go once Remove is gone.
+	pruned []*replicate.History
+}
+
+// failed is why the side keeps what it should not, as an error.
+func (p *Pruning) failed() error {
+	switch {
+	case p.Error == "":
+		return nil
+	case p.Refused:
+		return fault.Refusef(p.Hint, "%s: %s", p.Side, p.Error)
+	}
+	return fault.Failf(p.Hint, "%s: %s", p.Side, p.Error)
 }
 
 // Prune applies the retention of a job, without a transfer. With dryRun it
-// only says what it would remove.
-func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*Pruning, error) {
+// only says what it would remove. With beyond there is no limit to what one run
+// may remove; else, where any side is beyond it, nothing is removed on any.
+func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*Pruning, error) {
 	store, err := record.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -58,7 +80,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*P
 	if err := w.survey(ctx); err != nil {
 		return nil, err
 	}
-	w.showing = dryRun
+	w.showing, w.beyond = dryRun, beyond
 	var errs []error
 	for _, t := range w.targets {
 		l, err := w.listTarget(ctx, t)
@@ -70,18 +92,21 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun bool) ([]*P
 		t.result = &job.BatchResult{Target: l, Partial: job.Partial(&l)}
 	}
 	all := w.prunings(ctx)
+	refused := slices.ContainsFunc(all, func(p *Pruning) bool { return p.Refused })
 	for _, p := range all {
-		if !dryRun {
+		if !dryRun && !refused {
 			w.apply(ctx, p)
 		}
-		if p.Error != "" {
-			errs = append(errs, fmt.Errorf("%s: %s", p.Side, p.Error))
+		if err := p.failed(); err != nil && p.Refused {
+			errs = append(errs, err)
+		} else if err != nil {
+			errs = append([]error{err}, errs...) // the class of the first counts
 		}
 	}
-	if dryRun {
-		return all, errors.Join(errs...)
+	if !dryRun {
+		errs = append(errs, store.Save(w.state))
 	}
-	return all, errors.Join(append(errs, store.Save(w.state))...)
+	return all, ofJob(errors.Join(errs...))
 }
 
 func (w *work) listTarget(ctx context.Context, t *targetWork) (l zfs.Listing, err error) {
@@ -107,11 +132,11 @@ func (w *work) prune(ctx context.Context) {
 		w.note("retention on %s: %s", p.Side, p.Error)
 		for _, t := range w.targets {
 			if t.Name == p.Side {
-				t.run.Outcome, t.run.Error = record.Failed, "retention: "+p.Error
+				t.run.Outcome, t.run.Error, t.run.Hint = record.Failed, "retention: "+p.Error, p.Hint
 			}
 		}
 		if p.Side == replicate.SourceSide && w.run.Error == "" {
-			w.pruneFailed = fmt.Errorf("retention on the source: %s", p.Error)
+			w.pruneFailed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
 		}
 	}
 	w.pruneBookmarks(ctx)
@@ -213,7 +238,7 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 		source, protected := of(d)
 		known := w.state.Dataset(source)
 		c := candidate{source, d, known, protected, w.fingerprint(s.grid, d, protected)}
-		if known.Pruned[s.name] == c.print {
+		if past := known.Past[s.name]; known.Pruned[s.name] == c.print && (past == nil || past.Doubts() == 0) {
 			p.Kept += w.scope.Count(d)
 			continue
 		}
@@ -232,7 +257,19 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 	}
 	var names []string
 	for _, c := range some {
-		gone := s.grid.Prunable(c.d, w.scope, created[c.d.Name], c.protected)
+		if c.known.Past == nil {
+			c.known.Past = map[string]*replicate.History{}
+		}
+		past := c.known.Past[s.name].Of(c.d.GUID)
+		c.known.Past[s.name] = past
+		found := s.grid.Prunable(c.d, w.scope, created[c.d.Name], c.protected, past, w.Now())
+		if found.Beyond > w.job.PruneAtMost() && !w.beyond {
+			w.refuse(p, c.d.Name, found.Beyond)
+		}
+		for _, n := range found.Doubted {
+			p.Doubted = append(p.Doubted, c.d.Name+"@"+n)
+		}
+		gone := found.Remove
 		p.Kept += w.scope.Count(c.d) - len(gone)
 		for _, v := range c.d.Snapshots() {
 			if c.protected[v.GUID] {
@@ -242,12 +279,18 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 		for _, v := range gone {
 			names = append(names, v.In(c.d.Name))
 		}
-		if len(gone) == 0 {
+		if found.Waiting {
+			delete(c.known.Pruned, s.name)
+		} else {
+			p.pruned = append(p.pruned, past)
+		}
+		if len(gone) == 0 && !found.Waiting {
 			if c.known.Pruned == nil {
 				c.known.Pruned = map[string]string{}
 			}
 			c.known.Pruned[s.name] = c.print
-		} else {
+		}
+		if found.Waiting || len(gone) > 0 {
 			w.unsettled[c.source] = true
 		}
 	}
@@ -258,6 +301,16 @@ func (w *work) find(ctx context.Context, s *side, p *Pruning, datasets []*zfs.Da
 	if w.showing {
 		w.partHeld(ctx, s, p)
 	}
+}
+
+// refuse keeps a side as it is: more would go than time and newer snapshots
+// explain.
+func (w *work) refuse(p *Pruning, dataset string, beyond int) {
+	p.Refused = true
+	p.Error = fmt.Sprintf("%s of %s would go that earlier runs kept and nothing has overtaken since, more than the %d that one run may remove (prune_limit): nothing was removed",
+		english.Plural(beyond, "snapshot", ""), dataset, w.job.PruneAtMost())
+	p.Hint = "the job's retention or adopt was changed, or something is wrong; look: zxfer replicate prune -n " + w.job.Name +
+		"\nto remove them, once: zxfer replicate prune --beyond-limit " + w.job.Name
 }
 
 // partHeld finds out what is held or has clones, for showing. To destroy, ZFS

@@ -67,6 +67,8 @@ type work struct {
 	// showing tells that nothing will be changed: what a change would find out
 	// by itself has to be asked for.
 	showing bool
+	// beyond tells that there is no limit to what one run may remove.
+	beyond bool
 	// unsnapped is why no snapshot was taken of datasets that needed one.
 	unsnapped map[string]error
 	// pruneFailed is why retention on the source did.

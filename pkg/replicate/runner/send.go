@@ -183,7 +183,7 @@ func (w *work) conclude(ctx context.Context, err error) {
 // Refused where nothing was tried, else Failed.
 func (w *work) verdict(err error) error {
 	if err != nil {
-		return fmt.Errorf("job %q: %w", w.job.Name, err)
+		return ofJob(fmt.Errorf("job %q: %w", w.job.Name, err))
 	}
 	if w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
 		return nil
@@ -206,6 +206,15 @@ func (w *work) verdict(err error) error {
 		return fault.Interrupt("the next run, or the same command, resumes", errors.Join(errs...))
 	}
 	return &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
+}
+
+// ofJob makes a failure of what a single command would call wrong usage, as a name
+// that is too long: the command line named none of it.
+func ofJob(err error) error {
+	if err == nil || fault.ClassOf(err) != fault.Usage {
+		return err
+	}
+	return &fault.Error{Class: fault.Failed, Err: err}
 }
 
 // quiet is a Reporter that passes only on what a log should have.

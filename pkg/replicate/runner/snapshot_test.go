@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
@@ -74,5 +75,30 @@ func TestSnapshotOfALongName(t *testing.T) {
 	require.Len(t, r.names("src/a"), 1)
 	for _, d := range r.status(t).Datasets {
 		require.Equal(t, d.Source == long, strings.Contains(d.Error, "ZFS allows 255"), "%s: %s", d.Source, d.Error)
+	}
+}
+
+// A name that is too long fails the job: the command line is right (exit code 1,
+// not 2). What fits arrives.
+func TestANameIsTooLong(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		take string
+		to   int // bytes of the target's name
+	}{
+		"on the source": {"s" + strings.Repeat("y", 240) + "%Y%m%d%H%M", 4},
+		"on the target": {"", 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.job.Snapshots.Take, r.job.Targets[0].To = tt.take, "dst/"+strings.Repeat("x", tt.to)
+			r.snapshot("src", "s1")
+			r.snapshot("src/a", "s"+strings.Repeat("y", 200))
+			run, err := r.runner(t).Run(t.Context(), r.job, true)
+			require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+			require.NotEmpty(t, run.Outcome)
+			require.NotEmpty(t, r.names(r.job.Targets[0].To), "what fits arrives")
+		})
 	}
 }

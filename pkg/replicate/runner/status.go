@@ -25,16 +25,19 @@ type Status struct {
 
 // JobStatus is how a job stands.
 type JobStatus struct {
-	Job      string           `json:"job"`
-	Source   string           `json:"source"`
-	Schedule string           `json:"schedule,omitempty"`
-	Next     time.Time        `json:"next,omitzero"`
-	LastRun  time.Time        `json:"last_run,omitzero"`
-	Seconds  float64          `json:"seconds,omitempty"` // that the last run took
-	Outcome  string           `json:"outcome,omitempty"` // "" = it never ran
-	Error    string           `json:"error,omitempty"`
-	Hint     string           `json:"hint,omitempty"`
-	Late     bool             `json:"late"`
+	Job      string    `json:"job"`
+	Source   string    `json:"source"`
+	Schedule string    `json:"schedule,omitempty"`
+	Next     time.Time `json:"next,omitzero"`
+	LastRun  time.Time `json:"last_run,omitzero"`
+	Seconds  float64   `json:"seconds,omitempty"` // that the last run took
+	Outcome  string    `json:"outcome,omitempty"` // "" = it never ran
+	Error    string    `json:"error,omitempty"`
+	Hint     string    `json:"hint,omitempty"`
+	Late     bool      `json:"late"`
+	// Doubted is how many snapshots, on all sides, have dates that retention does
+	// not believe.
+	Doubted  int              `json:"doubted,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
 }
 
@@ -103,6 +106,9 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	// may not be there.
 	js.Late = event != nil
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
+		for _, h := range st.Datasets[source].Past {
+			js.Doubted += h.Doubts()
+		}
 		if a := st.Datasets[source].Alone; a != nil {
 			d := &DatasetStatus{Source: source, Snapshot: a.Snapshot, Success: a.Success, Error: a.Error, Hint: a.Hint}
 			d.lateness(event, grace, now)

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -64,4 +66,16 @@ func TestShortenedStatus(t *testing.T) {
 	require.Len(t, s.Jobs, 2, "jobs are shown as they stand")
 	require.Equal(t, []*DatasetStatus{{Source: "late", Late: true}, {Source: "failed", Error: "no way"}}, s.Jobs[0].Datasets)
 	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
+}
+
+// Before the first run of any job there is no state directory; what is known is
+// written all the same.
+func TestMetricsBeforeTheFirstRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := &replicate.File{Metrics: replicate.Metrics{Textfile: filepath.Join(dir, "zxfer.prom")}, Jobs: []replicate.Job{{Name: "home"}}}
+	require.NoError(t, WriteMetrics(t.Context(), f, filepath.Join(dir, "none", "state")))
+	text, err := os.ReadFile(f.Metrics.Textfile)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }

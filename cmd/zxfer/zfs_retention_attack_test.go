@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// setClock makes the next snapshots of another time. Only in the guest: it is
+// the kernel's own clock.
+func setClock(t *testing.T, at time.Time) {
+	t.Helper()
+	tv := unix.NsecToTimeval(at.UnixNano())
+	require.NoError(t, unix.Settimeofday(&tv))
+}
+
+// clockIsOurs skips where the machine is more than a guest, and puts the clock
+// right in the end.
+func clockIsOurs(t *testing.T) {
+	t.Helper()
+	cpu, err := os.ReadFile("/proc/cpuinfo")
+	require.NoError(t, err)
+	if !strings.Contains(string(cpu), "User Mode Linux") {
+		t.Skip("it sets the kernel's clock, and this is no guest")
+	}
+	began := time.Now()
+	t.Cleanup(func() { setClock(t, began.Round(0).Add(time.Since(began))) })
+}
+
+// 40 snapshots of invented dates, sent with an append-only key, made the vault's
+// own job remove all 30 good ones in one run.
+func TestZFSRetentionOutlivesASender(t *testing.T) {
+	lab(t)
+	clockIsOurs(t)
+	source, target := dataset(t)
+	zfsCmd(t, "create", source)
+	zfsCmd(t, "create", "-o", "canmount=off", target)
+	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	now := time.Now().Truncate(24 * time.Hour).Add(12 * time.Hour)
+	take := func(at time.Time, name string) {
+		setClock(t, at)
+		zfsCmd(t, "snapshot", source+"@"+name)
+	}
+	send := func(name string) {
+		setClock(t, now)
+		mustZxfer(t, "send", "-e", rsh, source+"@"+name, "beta:"+target+"/web1")
+	}
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "vault"
+source = "%s/web1"
+snapshots = { adopt = ["*"] }
+retention = { last = 10, daily = 30 }
+`, target))
+	var good []string
+	for i := range 30 {
+		good = append(good, fmt.Sprintf("good%02d", i))
+		take(now.AddDate(0, 0, i-30), good[i])
+	}
+	send(good[29])
+	there := func() (out []string) {
+		for _, n := range snapshotNames(t, target+"/web1") {
+			if slices.Contains(good, n) {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	for _, runsBefore := range []bool{false, true} {
+		t.Run(fmt.Sprintf("runs before %v", runsBefore), func(t *testing.T) {
+			state := r.state
+			defer func() { r.state = state }()
+			if r.state = filepath.Join(t.TempDir(), "state"); runsBefore {
+				r.must(t, now, "prune", "vault")
+				require.Equal(t, good, there())
+			}
+			last := ""
+			for i := range 40 {
+				at := now.AddDate(i%2*2-1, 0, 13*i) // next year, last year
+				if i%5 == 0 {
+					at = now.AddDate(0, 0, -i-2)
+				}
+				last = fmt.Sprintf("fake%v%02d", runsBefore, i)
+				take(at, last)
+			}
+			send(last)
+			o := r.must(t, now.Add(time.Minute), "check", "vault")
+			require.Contains(t, o.stdout, "with dates that are not believed")
+			r.must(t, now.Add(time.Minute), "prune", "vault")
+			require.Equal(t, good, there(), "the good ones stay")
+			for i := range 5 {
+				r.must(t, now.Add(time.Duration(i)*time.Hour), "run", "vault")
+			}
+			require.Equal(t, good, there(), "nor do more runs remove them")
+			o = r.must(t, now.Add(6*time.Hour), "status", "vault")
+			require.Contains(t, o.stdout, "retention does not believe the dates of")
+		})
+	}
+}
+
+// One run removes no more than its limit; it says so, and how to go on.
+func TestZFSRetentionLimit(t *testing.T) {
+	lab(t)
+	source, _ := dataset(t)
+	zfsCmd(t, "create", source)
+	job := `
+[[job]]
+name = "grid"
+source = %q
+prune_limit = 3
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+retention = { last = %d }
+`
+	r := newReplication(t, fmt.Sprintf(job, source, 9))
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 12 {
+		r.must(t, at.Add(time.Duration(i)*time.Hour), "run", "grid")
+	}
+	have := snapshotNames(t, source)
+	require.Len(t, have, 9)
+	r.write(t, fmt.Sprintf(job, source, 2))
+	at = at.Add(12 * time.Hour)
+	for _, args := range [][]string{{"prune", "grid"}, {"prune", "-n", "grid"}} {
+		o := r.at(t, at, args[0], args[1:]...)
+		require.Equal(t, 3, o.code, o)
+		require.Contains(t, o.stderr, "more than the 3 that one run may remove")
+		require.Contains(t, o.stderr, "zxfer replicate prune --beyond-limit grid")
+		require.Equal(t, have, snapshotNames(t, source))
+	}
+	o := r.at(t, at, "check", "grid")
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, "--beyond-limit")
+	o = r.at(t, at, "run", "grid")
+	require.Equal(t, 1, o.code, "a snapshot was taken: %s", o)
+	require.Contains(t, o.stderr, "--beyond-limit")
+	require.Len(t, snapshotNames(t, source), 10)
+	r.must(t, at, "prune", "--beyond-limit", "grid")
+	require.Len(t, snapshotNames(t, source), 2)
+	r.must(t, at.Add(time.Hour), "run", "grid")
+	require.Len(t, snapshotNames(t, source), 2)
+}
