@@ -269,9 +269,12 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 // What a host names becomes names here.
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, anyNC(t), `case $1 in
-get) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
-holds) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
+	_, h := open(t, anyNC(t), `case "$*" in
+*" property -s "*) echo type;;
+*" type pool/a") printf 'pool/b\ttype\tfilesystem\tlocal\n';;
+*userrefs*) printf 'pool/b@x\tuserrefs\t1\t-\n';;
+get*) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
+holds*) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
 esac`)
 	_, list := h.List(t.Context(), site.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
 	_, properties := h.Properties(t.Context(), []string{"pool/a"}, nil)
@@ -350,7 +353,7 @@ func TestHostsThatLackSomething(t *testing.T) {
 	h.tools.nc = "false"
 	_, err = h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
-	_, err = h.Digest(t.Context(), zfs.SendSpec{})
+	_, err = h.Digest(t.Context(), site.ContentQuery{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 
 	_, err = h.Properties(t.Context(), []string{"pool/a b"}, []string{"guid"})

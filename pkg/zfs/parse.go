@@ -147,7 +147,9 @@ func ParseVersionOutput(r io.Reader) (Versions, error) {
 	return v, nil
 }
 
-// ParseHolds reads zfs holds -H: the tags of each snapshot, by full name.
+// ParseHolds reads zfs holds -H: the tags of each snapshot, by full name. A tag
+// may hold any text, also what looks like a row about another snapshot: where
+// there are not as many as its userrefs, ParseHoldsOf tells.
 func ParseHolds(r io.Reader) (map[string][]string, error) {
 	out := map[string][]string{}
 	err := eachLine(r, func(_ int, line string) error {
@@ -159,4 +161,20 @@ func ParseHolds(r io.Reader) (map[string][]string, error) {
 		return nil
 	})
 	return out, err
+}
+
+// ParseHoldsOf reads zfs holds -H of one snapshot, of which all is then said.
+func ParseHoldsOf(snapshot string, r io.Reader) ([]string, error) {
+	text, err := io.ReadAll(r)
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	rows := strings.Split("\n"+strings.TrimSuffix(string(text), "\n"), "\n"+snapshot+"\t")
+	if rows[0] != "" {
+		return nil, fmt.Errorf("output of zfs holds: got %q, expected name, tag and time of %s", rows[0], snapshot)
+	}
+	for i, row := range rows {
+		rows[i] = row[:max(0, strings.LastIndexByte(row, '\t'))]
+	}
+	return rows[1:], nil
 }

@@ -112,6 +112,18 @@ func TestParsePool(t *testing.T) {
 	require.ErrorContains(t, err, "guid")
 }
 
+func TestParseHoldsOf(t *testing.T) {
+	t.Parallel()
+	got, err := ParseHoldsOf("t@x", strings.NewReader("t@x\tkeep\tMon\nt@x\ta\tMon\nt@y\tb\tTue\n"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"keep", "a\tMon\nt@y\tb"}, got)
+	got, err = ParseHoldsOf("t@x", strings.NewReader(""))
+	require.NoError(t, err)
+	require.Empty(t, got)
+	_, err = ParseHoldsOf("t@x", strings.NewReader("t@y\tkeep\tMon\n"))
+	require.ErrorContains(t, err, "t@y")
+}
+
 // However a value looks, it is read as it is, and nothing else is read from it.
 func FuzzNoValueIsARow(f *testing.F) {
 	for _, value := range []string{"", "\n", "\t", "-\t-", "x\tlocal\nt/b\ttype\tvolume\t-\nt/a\torg:y\tz", "one\ttwo\nthree\r", "t/a\t" + capturedFence[:12] + "\t-\t-"} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -110,13 +111,35 @@ func (c *CLI) Holds(ctx context.Context, snapshots []string) (map[string][]strin
 		if err = butMissing(err); err != nil {
 			return nil, err
 		}
-		tags, err := zfs.ParseHolds(out)
+		tags, malformed := zfs.ParseHolds(out)
+		held, err := c.Properties(ctx, some, []string{"userrefs"})
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(all, tags)
+		for s, props := range held {
+			n := props["userrefs"].Value
+			if n == "0" {
+				continue
+			}
+			all[s] = tags[s]
+			if malformed != nil || strconv.Itoa(len(tags[s])) != n {
+				if all[s], err = c.holdsOf(ctx, s); err != nil {
+					return nil, err
+				}
+			}
+		}
 	}
+	maps.DeleteFunc(all, func(_ string, tags []string) bool { return len(tags) == 0 })
 	return all, nil
+}
+
+// holdsOf asks about one snapshot: what its tags look like is about it alone.
+func (c *CLI) holdsOf(ctx context.Context, snapshot string) ([]string, error) {
+	out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpHold, Subject: snapshot}, []string{"holds", "-H", snapshot})
+	if err = butMissing(err); err != nil {
+		return nil, err
+	}
+	return zfs.ParseHoldsOf(snapshot, out)
 }
 
 func (c *CLI) hold(ctx context.Context, op string, fine zfs.Kind, tag string, snapshots []string) error {

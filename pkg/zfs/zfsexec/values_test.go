@@ -74,3 +74,25 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 		require.NotEqual(t, uint64(7), l.Pool.GUID)
 	}
 }
+
+// The tag of a hold is free text, too: who may place holds on his own snapshots
+// neither stops the list of others' nor adds to it.
+func TestNoTagIsTakenForARow(t *testing.T) {
+	t.Parallel()
+	p := zfstest.NewPool(t, zfstest.Options{})
+	his, other, free := p.Snapshot(p.Create("his"), "x"), p.Snapshot(p.Create("other"), "x"), p.Snapshot(p.Create("free"), "x")
+	p.ZFS("hold", "keep", other)
+	const at = "\tMon Jan  1 00:00 2024\n"
+	c := newCLI(t)
+	for _, tag := range []string{"one\ntwo", "x" + at + other + "\tforged", "x" + at + free + "\tforged", "tabs\tand more\t"} {
+		p.ZFS("hold", tag, his)
+		p.ZFS("hold", "mine", his)
+		got, err := c.Holds(t.Context(), []string{his, other, free, p.Dataset("none") + "@x"})
+		require.NoError(t, err, "%q", tag)
+		require.Len(t, got, 2, "%q", tag)
+		require.Equal(t, []string{"keep"}, got[other], "%q", tag)
+		require.Contains(t, got[his], "mine", "%q: what he makes up of his own is his", tag)
+		p.ZFS("release", tag, his)
+		p.ZFS("release", "mine", his)
+	}
+}
