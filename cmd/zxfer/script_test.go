@@ -14,7 +14,7 @@ import (
 // TestMain makes this test binary zxfer where it is started under that name,
 // so that scripts, and hosts that it is copied to, run the code under test.
 func TestMain(m *testing.M) {
-	testscript.Main(suite{m}, map[string]func(){"zxfer": main, "zxfer-at": mainAt, "zxfer-month": mainMonth})
+	testscript.Main(suite{m}, map[string]func(){"zxfer": main, "zxfer-at": mainAt, "zxfer-month": mainMonth, "zxfer-forge": mainForge})
 }
 
 // suite takes down what the tests shared before the process ends.

@@ -124,8 +124,8 @@ func (f *fakeSite) DiscardPartial(ctx context.Context, d string) error {
 	return f.note(ctx, "discard-partial", d)
 }
 
-func (f *fakeSite) Digest(ctx context.Context, s zfs.SendSpec) (site.Digest, error) {
-	return site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7}, f.note(ctx, "digest", s)
+func (f *fakeSite) Digest(ctx context.Context, s site.ContentQuery) (site.Digest, error) {
+	return site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7, Shift: 1, Parts: []zfs.Part{{At: 1 << 62, Sum: strings.Repeat("cd", 16)}}}, f.note(ctx, "digest", s)
 }
 
 func (f *fakeSite) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {

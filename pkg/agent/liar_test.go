@@ -124,7 +124,9 @@ func questions() []question {
 		{opDestroy, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
 		{opCreateParents, func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
 		{opDiscard, func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
-		{opDigest, func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, send) }, site.Digest{Sum: sum, Bytes: 7}},
+		{opDigest, func(ctx context.Context, s site.Site) (any, error) {
+			return s.Digest(ctx, site.ContentQuery{SendSpec: send})
+		}, site.Digest{Sum: sum, Bytes: 7}},
 		{opOffer, func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
 		{opTransfer, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Transfer(ctx, site.Task{Send: &send}, progress)

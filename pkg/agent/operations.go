@@ -101,8 +101,10 @@ func operations() map[string]operation {
 			return s.CreateParents(ctx, dataset)
 		}),
 		opDiscard: do(func(ctx context.Context, s site.Site, dataset string) error { return s.DiscardPartial(ctx, dataset) }),
-		opDigest:  op(func(ctx context.Context, s site.Site, a zfs.SendSpec) (site.Digest, error) { return s.Digest(ctx, a) }),
-		opOffer:   op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
+		opDigest: op(func(ctx context.Context, s site.Site, q site.ContentQuery) (site.Digest, error) {
+			return s.Digest(ctx, q)
+		}),
+		opOffer: op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
 		opInspectDevice: op(func(ctx context.Context, s site.Site, path string) (blockdev.Facts, error) {
 			return s.InspectDevice(ctx, path)
 		}),

@@ -25,6 +25,7 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 	send := zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"}
 	task := site.Task{Send: &send, Receive: &zfs.ReceiveSpec{Target: "pool/a", Set: map[string]string{"a": "b"}},
 		Ticket: &wire.Ticket{Secret: []byte{1, 2}}, Offered: "s", Options: transfer.Options{Buffer: 5, Stall: time.Second}}
+	part := site.ContentQuery{SendSpec: send, Within: zfs.Within{Object: 7, From: 8, To: 1 << 63}}
 	query := site.ListQuery{Dataset: "tank", Recursive: true, Versions: true}
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	names := []string{"tank/a b@x", "tank/ü@y"}
@@ -62,8 +63,8 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 			[]any{"create-parents", "tank/a/b"}, nil},
 		"discard partial": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") },
 			[]any{"discard-partial", "tank/a"}, nil},
-		"digest": {func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, send) },
-			[]any{"digest", send}, site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7}},
+		"digest": {func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, part) },
+			[]any{"digest", part}, site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7, Shift: 1, Parts: []zfs.Part{{At: 1 << 62, Sum: strings.Repeat("cd", 16)}}}},
 		"offer": {func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) },
 			[]any{"offer", offer}, ticketFor(offer)},
 		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },

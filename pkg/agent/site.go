@@ -133,8 +133,8 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 }
 
 // Digest asks the agent.
-func (r *Remote) Digest(ctx context.Context, stream zfs.SendSpec) (d site.Digest, err error) {
-	if err = r.call(ctx, opDigest, stream, &d, nil); err == nil {
+func (r *Remote) Digest(ctx context.Context, q site.ContentQuery) (d site.Digest, err error) {
+	if err = r.call(ctx, opDigest, q, &d, nil); err == nil {
 		err = r.checked(opDigest, site.CheckDigest(d))
 	}
 	return d, err

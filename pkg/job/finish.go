@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
@@ -120,66 +118,6 @@ func (s *sender) verifySafety(d *plan.Dataset, t *zfs.Dataset) {
 			s.rep.Log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", s.target.label(), d.Target, name, t.Get(name), want))
 		}
 	}
-}
-
-// verifyContents has both sides produce every stream of the plan once more
-// and compares the digests of what they hold. It reads what is stored on the
-// target, so it finds what no check of the way there can.
-func (s *sender) verifyContents(ctx context.Context, have map[string]*zfs.Dataset) error {
-	for _, d := range s.report.Plan.Datasets {
-		for _, step := range d.Steps {
-			twin, err := twinSpec(step, d, have[d.Target])
-			if err != nil {
-				return err
-			}
-			again := step.Send
-			again.Token = ""
-			var a, b site.Digest
-			g, gctx := errgroup.WithContext(ctx)
-			g.Go(func() error {
-				return s.source.do(gctx, func(st site.Site) (err error) { a, err = st.Digest(gctx, again); return err })
-			})
-			g.Go(func() error {
-				return s.target.do(gctx, func(st site.Site) (err error) { b, err = st.Digest(gctx, twin); return err })
-			})
-			if err := g.Wait(); err != nil {
-				return fmt.Errorf("verify %s: %w", d.Target, err)
-			}
-			if a.Sum != b.Sum {
-				return fault.Failf("run zpool scrub on both pools, then compare again",
-					"%s: the contents of %s@%s differ from %s@%s (digests %s and %s)",
-					s.target.label(), d.Target, twin.To, d.Source, again.To, b.Sum, a.Sum)
-			}
-			for _, r := range s.report.Results {
-				if r.Source == d.Source && r.Snapshot == "@"+step.Send.To && r.Error == "" {
-					r.Verified, r.Digest = "guid and content", a.Sum
-				}
-			}
-			s.rep.Log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
-		}
-	}
-	return nil
-}
-
-// twinSpec is the stream of a step as the target would produce it.
-func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpec, error) {
-	twin := zfs.SendSpec{Dataset: d.Target, Through: step.Send.Through, Flags: step.Send.Flags}
-	to, ok := target.SnapshotOf(step.ToGUID)
-	if !ok {
-		return twin, fault.Failf("", "%s has no snapshot with the GUID %d of %s@%s", d.Target, step.ToGUID, d.Source, step.Send.To)
-	}
-	twin.To = to.Name
-	switch {
-	case step.Receive.Origin != "":
-		twin.From = step.Receive.Origin
-	case step.BaseGUID != 0:
-		base, ok := target.SnapshotOf(step.BaseGUID)
-		if !ok {
-			return twin, fault.Failf("", "%s has no snapshot with the GUID %d, the base of %s@%s", d.Target, step.BaseGUID, d.Source, step.Send.To)
-		}
-		twin.From = base.Short()
-	}
-	return twin, nil
 }
 
 // keep places the holds and bookmarks that were asked for.

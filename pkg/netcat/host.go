@@ -165,7 +165,7 @@ func (h *Host) without(what string) error {
 }
 
 // Digest is refused: the stream would have to come here.
-func (h *Host) Digest(context.Context, zfs.SendSpec) (site.Digest, error) {
+func (h *Host) Digest(context.Context, site.ContentQuery) (site.Digest, error) {
 	return site.Digest{}, h.without("compute digests")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -108,7 +109,7 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	refused := map[string]string{"Task.device": "devices are not for restricted keys"}
 	for _, c := range []struct{ theirs, ours any }{
 		{site.ListQuery{}, listQuery{}}, {zfs.StreamFlags{}, streamFlags{}}, {zfs.SendSpec{}, sendSpec{}},
-		{zfs.ReceiveSpec{}, receiveSpec{}}, {wire.Offer{}, offer{}}, {wire.Ticket{}, ticket{}},
+		{site.ContentQuery{}, contentQuery{}}, {zfs.Within{}, within{}}, {zfs.ReceiveSpec{}, receiveSpec{}}, {wire.Offer{}, offer{}}, {wire.Ticket{}, ticket{}},
 		{transfer.Options{}, options{}}, {site.Task{}, task{}},
 	} {
 		theirs, ours := fields(c.theirs), fields(c.ours)
@@ -126,7 +127,9 @@ func fields(of any) map[string]bool {
 	out := map[string]bool{}
 	for i := range reflect.TypeOf(of).NumField() {
 		f := reflect.TypeOf(of).Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Anonymous {
+			maps.Copy(out, fields(reflect.Zero(f.Type).Interface()))
+		} else if name != "-" {
 			out[name] = true
 		}
 	}

@@ -45,6 +45,15 @@ type (
 		Flags   streamFlags `json:"flags"`
 		Token   string      `json:"token,omitempty"`
 	}
+	contentQuery struct {
+		sendSpec
+		Within within `json:"within"`
+	}
+	within struct {
+		Object uint64 `json:"object,omitempty"`
+		From   uint64 `json:"from,omitempty"`
+		To     uint64 `json:"to,omitempty"`
+	}
 	receiveSpec struct {
 		Target   string            `json:"target"`
 		Whole    bool              `json:"whole,omitempty"`

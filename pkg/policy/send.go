@@ -28,8 +28,8 @@ func (g *Guard) send(ctx context.Context, streams ...sendSpec) error {
 // is verified this way, too. A digest of plain text tells who has a guess
 // whether it is right. But what came in as plain text, and was encrypted with
 // a key of this host, is known to who sent it: its dataset has no key of its own.
-func (g *Guard) digest(ctx context.Context, s *sendSpec) error {
-	plain, err := g.stream(ctx, s, g.all())
+func (g *Guard) digest(ctx context.Context, q *contentQuery) error {
+	plain, err := g.stream(ctx, &q.sendSpec, g.all())
 	if err != nil {
 		return err
 	}

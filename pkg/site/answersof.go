@@ -62,6 +62,9 @@ func CheckDigest(d Digest) error {
 	if !isHex(d.Sum, 16) {
 		return fmt.Errorf("%q is no digest", cut(d.Sum))
 	}
+	if len(d.Parts) > zfs.MaxParts || d.Shift > 63 {
+		return fmt.Errorf("a digest of %d parts of 2^%d positions", len(d.Parts), d.Shift)
+	}
 	return plausible(&d, shown)
 }
 

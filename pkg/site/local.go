@@ -249,20 +249,20 @@ func (l *Local) DiscardPartial(ctx context.Context, dataset string) error {
 }
 
 // Digest reads a stream instead of sending it.
-func (l *Local) Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error) {
+func (l *Local) Digest(ctx context.Context, q ContentQuery) (Digest, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	stream.Flags = stream.Flags.ForDigest()
-	src, err := l.cli.OpenSend(ctx, stream)
+	q.Flags = q.Flags.ForDigest()
+	src, err := l.cli.OpenSend(ctx, q.SendSpec)
 	if err != nil {
 		return Digest{}, err
 	}
 	defer src.Close()
-	sum, n, err := zfs.ContentDigest(bufio.NewReaderSize(src, 1<<20))
+	d, err := zfs.ContentDigest(bufio.NewReaderSize(src, 1<<20), q.Within)
 	if err != nil {
 		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
 	}
-	return Digest{Sum: sum, Bytes: n}, nil
+	return d, nil
 }
 
 // maxOffers bounds the listeners that wait to be used. A job has one for each

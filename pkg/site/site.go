@@ -75,7 +75,7 @@ type Site interface {
 	Datasets
 	// Digest produces a stream and returns the digest of its contents
 	// instead of sending it (see zfs.ContentDigest).
-	Digest(ctx context.Context, stream zfs.SendSpec) (Digest, error)
+	Digest(ctx context.Context, q ContentQuery) (Digest, error)
 	// InspectDevice looks at a device or image file by its absolute path.
 	InspectDevice(ctx context.Context, path string) (blockdev.Facts, error)
 	// DeviceState tells what an earlier, interrupted copy onto the task's
@@ -145,11 +145,14 @@ type Task struct {
 	Device *DeviceTask `json:"device,omitempty"`
 }
 
-// Digest is what a stream holds, apart from how it was framed.
-type Digest struct {
-	Sum   string `json:"sum"`   // hex xxh3-128
-	Bytes uint64 `json:"bytes"` // stream bytes read
+// ContentQuery asks what a stream holds. Its Flags are as they would be sent.
+type ContentQuery struct {
+	zfs.SendSpec
+	Within zfs.Within `json:"within,omitzero"`
 }
+
+// Digest is what a stream holds, apart from how it was framed.
+type Digest = zfs.Contents
 
 // Facts are what a host says about itself. "" and 0 mean unknown.
 type Facts struct {

@@ -3,48 +3,61 @@ package zfs
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-	"math/bits"
 
 	"github.com/zeebo/xxh3"
 )
 
-// ContentDigest reads a send stream to its end and returns a digest of what
-// it stores (hex, 128 bits) and the bytes read. Two hosts that send the same
-// range of the same snapshots with the same StreamFlags (see
-// StreamFlags.ForDigest) get the same digest, although their streams differ:
+// ContentDigest reads a send stream to its end and returns what it stores as
+// sums. Two hosts that send the same range of the same snapshots with the same
+// StreamFlags (see StreamFlags.ForDigest) get the same, although their streams
+// differ:
 //
 //   - names, creation times and checksums of the stream itself are left out;
 //   - so are FREE and FREEOBJECTS records: what a host must say to clear a
 //     range depends on what it believes the other may hold there;
-//   - blocks of zeroes count as holes, which is what a compressing receiver
-//     makes of them;
+//   - data that is sent as applications see it counts by its cells of 512
+//     bytes, whatever blocks it is cut into: those of a file that was written
+//     anew after its recordsize had been raised are larger than its copy's. A
+//     raw stream keeps blocks as they are, which are authenticated as a whole;
+//   - cells and blocks of zeroes count as holes, which is what a compressing
+//     receiver makes of them;
 //   - the order of records does not matter: each is hashed alone and the
 //     hashes are added up, since releases of ZFS differ in how they
 //     interleave records. A sum, not an exclusive or: a record that comes
 //     twice is not the same as none.
 //
+// Of an increment, equal contents may differ by what a side sends again: one
+// that found a block to be written as it was (nopwrite) does not. Full streams
+// of the snapshot tell.
+//
 // It finds damage, not forgery: the hash has no key.
-func ContentDigest(r io.Reader) (sum string, read uint64, err error) {
-	var d digest
+func ContentDigest(r io.Reader, within Within) (Contents, error) {
+	d := digest{within: within, parts: map[uint64]sum{}}
 	s := NewStreamReader(r)
 	for {
 		rec, err := s.Next()
 		if err == io.EOF {
-			return fmt.Sprintf("%016x%016x", d.hi, d.lo), s.Offset(), nil
+			return d.contents(s.Offset()), nil
 		}
 		if err == nil {
 			err = d.add(rec)
 		}
 		if err != nil {
-			return "", s.Offset(), err
+			return Contents{Bytes: s.Offset()}, err
 		}
 	}
 }
 
+// cell is the smallest block of ZFS, in bytes.
+const cell = 512
+
 type digest struct {
-	hi, lo uint64
+	all    sum
+	guid   uint64 // of the snapshot whose records follow
+	within Within
+	parts  map[uint64]sum
+	shift  uint // a part is of 1<<shift positions
 	buf    []byte
 }
 
@@ -61,62 +74,110 @@ func (d *digest) add(r *Record) error {
 			f = binary.LittleEndian.AppendUint64(f, uint64(r.u32(a)))
 		}
 	}
+	object, position := uint64(0), uint64(0)
 	switch r.Type {
 	case RecordFree, RecordFreeObjects, RecordEnd:
 		return nil
 	case RecordWriteByRef:
 		return errors.New("send stream is deduplicated (zfs send -D), which has no content of its own")
 	case RecordBegin:
+		d.guid = r.ToGUID()
 		u64(40, 48) // toguid, fromguid
 		u32(32)     // objset type; the payload names snapshots
-		d.sum(f, [16]byte{})
 		d.buf = f
+		d.count(0, 0, f, [16]byte{})
 		return nil
 	case RecordObject:
-		u64(8)               // object
-		u32(16, 20, 24, 28)  // type, bonus type, block size, bonus length
+		object = r.u64(8)
+		u32(16, 20, 28)      // type, bonus type, bonus length
 		f = append(f, h[34]) // slots
 		if r.u32(36) != 0 {  // raw: the shape of the tree is authenticated too
+			u32(24)                    // block size
 			f = append(f, h[48:51]...) // indirect block shift, levels, block pointers
 			u64(56)                    // highest block
 		}
 	case RecordWrite:
-		if h[50] == 0 && zeroes(r.Payload) {
+		if h[50] == 0 && zeroes(h[104:140]) {
+			d.data(r.u64(8), r.u64(24), r.Payload)
 			return nil
 		}
-		u64(8, 24, 32)               // object, offset, logical size
+		object, position = r.u64(8), dataAt(r.u64(24))
+		u64(24, 32)                  // offset, logical size
 		f = append(f, h[50])         // compression
 		f = append(f, h[104:140]...) // salt, IV, MAC; zero unless raw
 	case RecordSpill:
-		u64(8, 16)
+		object = r.u64(8)
+		u64(16)
 		f = append(f, h[33])
 		f = append(f, h[48:84]...)
 	case RecordWriteEmbedded:
-		u64(8, 16, 24)
+		object, position = r.u64(8), dataAt(r.u64(16))
+		u64(16, 24)
 		f = append(f, h[40], h[41])
 		u32(48, 52)
 	case RecordObjectRange:
-		u64(8, 16)
+		object = r.u64(8)
+		u64(16)
 		f = append(f, h[32:68]...)
 	case RecordRedact:
-		u64(8, 16, 24)
+		object, position = r.u64(8), dataAt(r.u64(16))
+		u64(16, 24)
 	}
 	d.buf = f
-	d.sum(f, xxh3.Hash128(r.Payload).Bytes())
+	d.count(object, position, f, xxh3.Hash128(r.Payload).Bytes())
 	return nil
 }
 
-// sum adds the hash of one record: its fields and the hash of its payload.
-func (d *digest) sum(fields []byte, payload [16]byte) {
-	x := xxh3.Hash128(append(fields, payload[:]...))
-	var carry uint64
-	d.lo, carry = bits.Add64(d.lo, x.Lo, 0)
-	d.hi, _ = bits.Add64(d.hi, x.Hi, carry)
+// data counts a block as applications see it, cell by cell.
+func (d *digest) data(object, offset uint64, block []byte) {
+	for len(block) > 0 {
+		n := min(cell, len(block))
+		if c := block[:n]; !zeroes(c) {
+			f := append(d.buf[:0], byte(RecordWrite))
+			f = binary.LittleEndian.AppendUint64(f, offset)
+			d.buf = f
+			d.count(object, dataAt(offset), f, xxh3.Hash128(c).Bytes())
+		}
+		block = block[n:]
+		offset += uint64(n)
+	}
+}
+
+// count adds the hash of one record or cell, its fields and the hash of what it
+// carries, to the sum of all and of its part.
+func (d *digest) count(object, position uint64, fields []byte, payload [16]byte) {
+	fields = binary.LittleEndian.AppendUint64(fields, d.guid)
+	fields = binary.LittleEndian.AppendUint64(fields, object)
+	fields = append(fields, payload[:]...)
+	d.buf = fields // for its memory
+	x := sum(xxh3.Hash128(fields))
+	d.all.add(x)
+	if d.within.Object == 0 {
+		position = object
+	} else if object != d.within.Object {
+		return
+	}
+	if position < d.within.From || d.within.To != 0 && position >= d.within.To {
+		return
+	}
+	p := d.parts[position>>d.shift]
+	p.add(x)
+	d.parts[position>>d.shift] = p
+	for len(d.parts) > MaxParts {
+		d.shift++
+		merged := make(map[uint64]sum, MaxParts)
+		for at, s := range d.parts {
+			m := merged[at>>1]
+			m.add(s)
+			merged[at>>1] = m
+		}
+		d.parts = merged
+	}
 }
 
 func zeroes(b []byte) bool {
 	for len(b) >= 8 {
-		if b[0]|b[1]|b[2]|b[3]|b[4]|b[5]|b[6]|b[7] != 0 {
+		if binary.LittleEndian.Uint64(b) != 0 {
 			return false
 		}
 		b = b[8:]

@@ -98,7 +98,7 @@ func TestStreamReaderFails(t *testing.T) {
 		{"unknown type", edit(func(b []byte) { b[len(b)-RecordSize] = 99 }), "type 99", nil},
 		{"huge payload", huge, "claims", nil},
 	} {
-		_, _, err := ContentDigest(bytes.NewReader(test.stream))
+		_, err := ContentDigest(bytes.NewReader(test.stream), Within{})
 		require.ErrorContains(t, err, test.says, test.name)
 		require.ErrorContains(t, err, "send stream at byte", test.name)
 		if test.is != nil {
@@ -106,7 +106,7 @@ func TestStreamReaderFails(t *testing.T) {
 		}
 	}
 	broken := errors.New("disk on fire")
-	_, _, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)))
+	_, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)), Within{})
 	require.ErrorIs(t, err, broken)
 }
 
@@ -116,13 +116,15 @@ func TestContentDigest(t *testing.T) {
 	for _, name := range samples {
 		source, target := sampled(t, name+".source"), sampled(t, name+".target")
 		require.NotEqual(t, source, target, name)
-		want, n, err := ContentDigest(bytes.NewReader(source))
+		all, err := ContentDigest(bytes.NewReader(source), Within{})
+		want := all.Sum
 		require.NoError(t, err)
-		require.Equal(t, uint64(len(source)), n)
+		require.Equal(t, uint64(len(source)), all.Bytes)
 		require.Len(t, want, 32)
-		got, _, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)))
+		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), Within{})
 		require.NoError(t, err)
-		require.Equal(t, want, got, name)
+		require.Equal(t, want, got.Sum, name)
+		require.Equal(t, all.Parts, got.Parts, name)
 		require.Empty(t, seen[want], "%s has the digest of another", name)
 		seen[want] = name
 	}
@@ -133,14 +135,14 @@ func TestContentDigestOfRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain-full", "lec-full", "raw-full"} {
 		b := sampled(t, name+".source")
-		want, _, err := ContentDigest(bytes.NewReader(b))
+		want, err := ContentDigest(bytes.NewReader(b), Within{})
 		require.NoError(t, err)
 		sum := func(at int) string {
 			c := bytes.Clone(b)
 			c[at] ^= 1
-			got, _, err := ContentDigest(bytes.NewReader(c))
+			got, err := ContentDigest(bytes.NewReader(c), Within{})
 			require.NoError(t, err)
-			return got
+			return got.Sum
 		}
 		s := NewStreamReader(bytes.NewReader(b))
 		for {
@@ -151,20 +153,20 @@ func TestContentDigestOfRecords(t *testing.T) {
 			}
 			require.NoError(t, err)
 			if n := len(r.Payload); n > 0 && r.Type != RecordBegin {
-				require.NotEqual(t, want, sum(at+RecordSize+n/2), "%s: payload of a record of type %d", name, r.Type)
+				require.NotEqual(t, want.Sum, sum(at+RecordSize+n/2), "%s: payload of a record of type %d", name, r.Type)
 			}
 			switch r.Type {
 			case RecordBegin:
-				require.Equal(t, want, sum(at+60), "name")
-				require.Equal(t, want, sum(at+24), "creation time")
-				require.NotEqual(t, want, sum(at+40), "GUID")
+				require.Equal(t, want.Sum, sum(at+60), "name")
+				require.Equal(t, want.Sum, sum(at+24), "creation time")
+				require.NotEqual(t, want.Sum, sum(at+40), "GUID")
 			case RecordEnd, RecordFree, RecordFreeObjects:
-				require.Equal(t, want, sum(at+20))
+				require.Equal(t, want.Sum, sum(at+20))
 			case RecordWrite:
-				require.NotEqual(t, want, sum(at+8), "object")
-				require.NotEqual(t, want, sum(at+25), "offset")
-				require.NotEqual(t, want, sum(at+130), "MAC")
-				require.Equal(t, want, sum(at+RecordSize-1), "checksum of the stream")
+				require.NotEqual(t, want.Sum, sum(at+8), "object")
+				require.NotEqual(t, want.Sum, sum(at+25), "offset")
+				require.NotEqual(t, want.Sum, sum(at+130), "MAC")
+				require.Equal(t, want.Sum, sum(at+RecordSize-1), "checksum of the stream")
 			}
 		}
 	}
@@ -184,12 +186,12 @@ func TestContentDigestOrder(t *testing.T) {
 		require.NoError(t, err)
 		records = append(records, b[at:s.Offset()])
 	}
-	want, _, err := ContentDigest(bytes.NewReader(b))
+	want, err := ContentDigest(bytes.NewReader(b), Within{})
 	require.NoError(t, err)
 	n := len(records)
 	swapped := append([][]byte{}, records...)
 	swapped[1], swapped[n-3] = swapped[n-3], swapped[1]
-	got, _, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)))
+	got, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)), Within{})
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
@@ -200,9 +202,9 @@ func TestContentDigestOrder(t *testing.T) {
 		}
 	}
 	twice := append(append([][]byte{}, records[:n-1]...), records[object], records[object], records[n-1])
-	got, _, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)))
+	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), Within{})
 	require.NoError(t, err)
-	require.NotEqual(t, want, got)
+	require.NotEqual(t, want.Sum, got.Sum)
 }
 
 // Streams of big-endian hosts: no one at hand to capture from, so a record
@@ -223,20 +225,29 @@ func FuzzContentDigest(f *testing.F) {
 		f.Add(sampled(f, name+".source"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		sum, n, err := ContentDigest(bytes.NewReader(b))
-		require.LessOrEqual(t, n, uint64(len(b)))
+		d, err := ContentDigest(bytes.NewReader(b), Within{})
+		require.LessOrEqual(t, d.Bytes, uint64(len(b)))
 		if err == nil {
-			require.Len(t, sum, 32)
-			require.Equal(t, uint64(len(b)), n)
+			require.Len(t, d.Sum, 32)
+			require.LessOrEqual(t, len(d.Parts), MaxParts)
+			require.Equal(t, uint64(len(b)), d.Bytes)
 			require.GreaterOrEqual(t, len(b), 2*RecordSize)
 		}
 	})
 }
 
 func BenchmarkContentDigest(b *testing.B) {
-	stream := sampled(b, "raw-full.source")
-	b.SetBytes(int64(len(stream)))
-	for b.Loop() {
-		_, _, _ = ContentDigest(bytes.NewReader(stream))
+	raw := sampled(b, "raw-full.source")
+	for name, stream := range map[string][]byte{
+		"raw":   append(append([]byte{}, bytes.Repeat(raw[:len(raw)-RecordSize], 2000)...), raw[len(raw)-RecordSize:]...),
+		"plain": made(object{2, noise(64<<20, 1), 128 << 10}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(stream)))
+			for b.Loop() {
+				_, err := ContentDigest(bytes.NewReader(stream), Within{})
+				require.NoError(b, err)
+			}
+		})
 	}
 }

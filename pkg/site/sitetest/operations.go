@@ -203,7 +203,7 @@ func (s *suite) testErrors(t *testing.T, p *zfstest.Pool) {
 	requireKind(t, err, zfs.NotFound)
 	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 	require.NotErrorIs(t, err, site.ErrLost)
-	_, err = s.source.Digest(t.Context(), zfs.SendSpec{Dataset: p.Name, To: "none"})
+	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Name, To: "none"}})
 	requireKind(t, err, zfs.NotFound)
 	err = s.source.Hold(t.Context(), "x", []string{"not a name"})
 	requireKind(t, err, zfs.InvalidName)
@@ -215,7 +215,7 @@ func (s *suite) testEndedContext(t *testing.T, p *zfstest.Pool) {
 	_, err := s.source.List(ctx, site.ListQuery{Dataset: p.Name})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Name + "@x"}), context.Canceled)
-	_, err = s.source.Digest(ctx, zfs.SendSpec{Dataset: p.Name, To: "x"})
+	_, err = s.source.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Name, To: "x"}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, exists(t, p, p.Name+"@x"))
 }
@@ -239,7 +239,7 @@ func (s *suite) testHints(t *testing.T, p *zfstest.Pool) {
 	enc, _ := p.CreateEncrypted("e")
 	p.Snapshot(enc, "x")
 	lock(p, enc)
-	_, err = s.source.Digest(t.Context(), zfs.SendSpec{Dataset: enc, To: "x"})
+	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}})
 	requireKind(t, err, zfs.KeyMissing)
 	require.Contains(t, fault.HintOf(err), "zfs load-key "+enc)
 	require.ErrorContains(t, err, enc+"@x")
@@ -252,7 +252,7 @@ func (s *suite) testDigest(t *testing.T, p *zfstest.Pool) {
 		p.Snapshot(ds, "x")
 	}
 	digest := func(spec zfs.SendSpec) string {
-		d, err := s.source.Digest(t.Context(), spec)
+		d, err := s.source.Digest(t.Context(), site.ContentQuery{SendSpec: spec})
 		require.NoError(t, err)
 		require.Len(t, d.Sum, 32)
 		require.Greater(t, d.Bytes, uint64(1<<20))

@@ -16,10 +16,10 @@ import (
 func digest(t *testing.T, c *zfsexec.CLI, s zfs.SendSpec) string {
 	t.Helper()
 	b := stream(t, c, s)
-	sum, n, err := zfs.ContentDigest(bytes.NewReader(b))
+	d, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{})
 	require.NoError(t, err)
-	require.Equal(t, uint64(len(b)), n)
-	return sum
+	require.Equal(t, uint64(len(b)), d.Bytes)
+	return d.Sum
 }
 
 // churn changes files in the ways that leave different traces in streams.
@@ -145,10 +145,59 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	p.Write(ds, "f", 2<<20, 1)
 	p.Snapshot(ds, "a")
 	b := stream(t, c, zfs.SendSpec{Dataset: ds, To: "a"})
-	want, _, err := zfs.ContentDigest(bytes.NewReader(b))
+	want, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{})
 	require.NoError(t, err)
 	b[len(b)/2] ^= 1
-	got, _, err := zfs.ContentDigest(bytes.NewReader(b))
+	got, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{})
 	require.NoError(t, err)
-	require.NotEqual(t, want, got)
+	require.NotEqual(t, want.Sum, got.Sum)
+}
+
+// A sound copy was told to differ: a file that is written anew after its
+// recordsize was raised has larger blocks than its copy keeps.
+func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
+	t.Parallel()
+	large := zfs.StreamFlags{LargeBlocks: true}
+	for _, test := range []struct {
+		name          string
+		before, after string
+		flags         zfs.StreamFlags
+		create        []string
+	}{
+		{"raised", "128k", "1m", large, nil},
+		{"raised, sent without -L", "128k", "1m", zfs.StreamFlags{}, nil},
+		{"raised, small", "8k", "128k", large, []string{"-o", "compression=zstd"}},
+		{"lowered", "1m", "128k", large, []string{"-o", "compression=off"}},
+		{"lowered, small", "128k", "4k", zfs.StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}, []string{"-o", "xattr=sa"}},
+		{"raised, blocks found to be the same", "128k", "1m", zfs.StreamFlags{}, []string{"-o", "checksum=sha256"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, q := zfstest.NewPool(t, zfstest.Options{}), zfstest.NewPool(t, zfstest.Options{})
+			c := newCLI(t)
+			ds, target := p.Create("d", append([]string{"-o", "recordsize=" + test.before}, test.create...)...), q.Dataset("d")
+			from := ""
+			for round, to := range []string{"a", "b", "c"} {
+				for i, size := range []int64{700, 100_000, 131_072, 3_000_000} {
+					name := string(rune('a' + i))
+					p.Write(ds, "anew-"+name, size, uint64(round))
+					f, err := os.OpenFile(p.Path(ds, "grows-"+name), os.O_CREATE|os.O_RDWR, 0o644)
+					require.NoError(t, err)
+					_, err = f.WriteAt(bytes.Repeat([]byte("text"), int(size)/4), size*int64(round)*2)
+					require.NoError(t, err)
+					require.NoError(t, f.Close())
+				}
+				churn(t, p, ds, uint64(round+1))
+				p.Snapshot(ds, to)
+				store(t, c, zfs.ReceiveSpec{Target: target}, stream(t, c, zfs.SendSpec{Dataset: ds, From: from, To: to, Flags: test.flags}))
+				for _, base := range []string{from, ""} {
+					left := digest(t, c, zfs.SendSpec{Dataset: ds, From: base, To: to, Flags: test.flags.ForDigest()})
+					right := digest(t, c, zfs.SendSpec{Dataset: target, From: base, To: to, Flags: test.flags.ForDigest()})
+					require.Equal(t, left, right, "%s to %s", base, to)
+				}
+				from = "@" + to
+				p.ZFS("set", "recordsize="+test.after, ds)
+			}
+		})
+	}
 }
