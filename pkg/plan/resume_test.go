@@ -54,6 +54,8 @@ func TestResume(t *testing.T) {
 		{"full", "full", nil, "@one,ONE", "", []string{halfReceived}, "resume @one", ""},
 		{"full, then the rest", "full", nil, "@one,ONE @b,2 @c,3", "", []string{halfReceived}, "resume @one, @one>@b>@c", ""},
 		{"full, without history", "full", func(r *Request) { r.LatestOnly = true }, "@one,ONE @b,2 @c,3", "", []string{halfReceived}, "resume @one, @one>@c", ""},
+		{"full, without history, of the last", "full", func(r *Request) { r.LatestOnly = true }, "@one,ONE", "", []string{halfReceived}, "resume @one", ""},
+		{"incremental, without history, of the last", "incremental", func(r *Request) { r.LatestOnly = true }, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"of an excluded snapshot on the way", "full", func(r *Request) { r.ExcludeSnapshots = []string{"one"} }, "@one,ONE @b,2", "", []string{halfReceived}, "resume @one, @one>@b", ""},
 		{"incremental", "incremental", nil, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"incremental, then the rest", "incremental", nil, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},

@@ -98,6 +98,9 @@ func (r run) arrival(base uint64, d *Dataset) zfs.Arrival {
 // CreateTXG of the base. alone tells that the first of them cannot be part of
 // a stretch: it is sent in full, or from a bookmark.
 func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool) []run {
+	if to.CreateTXG <= after {
+		return nil // it is the base
+	}
 	if r.LatestOnly {
 		return []run{{to: to}}
 	}
