@@ -153,6 +153,9 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 	if err := s.checkChains(ctx, &p, &s.state); err != nil {
 		return nil, err
 	}
+	if err := s.formats(ctx, &p, &s.state); err != nil {
+		return nil, err
+	}
 	refused = partOff(&p, refused)
 	if !b.Pretended {
 		if err := s.estimate(ctx, &p, true); err != nil {

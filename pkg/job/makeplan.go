@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
 )
 
@@ -24,7 +25,25 @@ func (s *sender) makePlan(ctx context.Context, req plan.Request, state *plan.Sta
 	if err := s.checkChains(ctx, &p, state); err != nil {
 		return p, err
 	}
+	if err := s.formats(ctx, &p, state); err != nil {
+		return p, err
+	}
 	return p, s.checkLosses(ctx, &p, state)
+}
+
+// formats looks up the versions of filesystems that a check asks for.
+func (s *sender) formats(ctx context.Context, p *plan.Plan, state *plan.State) error {
+	names := preflight.NeedZPL(p, &state.Source)
+	if len(p.Conflicts) > 0 || len(names) == 0 {
+		return nil
+	}
+	found, err := s.source.properties(ctx, names, []string{"version"})
+	for _, d := range state.Source.Datasets {
+		if v, ok := found[d.Name]["version"]; ok {
+			d.Properties["version"] = v
+		}
+	}
+	return err
 }
 
 // histories lists the target's datasets whose whole history a plan needs, and

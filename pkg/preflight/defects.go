@@ -1,7 +1,9 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,43 +43,113 @@ func (v version) before(w version) bool {
 // within tells whether a version is from one on and before another.
 func (v version) within(from, before version) bool { return !v.before(from) && v.before(before) }
 
+// lacks tells whether a version is older than a fix that came in these releases,
+// one of each branch, in order. A branch without one of its own has the fix where
+// it is newer than all of them.
+func (v version) lacks(fixes []version) bool {
+	for _, f := range fixes {
+		if f[0] == v[0] && f[1] == v[1] {
+			return v.before(f)
+		}
+	}
+	return len(fixes) == 0 || v.before(fixes[len(fixes)-1])
+}
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
+
 // defect is a known defect of OpenZFS that a plan could meet.
 type defect struct {
-	meets   func(v version, u use) bool
-	summary string
-	link    string
-	fixed   string
+	since    version
+	fixed    []version // by branch; none: in no release yet
+	meets    func(u *use) bool
+	severity Severity
+	summary  string
+	link     string
+	remedy   string // but for an upgrade, or beside it
 }
 
 // use is what a plan does that defects depend on.
 type use struct {
-	source, target bool // which side the version is of
-	root           bool // whether that side runs as root
+	source, target bool     // which side the version is of
+	root           bool     // whether that side runs as root
+	patched        bool     // that side's ZFS is Debian 12's, with fixes that its number does not tell
+	pool           zfs.Pool // of that side
 	raw            bool
 	rawRange       bool // -w with -I
 	rawBack        bool // raw increments of what was itself received raw
 	resumeFirstRaw bool
 	decrypts       bool
 	largerAshift   bool // the target's sectors are larger, as far as both are known
+	fromBookmark   bool
+	intoMounted    bool // increments into a mounted filesystem
+	intoEncrypted  bool // plain streams into encrypted datasets
+	oldZPL         bool // plain increments of filesystems from before ZPL 5, in a pool with large dnodes
+	oldLargeDnodes bool // these have large dnodes
 }
 
-// knownDefects are those of the releases that are still in use.
+// active tells that something in the side's pool uses all of these features.
+func (u *use) active(features ...string) bool {
+	for _, f := range features {
+		if u.pool.Features[f] != "active" {
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	openzfs   = "https://github.com/openzfs/zfs/"
+	copyFiles = "no release has the fix: copy the files into a new filesystem and send that"
+)
+
+// knownDefects are those of the releases that are still in use. The releases are
+// the tags that hold the fix's commit.
 func knownDefects() []defect {
 	return []defect{
-		{func(v version, u use) bool { return u.target && u.raw && u.largerAshift && v.before(version{2, 1, 3}) },
-			"a raw receive into a pool with a larger ashift may fail", "https://github.com/openzfs/zfs/releases/tag/zfs-2.1.3", "2.1.3"},
-		{func(v version, u use) bool { return u.target && u.raw && v.before(version{2, 1, 13}) },
-			"a raw receive of data with another indirect block size may fail", "https://github.com/openzfs/zfs/releases/tag/zfs-2.1.13", "2.1.13"},
-		{func(v version, u use) bool { return u.target && u.resumeFirstRaw && v.before(version{2, 0, 0}) },
-			"an interrupted first raw receive cannot be resumed", "https://github.com/openzfs/zfs/releases/tag/zfs-2.0.0", "2.0.0"},
-		{func(v version, u use) bool { return u.rawBack && v.before(version{2, 1, 3}) },
-			"raw increments sent back to where they came from may make the dataset unmountable", "https://github.com/openzfs/zfs/issues/10523", "2.1.3"},
-		{func(v version, u use) bool {
-			return u.source && !u.root && u.rawRange && v.within(version{2, 4, 0}, version{2, 4, 1})
-		}, "the permission send:raw does not cover ranges (zfs send -w -I)", "https://github.com/openzfs/zfs/issues/18193", "2.4.1"},
-		{func(v version, u use) bool {
-			return u.source && u.decrypts && (v.before(version{2, 2, 8}) || v.within(version{2, 3, 0}, version{2, 3, 3}))
-		}, "decrypted sends of encrypted data may leave errors in the snapshots that they read", "https://github.com/openzfs/zfs/issues/12014", "2.2.8, 2.3.3 and 2.4.0"},
+		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.target && u.raw && u.largerAshift },
+			summary: "a raw receive into a pool with a larger ashift may fail", link: openzfs + "releases/tag/zfs-2.1.3"},
+		// commits e01e3a4e12, 56ed389a57
+		{fixed: []version{{2, 1, 13}, {2, 2, 0}}, meets: func(u *use) bool { return u.target && u.raw },
+			summary: "a raw receive of data with another indirect block size may fail", link: openzfs + "issues/15039"},
+		{fixed: []version{{2, 0, 0}}, meets: func(u *use) bool { return u.target && u.resumeFirstRaw },
+			summary: "an interrupted first raw receive cannot be resumed", link: openzfs + "releases/tag/zfs-2.0.0"},
+		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.rawBack },
+			summary: "raw increments sent back to where they came from may make the dataset unmountable", link: openzfs + "issues/10523"},
+		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, meets: func(u *use) bool { return u.source && !u.root && u.rawRange },
+			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
+		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, meets: func(u *use) bool { return u.source && u.decrypts },
+			summary: "decrypted sends of encrypted data may leave errors in the snapshots that they read", link: openzfs + "issues/12014"},
+		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, meets: func(u *use) bool { return u.source && !u.patched }, severity: Note,
+			summary: "what programs copied on this host may have zeros in place of data that was just written; streams carry it as it is stored", link: openzfs + "issues/15526"},
+		// The second one (#18724) came with the fix of the first.
+		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, meets: func(u *use) bool { return u.source && u.active("block_cloning") },
+			summary: "blocks that are cloned (cp --reflink, copy_file_range) around a truncation may be read as zeros, or as what was there before", link: openzfs + "issues/18412"},
+		{since: version{2, 3, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, meets: func(u *use) bool { return u.active("block_cloning", "fast_dedup") },
+			summary: "blocks that are both cloned and pruned from the table of deduplication (zpool ddtprune) are freed twice", link: openzfs + "issues/18520"},
+		{since: version{2, 2, 0}, fixed: []version{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, meets: func(u *use) bool { return u.active("block_cloning", "device_removal") },
+			summary: "cloned blocks may be lost when a device is removed from the pool, as was done here", link: openzfs + "issues/17180"},
+		{since: version{2, 2, 0}, fixed: []version{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, meets: func(u *use) bool {
+			size, known := number(u.pool.Properties["size"])
+			return u.active("block_cloning") && known && size > 64<<40
+		}, summary: "cloning blocks on devices of more than 64 TiB corrupts the kernel's memory", link: openzfs + "issues/17886"},
+		// commit b8cc4c504c and its backports
+		{since: version{2, 1, 0}, fixed: []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, meets: func(u *use) bool { return u.active("draid") },
+			summary: "clearing one of several faulted disks of a dRAID (zpool clear) may corrupt what is on its spares", link: openzfs + "commit/b8cc4c504c"},
+		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, meets: func(u *use) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
+			summary: "an increment from a redaction bookmark may leave zeros in place of the last block of a file", link: openzfs + "issues/18477",
+			remedy: "keep a common snapshot, which is preferred as the base"},
+		{fixed: []version{{2, 4, 2}}, meets: func(u *use) bool { return u.target && u.intoMounted }, severity: Note,
+			summary: "who opens .zfs/snapshot of a mounted copy while it receives may block the host's mounts", link: openzfs + "issues/18415",
+			remedy: "unmount the copy meanwhile"},
+		{meets: func(u *use) bool { return u.target && u.oldLargeDnodes }, severity: Fail,
+			summary: "a plain increment of a filesystem of ZPL version 4 or older with large dnodes frees contents of files in the copy", link: openzfs + "issues/18773",
+			remedy: copyFiles},
+		{meets: func(u *use) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
+			summary: "a plain increment of a filesystem of ZPL version 4 or older frees contents of files in the copy, if its dnodesize ever was another", link: openzfs + "issues/18773",
+			remedy: copyFiles},
+		{since: version{2, 2, 0}, meets: func(u *use) bool { return u.target && u.intoEncrypted }, severity: Note,
+			summary: "receiving a plain stream into an encrypted dataset was seen to panic the kernel", link: openzfs + "issues/16623",
+			remedy: "no release has a fix; encrypted on the source, the data goes raw"},
 	}
 }
 
@@ -86,19 +158,22 @@ func defects(in *Input) []Finding {
 	var out []Finding
 	for _, side := range []struct {
 		host   Host
+		pool   zfs.Pool
 		source bool
-	}{{in.Source, true}, {in.Target, false}} {
+	}{{in.Source, in.SourceListing.Pool, true}, {in.Target, in.TargetListing.Pool, false}} {
 		v, ok := parseVersion(side.host.ZFS)
-		if !ok {
+		if !ok || in.Plan.Steps() == 0 {
 			continue
 		}
-		u.source, u.target, u.root = side.source, !side.source, side.host.Root
+		u.source, u.target, u.root, u.pool = side.source, !side.source, side.host.Root, side.pool
+		// Since 2.1.11-1+deb12u1 it has the fix of openzfs#15526 (dnode_is_dirty).
+		u.patched = strings.Contains(side.host.ZFS, "+deb12u")
 		for _, d := range knownDefects() {
-			if d.meets(v, u) {
+			if !v.before(d.since) && v.lacks(d.fixed) && d.meets(&u) {
 				out = append(out, Finding{
-					Host: side.host.Name, Severity: Warn, Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
+					Host: side.host.Name, Severity: cmp.Or(d.severity, Warn), Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
 					Evidence: "/sys/module/zfs/version: " + side.host.ZFS + "; " + d.link,
-					Remedy:   "upgrade ZFS: it is fixed in " + d.fixed,
+					Remedy:   d.cure(),
 				})
 			}
 		}
@@ -106,15 +181,31 @@ func defects(in *Input) []Finding {
 	return out
 }
 
+// cure is what to do about a defect.
+func (d *defect) cure() string {
+	if len(d.fixed) == 0 {
+		return d.remedy
+	}
+	var releases []string
+	for _, v := range d.fixed {
+		releases = append(releases, v.String())
+	}
+	text := "upgrade ZFS: it is fixed in " + strings.Join(releases, ", ")
+	if i := strings.LastIndex(text, ", "); i > 0 {
+		text = text[:i] + " and" + text[i+1:]
+	}
+	if d.remedy != "" {
+		text += "; or " + d.remedy
+	}
+	return text
+}
+
 // usage says what of a plan defects depend on.
 func usage(in *Input) use {
-	source := make(map[string]*zfs.Dataset, len(in.SourceListing.Datasets))
-	for _, d := range in.SourceListing.Datasets {
-		source[d.Name] = d
-	}
+	source, target := byName(in.SourceListing.Datasets), byName(in.TargetListing.Datasets)
 	var u use
 	for _, d := range in.Plan.Datasets {
-		s := source[d.Source]
+		s, t := source[d.Source], target[d.Target]
 		for _, st := range d.Steps {
 			raw := st.Send.Flags.Raw
 			u.raw = u.raw || raw
@@ -122,11 +213,68 @@ func usage(in *Input) use {
 			u.resumeFirstRaw = u.resumeFirstRaw || raw && st.Kind == plan.Resume && st.BaseGUID == 0
 			u.rawBack = u.rawBack || raw && st.Kind == plan.Incremental && s != nil && s.Properties[zfs.FlagsProperty].Local()
 			u.decrypts = u.decrypts || !raw && s != nil && s.Encrypted()
+			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
+			u.intoMounted = u.intoMounted || grows(st) && t != nil && t.Get("mounted") == "yes"
+			u.intoEncrypted = u.intoEncrypted || !raw && encryptedThere(in, t, d.Target, st.Receive.Set["encryption"])
+
 		}
+	}
+	for _, name := range NeedZPL(&in.Plan, &in.SourceListing) {
+		// Its objects may be of the form before ZPL version 5.
+		v, known := number(source[name].Get("version"))
+		old := known && v < 5
+		u.oldZPL = u.oldZPL || old
+		u.oldLargeDnodes = u.oldLargeDnodes || old && source[name].Get("dnodesize") != "legacy"
 	}
 	a, okA := number(in.SourceListing.Pool.Properties["ashift"])
 	b, okB := number(in.TargetListing.Pool.Properties["ashift"])
 	// 0 stands for a choice by device, which is not known.
 	u.largerAshift = !okA || !okB || a == 0 || b == 0 || b > a
 	return u
+}
+
+func byName(datasets []*zfs.Dataset) map[string]*zfs.Dataset {
+	out := make(map[string]*zfs.Dataset, len(datasets))
+	for _, d := range datasets {
+		out[d.Name] = d
+	}
+	return out
+}
+
+// encryptedThere tells whether what arrives as name is encrypted on arrival: as it
+// is there, as it is asked for, or by what is next above.
+func encryptedThere(in *Input, there *zfs.Dataset, name, asked string) bool {
+	if there != nil {
+		return there.Encrypted()
+	}
+	if asked != "" {
+		return asked != "off"
+	}
+	all := byName(slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets))
+	for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
+		if d := all[above]; d != nil {
+			return d.Encrypted()
+		}
+	}
+	return false
+}
+
+// NeedZPL names the filesystems of the source whose property version decides
+// something. It takes system calls of its own, and is not read of the others.
+func NeedZPL(p *plan.Plan, source *zfs.Listing) []string {
+	var names []string
+	datasets := byName(source.Datasets)
+	for _, d := range p.Datasets {
+		s := datasets[d.Source]
+		if s != nil && s.Type == zfs.Filesystem && source.Pool.Features["large_dnode"] == "active" &&
+			slices.ContainsFunc(d.Steps, func(st plan.Step) bool { return grows(st) && !st.Send.Flags.Raw }) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// grows tells whether a step adds to what is there.
+func grows(st plan.Step) bool {
+	return st.Kind == plan.Incremental || st.Kind == plan.Resume && st.BaseGUID != 0
 }
