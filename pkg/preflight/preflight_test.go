@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -121,7 +122,7 @@ func TestFindings(t *testing.T) {
 		{"not root on the target", func(in *Input) {
 			in.Target.User, in.Target.Root = "ben", false
 			in.Plan.Datasets[0].Steps[0].Receive.Set = map[string]string{"readonly": "on", "zxfer:stream": "c", "org.example:a": "b"}
-		}, []string{"note permissions@beta"}, "zfs allow -u ben create,mount,readonly,receive,userprop vault"},
+		}, []string{"note permissions@beta"}, "zfs allow -u ben create,mount,readonly,receive:append,userprop vault"},
 		{"not root, rolling back", func(in *Input) {
 			in.Target.User, in.Target.Root = "ben", false
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a")}
@@ -160,6 +161,44 @@ func TestFindings(t *testing.T) {
 				require.Contains(t, found[0].Summary+"\n"+found[0].Remedy+"\n", tt.text)
 			}
 		})
+	}
+}
+
+// What is delegated is no more than the plan needs, as far as that release of ZFS
+// can tell it apart.
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	encrypted := func(in *Input) { in.Plan.Datasets[0].Steps[0].Send.Flags.Raw = true }
+	tests := []struct {
+		name           string
+		change         func(*Input)
+		source, target string
+		send, receive  string
+	}{
+		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append"},
+		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append"},
+		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive"},
+		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive"},
+		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append"},
+		{"a raw range where it is not taken", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append"},
+		{"raw and plain", func(in *Input) {
+			encrypted(in)
+			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: []plan.Step{step(1, zfs.StreamFlags{})}})
+		}, "2.4.4", "2.3.9", "send", "receive:append"},
+		{"rolled back", func(in *Input) { in.Plan.Datasets[0].Steps[0].Receive.Rollback = true }, "2.3.9", "2.3.9", "send", "destroy,mount,receive,rollback"},
+		{"unknown", encrypted, "", "git", "send", "receive"},
+	}
+	for _, tt := range tests {
+		in := sound()
+		tt.change(&in)
+		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
+		in.Source.User, in.Source.Root = "ann", false
+		send := "bookmark,hold," + tt.send + ",snapshot"
+		receive := "create,mount," + tt.receive
+		if strings.HasPrefix(tt.receive, "destroy") {
+			receive = "create," + tt.receive
+		}
+		require.Equal(t, []string{"on alpha: zfs allow -u ann " + send + " tank/a", "on beta: zfs allow -u USER " + receive + " vault"}, Allow(in), tt.name)
 	}
 }
 

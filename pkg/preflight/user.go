@@ -31,20 +31,59 @@ func permissions(in *Input) []Finding {
 			Remedy:   "as root, once: " + command("zfs", "allow", "-u", h.User, strings.Join(slices.Compact(perms), ","), dataset),
 		})
 	}
-	// A range (-I) places holds while it is sent.
-	ask(in.Source, in.SourceListing.Root, []string{"send", "hold", "snapshot", "bookmark"})
-	ask(in.Target, lowestExisting(&in.TargetListing), receivePermissions(&in.Plan))
+	ask(in.Source, in.SourceListing.Root, sendPermissions(in))
+	ask(in.Target, lowestExisting(&in.TargetListing), receivePermissions(in))
 	return out
 }
 
-func receivePermissions(p *plan.Plan) []string {
-	perms := []string{"receive", "create", "mount"}
-	for _, d := range p.Datasets {
+// SendPermission is the least permission by which a ZFS sends: send:raw, which
+// never decrypts, where all streams are raw. 2.4.0 does not take it for ranges (-I).
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.4.1/module/zfs/zfs_ioctl.c (zfs_secpolicy_send)
+func SendPermission(zfsVersion string, raw, ranges bool) string {
+	since := version{2, 4, 0}
+	if ranges {
+		since = version{2, 4, 1}
+	}
+	if v, ok := parseVersion(zfsVersion); ok && raw && !v.before(since) {
+		return "send:raw"
+	}
+	return "send"
+}
+
+// ReceivePermission is the least permission by which a ZFS receives: receive:append
+// where nothing is rolled back. A user who has receive may destroy by receive -F.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.2/module/zfs/zfs_ioctl.c (zfs_secpolicy_recv)
+func ReceivePermission(zfsVersion string, rollback bool) string {
+	if v, ok := parseVersion(zfsVersion); ok && !rollback && !v.before(version{2, 3, 2}) {
+		return "receive:append"
+	}
+	return "receive"
+}
+
+func sendPermissions(in *Input) []string {
+	raw, ranges := true, false
+	for _, d := range in.Plan.Datasets {
+		for _, st := range d.Steps {
+			raw = raw && st.Send.Flags.Raw
+			ranges = ranges || len(st.Send.Through) > 0
+		}
+	}
+	// A range places holds while it is sent.
+	return []string{SendPermission(in.Source.ZFS, raw, ranges), "hold", "snapshot", "bookmark"}
+}
+
+func receivePermissions(in *Input) []string {
+	perms := []string{"create", "mount"}
+	rollback := false
+	for _, d := range in.Plan.Datasets {
 		if d.Discard != "" {
 			perms = append(perms, "destroy")
 		}
 		for _, st := range d.Steps {
 			if st.Receive.Rollback {
+				rollback = true
 				perms = append(perms, "rollback", "destroy")
 			}
 			if st.Kind == plan.Clone {
@@ -58,7 +97,7 @@ func receivePermissions(p *plan.Plan) []string {
 			}
 		}
 	}
-	return perms
+	return append(perms, ReceivePermission(in.Target.ZFS, rollback))
 }
 
 // lowestExisting is what permissions on a target can be given on: it, or what
@@ -130,7 +169,7 @@ func Allow(in Input) []string {
 		return "on " + h.Name + ": " + command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
 	}
 	return []string{
-		line(in.Source, in.SourceListing.Root, []string{"send", "hold", "snapshot", "bookmark"}),
-		line(in.Target, lowestExisting(&in.TargetListing), receivePermissions(&in.Plan)),
+		line(in.Source, in.SourceListing.Root, sendPermissions(&in)),
+		line(in.Target, lowestExisting(&in.TargetListing), receivePermissions(&in)),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
@@ -23,7 +24,7 @@ type Delegation struct {
 // the permissions differs by release.
 func (w *work) delegations(ctx context.Context) []*Delegation {
 	var out []*Delegation
-	add := func(host string, t *replicate.Transfer, dataset string, permissions []string) {
+	add := func(host string, t *replicate.Transfer, dataset string, permissions func(zfsVersion string) []string) {
 		st, err := w.hosts.through(t).Open(ctx, host)
 		if err != nil {
 			return // the preview tells of it
@@ -33,9 +34,9 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 			return
 		}
 		out = append(out, &Delegation{Host: host, User: f.User,
-			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions, ","), dataset})})
+			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(f.ZFS), ","), dataset})})
 	}
-	add(w.source.Host, &w.job.Transfer, w.source.Name, w.sourcePermissions())
+	add(w.source.Host, &w.job.Transfer, w.source.Name, func(string) []string { return w.sourcePermissions() })
 	for _, t := range w.targets {
 		name, err := plan.TargetName(w.source.Name, t.to.Name)
 		if err != nil {
@@ -44,7 +45,7 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 		if parent := zfs.ParentOf(name); parent != "" {
 			name = parent // what creates the dataset is asked of the one above
 		}
-		add(t.to.Host, t.transfer, name, w.targetPermissions(t))
+		add(t.to.Host, t.transfer, name, func(zfsVersion string) []string { return w.targetPermissions(t, zfsVersion) })
 	}
 	return out
 }
@@ -70,8 +71,8 @@ func (w *work) sourcePermissions() []string {
 	return slices.Compact(p)
 }
 
-func (w *work) targetPermissions(t *targetWork) []string {
-	p := []string{"receive", "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
+func (w *work) targetPermissions(t *targetWork, zfsVersion string) []string {
+	p := []string{preflight.ReceivePermission(zfsVersion, false), "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
 	if w.job.Holds != "none" && w.job.Holds != "source" {
 		p = append(p, "hold", "release")
 	}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/preflight"
+)
+
+// asBackup runs a program on alpha as a user who is not root.
+func asBackup(t *testing.T, argv ...string) outcome {
+	t.Helper()
+	argv = append([]string{"--reuid=backup", "--regid=backup", "--clear-groups", "env", "HOME=/var/tmp"}, argv...)
+	return startAs(t, nil, "setpriv", argv...).wait(t)
+}
+
+// The lines of doctor --print-allow are enough to send and receive, in full and as a
+// range, plain and raw; and where ZFS has receive:append, such a user can destroy
+// nothing of the copy.
+func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsVersion, err := os.ReadFile("/sys/module/zfs/version")
+	require.NoError(t, err)
+	receive := preflight.ReceivePermission(strings.TrimSpace(string(zfsVersion)), false)
+	device, err := os.Stat("/dev/zfs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	zfsCmd(t, "create", "-o", "canmount=off", src)
+	zfsCmd(t, "create", src+"/plain")
+	encryptedDataset(t, src+"/raw")
+	for _, kind := range []string{"plain", "raw"} {
+		from, to := src+"/"+kind, dst+"-"+kind
+		t.Cleanup(func() { release(to) })
+		for _, names := range [][]string{{"a"}, {"b", "c"}} {
+			for _, name := range names {
+				fill(t, from, name, 1<<20)
+				zfsCmd(t, "snapshot", from+"@"+name)
+			}
+			o := asBackup(t, alphaBin, "send", from, to)
+			require.NotEqual(t, 0, o.code, o.String())
+			require.Contains(t, o.stderr, "ermission")
+			lines := strings.Split(strings.TrimSpace(mustZxfer(t, "doctor", "--print-allow", from, to).stdout), "\n")
+			require.Len(t, lines, 2)
+			require.Contains(t, strings.FieldsFunc(lines[1], func(r rune) bool { return r == ' ' || r == ',' }), receive)
+			var undo []string
+			for _, line := range lines {
+				_, line, _ = strings.Cut(line, ": ")
+				line = strings.Replace(line, " USER ", " backup ", 1)
+				require.Regexp(t, "^zfs allow -u backup [a-z:,]+ ", line)
+				run(t, "sh", "-c", line)
+				undo = append(undo, strings.Replace(line, "zfs allow", "zfs unallow", 1))
+			}
+			o = asBackup(t, alphaBin, "send", from, to)
+			require.Equal(t, 0, o.code, o.String())
+			require.Equal(t, guids(t, from), guids(t, to))
+			if receive == "receive:append" && names[0] == "b" {
+				before := guids(t, to)
+				for _, command := range []string{
+					"zfs send -w " + from + "@b | zfs receive -u -F " + to,
+					"zfs send -w -i @a " + from + "@b | zfs receive -u -F " + to,
+					"zfs rollback -r " + to + "@a", "zfs destroy " + to + "@a",
+				} {
+					require.NotEqual(t, 0, asBackup(t, "sh", "-c", command).code, command)
+				}
+				require.Equal(t, before, guids(t, to))
+			}
+			for _, line := range undo {
+				run(t, "sh", "-c", line)
+			}
+		}
+	}
+}
+
+// openzfs#18773: frees contents of files in the copy. It is told before anything moves.
+func TestZFSOldFilesystemWithLargeDnodes(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "version=4", "-o", "dnodesize=1k", src)
+	fill(t, src, "a", 1<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	fill(t, src, "b", 1<<20)
+	zfsCmd(t, "snapshot", src+"@two")
+	before := state(t)
+	o := zxfer(t, "send", src, "beta:"+dst)
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "ZPL version 4")
+	require.Equal(t, before, state(t))
+	require.Equal(t, 3, zxfer(t, "doctor", "--quick", src, "beta:"+dst).code)
+
+	// Whether there are such dnodes is not known: only a warning.
+	zfsCmd(t, "set", "dnodesize=legacy", src)
+	o = mustZxfer(t, "send", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "ZPL version 4")
+}
