@@ -131,6 +131,9 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 		if strings.ContainsAny(req.TakeSnapshot, "@#/ ") {
 			return fault.Usagef("give the name only, without dataset and \"@\"", "--snapshot %q is no snapshot name", req.TakeSnapshot)
 		}
+		if err := zfs.CheckComponent(req.TakeSnapshot); err != nil {
+			return fmt.Errorf("--snapshot: %w", err)
+		}
 		req.Plan.Snapshot = req.TakeSnapshot
 	}
 	for flag, patterns := range map[string][]string{"--include-snaps": req.Plan.IncludeSnapshots, "--exclude-snaps": req.Plan.ExcludeSnapshots} {

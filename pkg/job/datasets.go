@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,6 +156,7 @@ func slowestLimit(all []*StepResult) string {
 // until Retries tries in a row have brought nothing that the target kept.
 func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) error {
 	tries := 0
+	var before error // of the try before, where that brought nothing
 	for {
 		err := s.runSteps(ctx, d, res, tries)
 		if err == nil {
@@ -163,9 +165,10 @@ func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) 
 		if ctx.Err() != nil {
 			return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
 		}
-		if !transient(err) {
+		if !transient(err) || settled(before, err) {
 			return fmt.Errorf("%s: %w", d.Source, err)
 		}
+		before = err
 		for {
 			if tries >= s.req.Retries {
 				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: %w", d.Source, err))
@@ -179,10 +182,13 @@ func (s *sender) runDataset(ctx context.Context, d *plan.Dataset, res *results) 
 			var again *plan.Dataset
 			if again, err = s.replan(ctx, d); err == nil {
 				if advanced(d, again) {
-					tries = 0
+					tries, before = 0, nil
 				}
 				d = again
 				break
+			}
+			if errors.As(err, new(*decided)) {
+				return fmt.Errorf("%s: %w", d.Source, err)
 			}
 			if ctx.Err() != nil {
 				return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.Source))
@@ -205,6 +211,22 @@ func transient(err error) bool {
 	}
 	return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost)
 }
+
+// settled tells that an error is no echo of a cut any more: that the target has what
+// was not there when the way was planned may be such once, not twice in a row.
+func settled(before, err error) bool {
+	for _, kind := range []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState} {
+		if e := (&zfs.Error{Kind: kind}); errors.Is(before, e) && errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// decided is what planning anew found, and no further try changes.
+type decided struct{ error }
+
+func (d *decided) Unwrap() error { return d.error }
 
 // backoff doubles from half a second up to RetryFor, with jitter so that
 // parallel datasets do not reconnect in step.
@@ -242,8 +264,8 @@ func (s *sender) persist(ctx context.Context, f func(context.Context) error) err
 	}
 }
 
-// replan surveys and plans one dataset anew. Conflicts are errors: right
-// after a cut the other end may still be winding down.
+// replan surveys and plans one dataset anew. Conflicts are errors; that the target
+// is half received may pass, as right after a cut the other end still winds down.
 func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, error) {
 	req := s.req.Plan
 	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
@@ -267,10 +289,14 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	}
 	if len(p.Conflicts) > 0 {
 		c := p.Conflicts[0]
-		return nil, fault.Failf(c.Hint, "%s", c.Message)
+		err := fault.Failf(c.Hint, "%s", c.Message)
+		if c.ID != plan.HalfReceived {
+			err = &decided{err}
+		}
+		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))
+		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))}
 	}
 	if err := s.estimate(ctx, &p, false); err != nil {
 		return nil, err
@@ -298,6 +324,12 @@ func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tr
 	}
 	if d.CreateParents {
 		if err := s.target.do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+			return err
+		}
+	}
+	if len(d.Clears) > 0 {
+		s.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
+		if err := s.target.do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
 			return err
 		}
 	}

@@ -189,6 +189,33 @@ func TestTransient(t *testing.T) {
 	}
 }
 
+// An error that no further try changes is not tried again, nor called an
+// interruption: the target has a snapshot that no plan knew of, twice; a conflict
+// came up since.
+func TestWhatNoTryCuresIsAFailure(t *testing.T) {
+	t.Parallel()
+	retries := func(s *Send) { s.Retries, s.RetryFor, s.Plan.Recursive = 6, time.Millisecond, false }
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
+	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
+	tries := 0
+	w.refuse = func(string) error { tries++; return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"} }
+	_, err := RunSend(t.Context(), request(retries), w, silent{})
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+	require.Equal(t, 2, tries)
+
+	tries = 0
+	w.refuse = func(string) error {
+		tries++
+		w.datasets["dst/a"].Versions = append(w.datasets["dst/a"].Versions, zfs.Version{Kind: zfs.Snapshot, Name: "theirs", GUID: 99, CreateTXG: 99})
+		return wire.ErrCut
+	}
+	_, err = RunSend(t.Context(), request(retries), w, silent{})
+	require.ErrorContains(t, err, "@theirs")
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+	require.Equal(t, 1, tries)
+}
+
 // Retries are counted anew only when the target kept something.
 func TestAdvanced(t *testing.T) {
 	t.Parallel()

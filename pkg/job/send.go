@@ -85,6 +85,7 @@ type sender struct {
 }
 
 func newSender(req Send, open Opener, rep Reporter) *sender {
+	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AnyKey = slices.Contains(req.SkipChecks, string(plan.KeyChanged))
 	s := &sender{req: req, rep: rep, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,

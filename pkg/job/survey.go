@@ -243,6 +243,9 @@ func commands(p *plan.Plan) []string {
 		if d.Discard != "" {
 			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
 		}
+		for _, name := range d.Clears {
+			out = append(out, zfs.CommandLine([]string{"zfs", "destroy", name}))
+		}
 		for _, st := range d.Steps {
 			send, err := zfs.SendArgs(st.Send)
 			if err != nil {

@@ -98,6 +98,11 @@ func TestHistory(t *testing.T) {
 			} else {
 				require.Empty(t, p.Notes)
 			}
+			if tt.name == "rollback frees a name" {
+				require.Equal(t, []string{"vault/a@x"}, d.Clears, "ZFS would refuse the name")
+			} else {
+				require.Empty(t, d.Clears)
+			}
 			for _, st := range d.Steps {
 				require.NotEmpty(t, st.Why)
 				require.Equal(t, "vault/a", st.Receive.Target)
@@ -201,4 +206,16 @@ func TestEvidenceIsBounded(t *testing.T) {
 	refused(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
 	require.Len(t, p.Conflicts[0].SourceVersions, evidence)
 	require.NotContains(t, p.Conflicts[0].Message, "@s34")
+}
+
+// A bookmark that could not be made once all has arrived is refused before.
+func TestBookmarkThatCannotBe(t *testing.T) {
+	t.Parallel()
+	req := request()
+	req.Bookmark = true
+	refused(t, made(t, req, given(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b is there already", "zfs destroy 'tank/a#b'")
+	require.Empty(t, made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "the same")
+	state := given(dataset(t, "tank/a", "@a,1"))
+	state.Source.Pool.Features["bookmarks"] = "disabled"
+	refused(t, made(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }

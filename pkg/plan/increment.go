@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"zxfer/pkg/zfs"
@@ -42,6 +43,11 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	p.follow(d, out, base, p.req.runs(d, base.CreateTXG, out.Arrive, base.Kind == zfs.Bookmark), flags)
 	if !p.checkNamesFree(d, t, out, there.CreateTXG) {
 		return
+	}
+	for _, v := range out.newer {
+		if arrives(out, v.Name) {
+			out.Clears = append(out.Clears, v.In(t.Name))
+		}
 	}
 	p.watchChain(d, t, out, base, there)
 	first := &out.Steps[0]
@@ -145,6 +151,11 @@ func (p *planner) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) b
 		check(st.Send.To)
 	}
 	return free
+}
+
+// arrives tells whether a plan brings a snapshot of a name.
+func arrives(out *Dataset, name string) bool {
+	return slices.ContainsFunc(out.Steps, func(st Step) bool { return st.Send.To == name || slices.Contains(st.Send.Through, name) })
 }
 
 // noCommon says why a target with a history of its own cannot be sent to.

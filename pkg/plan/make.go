@@ -120,7 +120,7 @@ func (p *planner) dataset(d *zfs.Dataset) {
 	// nothing of the plan is carried out then.
 	p.plan.Datasets = append(p.plan.Datasets, out)
 	p.arriving[out.Target] = out
-	if p.checkNames(d, out) && p.checkSourceKey(d, out) {
+	if p.checkNames(d, out) && p.checkBookmark(d, out) && p.checkSourceKey(d, out) {
 		p.steps(d, out)
 	}
 	p.needs(out)
@@ -185,6 +185,30 @@ func (p *planner) checkNames(d *zfs.Dataset, out *Dataset) bool {
 	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // it is still to be taken
 		p.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", p.onSource(out.Arrive.In(d.Name)), err)
 		return false
+	}
+	return true
+}
+
+// checkBookmark refuses a bookmark that cannot be made once all has arrived.
+func (p *planner) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
+	if !p.req.Bookmark {
+		return true
+	}
+	pool, feature := &p.state.Source.Pool, "bookmarks"
+	if d.Encrypted() {
+		feature = "bookmark_v2"
+	}
+	if pool.Features[feature] == "disabled" {
+		p.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+p.state.SourceHost, feature),
+			"--bookmark: pool %s lacks the feature %s", p.onSource(pool.Name), feature)
+		return false
+	}
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Bookmark && v.Name == out.Arrive.Name && v.GUID != out.Arrive.GUID {
+			p.conflict(NameTaken, d.Name, out.Target, "remove it, if nothing needs it as a base: "+command("zfs", "destroy", v.In(d.Name)),
+				"--bookmark: %s is there already, of another snapshot", p.onSource(v.In(d.Name)))
+			return false
+		}
 	}
 	return true
 }

@@ -30,7 +30,8 @@ type Request struct {
 	Set             map[string]string // -o
 	Exclude         []string          // -x
 
-	AnyKey bool // pass over KeyChanged
+	AnyKey   bool // pass over KeyChanged
+	Bookmark bool // what arrived is to be bookmarked on the source
 
 	NoResume bool // discard resumable state on the target instead of using it
 }
@@ -82,6 +83,9 @@ type Dataset struct {
 	Encrypted bool `json:"encrypted,omitempty"`
 	// Loses are the target's snapshots and changes that Rollback destroys.
 	Loses []string `json:"loses,omitempty"`
+	// Clears are those of Loses that are destroyed before the first stream: one of
+	// the same name arrives, and ZFS rolls back only behind a whole stream.
+	Clears []string `json:"clears,omitempty"`
 
 	// NewKey says that another key opens the target afterwards.
 	NewKey string `json:"new_key,omitempty"`

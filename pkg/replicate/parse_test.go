@@ -131,6 +131,7 @@ func TestParseRefuses(t *testing.T) {
 		{"exclude without recursive", job + "exclude = ['a']\n" + target, []string{"recursive"}},
 		{"hook without a path", job + "alert = { command = ['mail'] }\n" + target, []string{"absolute"}},
 		{"property set and excluded", job + target + "properties = { set = { atime = 'off' }, exclude = ['atime'] }\n", []string{"atime"}},
+		{"property with a value that ZFS has not", job + target + "properties = { set = { recordsize = '3K' } }\n", []string{"recordsize=3K", "a power of two"}},
 		{"textfile", "[metrics]\ntextfile = 'x.prom'\n" + job + target, []string{".prom"}},
 		{"same names twice", "[[job]]\nname = 'a'\nsource = 'tank'\nrecursive = true\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target +
 			"[[job]]\nname = 'b'\nsource = 'tank/b'\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target, []string{"same names", "{job}"}},

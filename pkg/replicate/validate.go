@@ -182,8 +182,11 @@ func (j *Job) targetFaults() []error {
 		if t.Transfer != nil {
 			errs = append(errs, t.Transfer.faults(at+"transfer")...)
 		}
-		for name := range t.Properties.Set {
+		for name, value := range t.Properties.Set {
 			if err := zfs.CheckProperty(name); err != nil {
+				bad("%sproperties.set: %w", at, err)
+			}
+			if err := zfs.CheckValue(name, value); err != nil {
 				bad("%sproperties.set: %w", at, err)
 			}
 			if slices.Contains(t.Properties.Exclude, name) {
