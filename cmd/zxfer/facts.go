@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/txtar"
@@ -46,6 +47,9 @@ func readFacts(name string) ([]job.Archive, error) {
 		role, host, ok := strings.Cut(strings.TrimSpace(l), " ")
 		if !ok {
 			continue
+		}
+		if slices.ContainsFunc(out, func(a job.Archive) bool { return a.Role == role }) {
+			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: it has two hosts that are the %q", name, role)
 		}
 		one := &txtar.Archive{}
 		for _, f := range all.Files {
