@@ -39,7 +39,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 		require.Equal(t, []string{"on", "default"}, []string{value, source})
 	}
 	flags, _ := get(t, "zxfer:stream", dst+"/his")
-	require.Equal(t, "Lec", flags)
+	require.Equal(t, "Lc", flags)
 
 	// The copy's own, too: that dataset goes on as one that another tool began.
 	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")

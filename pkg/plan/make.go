@@ -281,7 +281,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	if !p.checkFeatures(d, out) || !p.checkPlaceKey(d, out, place) {
 		return
 	}
-	flags := p.choose(d, p.encrypts(place))
+	flags := p.choose(d)
 	out.CreateParents = p.parentMissing(out.Target)
 	receive := p.receive(out.Target)
 	receive.Set = p.newProperties(d, flags, place)

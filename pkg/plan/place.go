@@ -30,14 +30,6 @@ func (p *planner) placeOf(target string) place {
 	return place{}
 }
 
-// encrypts tells whether a plain receive at a place stores encrypted data.
-func (p *planner) encrypts(at place) bool {
-	if v, ok := p.req.Set["encryption"]; ok {
-		return v != "off"
-	}
-	return at.inherits != nil
-}
-
 // checkPlaceKey refuses a plain stream into a place whose key is not loaded.
 func (p *planner) checkPlaceKey(d *zfs.Dataset, out *Dataset, at place) bool {
 	if out.Encrypted || at.inherits == nil || p.req.Set["encryption"] != "" {

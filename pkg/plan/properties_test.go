@@ -28,28 +28,28 @@ func TestReceiveProperties(t *testing.T) {
 		want   map[string]string
 		note   string
 	}{
-		{"defaults", nil, nil, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec"}, ""},
+		{"defaults", nil, nil, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc"}, ""},
 		{"a volume", nil, []string{"type=volume", "volblocksize=16384", "volsize=1073741824"},
-			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lec"}, ""},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc"}, ""},
 		{"what shapes data", nil, local,
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4"}, ""},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4"}, ""},
 		{"all but what is bound to its place", []func(*Request){carry}, local,
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "lz4",
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4",
 				"atime": "off", "org.example:note": "kept"},
 			"-p does not carry what belongs to a dataset's place: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a; what is wanted there is set with -o NAME=VALUE"},
 		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
-			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lec", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
+			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
 		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
-			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lec", "org.example:note": "kept", "quota": "7"}, "place: canmount of tank/a, sharenfs of tank/a; "},
+			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "org.example:note": "kept", "quota": "7"}, "place: canmount of tank/a, sharenfs of tank/a; "},
 		{"tabs and line breaks, but no other bytes", []func(*Request){carry}, []string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd"},
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "a:lines": "one\ttwo\nx\tlocal\ntank\tsetuid\toff"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:lines": "one\ttwo\nx\tlocal\ntank\tsetuid\toff"},
 			"tank/a: a:bytes is not carried: its value is no text (UTF-8)"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
-			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lec", "sync": "disabled"}, "tank/a: -o recordsize is left out: a volume has no such property"},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: -o recordsize is left out: a volume has no such property"},
 		{"what the pool cannot take", nil, []string{"checksum=blake3", "compression=lz4"},
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lec", "compression": "lz4"}, "checksum=blake3 is not carried: pool beta:vault lacks the feature blake3"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "compression": "lz4"}, "checksum=blake3 is not carried: pool beta:vault lacks the feature blake3"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,6 +34,9 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		Receive: p.receive(out.Target),
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
+	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
+		p.note("%s: the stream that was interrupted was begun with -e, which loses larger extended attributes (xattr=sa); to begin it anew: --no-resume", p.onTarget(t.Name))
+	}
 	if t.Inconsistent() {
 		// A first receive takes its properties anew, but for its encryption,
 		// and the rest of a clone's stream its origin.
@@ -111,7 +114,7 @@ func (p *planner) tokenFlags(d, t *zfs.Dataset, token zfs.Token) zfs.StreamFlags
 		f.LargeBlocks = f.LargeBlocks || token.Flags.LargeBlocks
 		return f
 	}
-	f := p.choose(d, t.Encrypted())
+	f := p.choose(d)
 	f.LargeBlocks = token.Flags.LargeBlocks
 	return f
 }

@@ -120,7 +120,7 @@ func TestResume(t *testing.T) {
 func TestResumeFlags(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ token, recorded, want string }{
-		{"full", "Lec", "Lec"}, {"full", "", "Lec"}, {"small", "", "ec"}, {"small", "c", "c"}, {"full", "w", "Lec"},
+		{"full", "Lec", "Lc"}, {"full", "", "Lc"}, {"small", "", "c"}, {"small", "c", "c"}, {"full", "w", "Lc"},
 	} {
 		text, token := cut(t, tt.token)
 		props := []string{"inconsistent=1", "receive_resume_token=" + text}

@@ -31,7 +31,7 @@ func lock(p *zfstest.Pool, dataset string) {
 
 // packed are the flags that a plan chooses for pools that know them all.
 func packed() zfs.StreamFlags {
-	return zfs.StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}
+	return zfs.StreamFlags{LargeBlocks: true, Compressed: true}
 }
 
 // requireSame demands that a snapshot is the same on both sides: its GUID, and
