@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,6 +157,9 @@ type attack struct {
 	begins bool
 	// cut tells that it looks like one that was cut off: it is tried again.
 	cut bool
+	// behind tells that all comes behind the end of what was planned, which
+	// alone is stored: zfs receive does not read on.
+	behind bool
 	// everywhere has it tried on every route, not only on two.
 	everywhere bool
 }
@@ -170,13 +174,13 @@ func (p *prey) suffer(snap string, attacks []attack) {
 		p.t.Run(a.name, func(t *testing.T) {
 			lie(t, a.stream)
 			spared := []string(nil)
-			if a.begins {
+			if a.begins || a.behind {
 				spared = []string{p.target}
 			}
 			before := tree(t, spared...)
 			began := time.Now()
 			t.Cleanup(func() {
-				if t.Failed() || a.begins {
+				if t.Failed() || a.begins || a.behind {
 					p.build()
 				}
 			})
@@ -184,6 +188,11 @@ func (p *prey) suffer(snap string, attacks []attack) {
 			_ = exec.Command("zfs", "mount", "-a").Run() // what cannot be mounted is not ours
 			require.NoFileExists(t, p.evil+"/authorized_keys-a")
 			require.Empty(t, changes(before, tree(t, spared...)), "%s", o)
+			if a.behind && o.code == 0 {
+				require.Equal(t, []string{snap}, slices.Collect(maps.Keys(guids(t, p.target))), "%s", o)
+				require.Equal(t, p.target, strings.TrimSpace(zfsCmd(t, "list", "-H", "-o", "name", "-r", p.target)))
+				return
+			}
 			require.NotEqual(t, 0, o.code, "%s", o)
 			if !a.cut {
 				require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)

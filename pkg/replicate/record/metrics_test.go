@@ -23,7 +23,7 @@ func FuzzMetrics(f *testing.F) {
 		got, want := of(job, source, target), of("j", "s", "t")
 		require.True(t, utf8.ValidString(got))
 		require.Equal(t, strings.Count(want, "\n"), strings.Count(got, "\n"))
-		if !utf8.ValidString(job + source + target) {
+		if !utf8.ValidString(job) || !utf8.ValidString(source) || !utf8.ValidString(target) {
 			return
 		}
 		lines := strings.Split(got, "\n")
