@@ -115,7 +115,7 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 	case "full":
 		return r.fill()
 	case "disk":
-		r.breakDisk(h)
+		return r.breakDisk(p, h)
 	}
 	return func() {}
 }
@@ -184,9 +184,10 @@ func (r *round) fill() (undo func()) {
 	return func() { zfsCmd(r.t, "set", "quota=none", parent) }
 }
 
-// breakDisk has a disk fail, or lie, for a while; a pool that was suspended goes
-// on then, as an administrator would have it.
-func (r *round) breakDisk(h hit) {
+// breakDisk has a disk fail, or lie, for a while. A pool that is suspended by it
+// goes on afterwards, as an administrator would have it; it may find only then that
+// its disk failed.
+func (r *round) breakDisk(p *process, h hit) (undo func()) {
 	d := r.disk
 	table := d.failing()
 	if h.arg == "drops" {
@@ -195,9 +196,24 @@ func (r *round) breakDisk(h hit) {
 	d.become(table)
 	time.Sleep(h.lasts)
 	d.become(d.sound())
-	if !r.c.is("dev", "delta") {
-		health := run(r.t, "zpool", "list", "-H", "-o", "health", faultPool)
-		r.logf("%s is %s", faultPool, strings.TrimSpace(health))
+	if r.c.is("dev", "delta") {
+		return func() {}
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			state, _ := os.ReadFile("/proc/spl/kstat/zfs/" + faultPool + "/state") // zpool list may wait for the pool
+			if strings.TrimSpace(string(state)) != "ONLINE" {
+				_ = exec.Command("zpool", "clear", faultPool).Run() // or at the next turn
+			}
+			if !sleepUnless(p, 300*time.Millisecond) {
+				return
+			}
+		}
+	}()
+	return func() {
+		<-over
 		run(r.t, "zpool", "clear", faultPool)
 	}
 }
