@@ -17,13 +17,13 @@ func TestZFSExtendedAttributesArrive(t *testing.T) {
 	source, target := dataset(t)
 	zfsCmd(t, "create", "-o", "xattr=sa", "-o", "compression=lz4", source)
 	values := map[string][]byte{
-		"user.zeros": make([]byte, 1500),
-		"user.text":  []byte(strings.Repeat("one line of it\n", 100)),
+		"user.zeros": make([]byte, 3000),
+		"user.text":  []byte(strings.Repeat("x\n", 1500)),
 	}
-	set := func(file string) {
-		path := mountpoint(t, source) + "/" + file
-		require.NoError(t, os.WriteFile(path, []byte("contents"), 0o600))
-		for name, v := range values {
+	set := func(snapshot string) {
+		for name, v := range values { // a file each, so that the block becomes small
+			path := mountpoint(t, source) + "/" + snapshot + name
+			require.NoError(t, os.WriteFile(path, []byte("contents"), 0o600))
 			require.NoError(t, unix.Setxattr(path, name, v, 0))
 		}
 	}
@@ -37,7 +37,7 @@ func TestZFSExtendedAttributesArrive(t *testing.T) {
 	for _, file := range []string{"full", "increment"} {
 		for name, want := range values {
 			got := make([]byte, 4096)
-			n, err := unix.Getxattr(mountpoint(t, target)+"/"+file, name, got)
+			n, err := unix.Getxattr(mountpoint(t, target)+"/"+file+name, name, got)
 			require.NoError(t, err, "%s of %s", name, file)
 			require.True(t, bytes.Equal(want, got[:n]), "%s of %s", name, file)
 		}
