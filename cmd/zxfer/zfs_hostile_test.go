@@ -81,7 +81,7 @@ type prey struct {
 	raw            zfstest.Stream // full, of another dataset
 	other          zfstest.Stream // full, of another snapshot
 	secretGUID     uint64
-	args, env      []string
+	args           []string
 	incremental    bool
 }
 

@@ -8,11 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func keyOf(t *testing.T, d string) string {
-	t.Helper()
-	return strings.TrimPrefix(strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keylocation", d)), "file://")
-}
-
 // opens unloads what is loaded and mounts a copy with a key.
 func opens(t *testing.T, root, copied, key string) {
 	t.Helper()

@@ -315,7 +315,7 @@ func TestThisHostsClockGoesWrong(t *testing.T) {
 	}
 	v.receive(now.AddDate(4, 0, 0), true) // that the job itself took by a wrong clock
 	v.prune(now.AddDate(4, 0, 1))
-	now = v.sender(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
+	v.sender(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
 	require.Zero(t, v.history.Doubts(), "the right dates behind it are believed")
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
