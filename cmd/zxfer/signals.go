@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -17,8 +16,14 @@ import (
 // may tell the shell, which tells its jobs again.
 const echoOf = time.Second
 
-// errSignal is the cause of a context that a signal cancelled.
-var errSignal = errors.New("interrupted by a signal")
+// errSignal is the cause of a context that a signal cancelled. It is a
+// cancellation to whoever asks, as where nothing was changed yet.
+var errSignal error = signalled{}
+
+type signalled struct{}
+
+func (signalled) Error() string        { return "interrupted by a signal" }
+func (signalled) Is(target error) bool { return target == context.Canceled }
 
 // interruptible returns a context that the first SIGINT, SIGTERM or SIGHUP
 // cancels, so that a job winds down and keeps what it has. One that comes after

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -34,4 +36,14 @@ func TestTypedReadsAll(t *testing.T) {
 	got, err := io.ReadAll(typed{t.Context(), strings.NewReader("some text")})
 	require.NoError(t, err)
 	require.Equal(t, "some text", string(got))
+}
+
+// A signal that comes while this host is looked at, before anything was changed:
+// what zfs then failed of names the signal, and is no failure.
+func TestASignalWhileLookingIsAnInterruption(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errSignal)
+	require.Equal(t, fault.Interrupted, exitClass(ctx, fmt.Errorf("zfs get tank: %w", context.Cause(ctx))))
+	require.Equal(t, fault.Failed, exitClass(ctx, errors.New("zfs get tank: no such pool")))
 }
