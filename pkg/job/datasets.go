@@ -202,9 +202,7 @@ func transient(err error) bool {
 	if errors.Is(err, wire.ErrTampered) {
 		return false
 	}
-	// Of a receive that still winds down after a cut, the next one may hear
-	// that the dataset exists or has partial state; planning anew decides.
-	for _, kind := range []zfs.Kind{zfs.Killed, zfs.Incomplete, zfs.Busy, zfs.Exists, zfs.PartialState, zfs.NoState} {
+	for _, kind := range append(overtaken(), zfs.Killed, zfs.Incomplete, zfs.Busy) {
 		if errors.Is(err, &zfs.Error{Kind: kind}) {
 			return true
 		}
@@ -212,10 +210,17 @@ func transient(err error) bool {
 	return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost)
 }
 
+// overtaken are what a receive hears where the target changed since the plan: of
+// one that still winds down after a cut, or of another that brought the same
+// meanwhile. Planning anew decides.
+func overtaken() []zfs.Kind {
+	return []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState, zfs.BadToken}
+}
+
 // settled tells that an error is no echo of a cut any more: that the target has what
 // was not there when the way was planned may be such once, not twice in a row.
 func settled(before, err error) bool {
-	for _, kind := range []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState} {
+	for _, kind := range overtaken() {
 		if e := (&zfs.Error{Kind: kind}); errors.Is(before, e) && errors.Is(err, e) {
 			return true
 		}

@@ -216,6 +216,20 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
+// Another command that resumed the same stream was faster: the state that the
+// token stood for is gone, and all is there.
+func TestARivalCompletesTheStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
+	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
+	w.refuse = func(string) error {
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+		return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
+	}
+	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor, s.Plan.Recursive = 6, time.Millisecond, false }), w, silent{})
+	require.NoError(t, err)
+}
+
 // Retries are counted anew only when the target kept something.
 func TestAdvanced(t *testing.T) {
 	t.Parallel()
