@@ -52,6 +52,10 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink,
 	if err != nil {
 		return nil, err
 	}
+	gate, err := c.gate(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	child, w, err := newPipe(ours{write: true})
 	if err != nil {
 		return nil, err
@@ -59,10 +63,6 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink,
 	defer child.Close()
 	if takesLargePipe(moduleVersion()) {
 		growPipe(w)
-	}
-	gate, err := c.gate(ctx, r)
-	if err != nil {
-		return nil, err
 	}
 	properties := slices.Sorted(maps.Keys(r.Set))
 	ctx, kill := context.WithCancelCause(ctx)
@@ -100,7 +100,7 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 
 // wrappedKey is zfs.WrappedKey of what a dataset has, "" where it has nothing.
 func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
-	l, err := c.List(ctx, dataset, ListOptions{Versions: true, Alone: true})
+	l, err := c.List(ctx, dataset, ListOptions{Newest: true, Alone: true})
 	if err != nil {
 		return "", err
 	}
