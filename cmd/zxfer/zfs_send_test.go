@@ -252,7 +252,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 
 	// A remote shell to the same host whose user has never had zxfer there.
 	withoutCache := filepath.Join(t.TempDir(), "rsh")
-	require.NoError(t, os.WriteFile(withoutCache, []byte("#!/bin/sh\nexec ssh -F "+labDir+"/ssh_config \"$1\" \"XDG_CACHE_HOME=/nowhere; export XDG_CACHE_HOME; $2\"\n"), 0o755))
+	require.NoError(t, os.WriteFile(withoutCache, []byte("#!/bin/sh\nexec ssh -F "+labDir+"/ssh_config \"$1\" \"XDG_CACHE_HOME="+t.TempDir()+"; export XDG_CACHE_HOME; $2\"\n"), 0o755))
 
 	tests := []struct {
 		name string
@@ -402,5 +402,5 @@ func TestZFSManyDatasets(t *testing.T) {
 	mustZxfer(t, "send", "-q", "-R", src, "beta:"+betaPool)
 	n := calls()
 	t.Logf("sending %d increments: %.1f s, %d zfs and zpool processes", datasets, time.Since(began).Seconds(), n)
-	require.LessOrEqual(t, n, 2*datasets+10)
+	require.LessOrEqual(t, n, 2*datasets+11) // 11: the surveys, and two looks at what arrived
 }

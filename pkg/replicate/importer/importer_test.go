@@ -207,7 +207,12 @@ func TestPackagedSanoid(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "zpoolname/parent2", f.Jobs[0].Source)
 	require.True(t, f.Jobs[0].Recursive)
-	require.Equal(t, &replicate.Grid{Hourly: 36, Daily: 30, Monthly: 3}, f.Jobs[0].Retention)
+	day := replicate.Duration(24 * time.Hour)
+	require.Equal(t, &replicate.Grid{Hourly: 38, Daily: 32, Monthly: 6, Also: []replicate.Also{
+		{Names: []string{"autosnap_*_hourly"}, Last: 36, Age: 36 * day / 24},
+		{Names: []string{"autosnap_*_daily"}, Last: 30, Age: 30 * day},
+		{Names: []string{"autosnap_*_monthly"}, Last: 3, Age: 93 * day},
+	}}, f.Jobs[0].Retention)
 }
 
 // TestPackagedDefaults compares what the importer knows of sanoid's settings
