@@ -308,7 +308,7 @@ func changed(err error) error {
 // A failure to look is still a failure (exit 1), not a refusal.
 func unchanged(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return fault.Interrupt("nothing was changed", err)
+		return fault.Interrupt("nothing was changed", errors.New("interrupted"))
 	}
 	return err
 }
