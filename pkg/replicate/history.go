@@ -17,6 +17,10 @@ type History struct {
 	Seen uint64 `json:"seen"`
 	// Kept is that of the newest when a run last removed all that was to go.
 	Kept uint64 `json:"kept,omitempty"`
+	// Left are what that run was to remove, by createtxg: one that is still there
+	// was held, or had clones.
+	Left []uint64 `json:"left,omitempty"`
+	due  []uint64 // what this run is to remove
 	// Dates are the snapshots that do not count by their own date, by createtxg,
 	// with the one that they count by, in Unix seconds; doubted is none. It has
 	// no more entries than the dataset snapshots.
@@ -33,6 +37,13 @@ const doubted = 0
 // ahead is how far a sender's clock may be ahead of this host's: a date of that
 // future is taken for the time at which the snapshot was first seen.
 const ahead = time.Hour
+
+// behind is how far a date may go back behind that of an earlier snapshot: a job
+// dates its own by when its run began, and another tool takes one meanwhile.
+const behind = 10 * time.Minute
+
+// Removed takes note that a run removed all that could go.
+func (h *History) Removed() { h.Kept, h.Left = h.Seen, h.due }
 
 // Of returns the history of a dataset: h, or a new one where that is of another.
 func (h *History) Of(dataset uint64) *History {
@@ -58,8 +69,8 @@ func (h *History) Doubts() int {
 
 // judge returns the points whose dates are believed, oldest first, and writes
 // down those whose are not. Believed is a date that was not in the future when
-// this host first saw the snapshot, and that does not go back behind that of an
-// earlier one which is believed. So what arrives can pass for nothing but
+// this host first saw the snapshot, and that does not go back further than behind
+// that of an earlier one which is believed. So what arrives can pass for nothing but
 // snapshots of the time since the newest before it.
 func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 	dates, seen, newest := map[uint64]int64{}, h.Seen, time.Time{}
@@ -83,14 +94,17 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 			}
 			continue
 		}
-		if p.Time.Before(newest) {
+		if p.Time.Before(newest.Add(-behind)) {
 			dates[p.Order] = doubted
 			continue
 		}
 		if known {
 			dates[p.Order] = p.Time.Unix()
 		}
-		newest, believed = p.Time, append(believed, p)
+		if p.Time.After(newest) {
+			newest = p.Time
+		}
+		believed = append(believed, p)
 	}
 	h.Dates = dates
 	return believed

@@ -77,6 +77,11 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	}
 	latest, _ := d.Latest()
 	gone := map[string]bool{}
+	left := map[uint64]bool{}
+	for _, order := range h.Left {
+		left[order] = true
+	}
+	h.due = nil
 	for _, p := range points {
 		v := byName[p.Name]
 		if at, known := h.Dates[p.Order]; known && at == doubted {
@@ -90,7 +95,8 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 			continue
 		}
 		out.Remove = append(out.Remove, v)
-		gone[p.Name] = true
+		h.due = append(h.due, p.Order)
+		gone[p.Name] = !left[p.Order] // that it goes now was decided before
 	}
 	out.Beyond = g.beyond(believed, gone, h.Kept, now)
 	return out

@@ -27,7 +27,7 @@ func (w *work) apply(ctx context.Context, p *Pruning) {
 	defer func() {
 		for _, h := range p.pruned {
 			if p.Error == "" {
-				h.Kept = h.Seen
+				h.Removed()
 			}
 		}
 	}()
