@@ -27,8 +27,9 @@ func newReplicateAuthorize(a *app) *cobra.Command {
 		Short: "Print the authorized_keys line that restricts a key",
 		Long: `authorize prints a line for ~/.ssh/authorized_keys of the account that the other
 host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
-no shell, no forwarding, no other dataset. The other host need not be trusted: a
-target that has this line loses nothing to a source that was broken into.
+no shell, no forwarding, no other dataset. The other host need not be trusted: with
+--append-only a target loses nothing to a source that was broken into; without
+it, the key may destroy the snapshots that it sent.
 
 Who has a receive key may still fill DATASET up: give it a quota. What arrives is
 read-only and never mounted by itself. With --append-only an encrypted copy keeps

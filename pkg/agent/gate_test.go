@@ -99,7 +99,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 		Ticket: &wire.Ticket{Mode: wire.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Window: 3, Deadline: 4,
 			ServerPin: []byte{5}, ClientCert: []byte{6}, ClientKey: []byte{7}},
 	}
-	full.Options.Buffer, full.Options.Block, full.Options.BandLimit, full.Options.Compress, full.Options.CompressThreads, full.Options.Stall = 1, 2, 3, "zstd", 4, 5
+	full.Options.Buffer, full.Options.Block, full.Options.BandLimit, full.Options.Compress, full.Options.CompressThreads, full.Options.Stall = 1, 2, 3, "zstd", 1, 5
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
 	require.Nil(t, ask(t, c, opTransfer, string(body)))

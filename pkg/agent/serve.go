@@ -248,6 +248,7 @@ func (c *session) start(m *message) error {
 		if answer == nil {
 			answer = c.answer(ctx, m)
 		}
+		c.reply(answer) // who reads none of its answers has calls that do not end
 		c.mu.Lock()
 		delete(c.running, m.ID)
 		c.cost -= m.cost
@@ -255,7 +256,6 @@ func (c *session) start(m *message) error {
 			c.streams--
 		}
 		c.mu.Unlock()
-		c.reply(answer)
 	}()
 	return nil
 }

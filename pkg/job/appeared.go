@@ -18,7 +18,7 @@ func (s *sender) checkAppeared(ctx context.Context) error {
 	if !s.req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // what was below it before is not known
 	}
-	after, err := s.target.list(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
+	after, err := s.target.list(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Newest: true})
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,8 @@ func (s *sender) unplanned(before, after *zfs.Listing) error {
 		s.target.label(), before.Root, strings.Join(names, ", "))
 }
 
-// appeared are the datasets below a target that came without being planned.
+// appeared are the datasets below a target that came without being planned. One
+// without a snapshot was received by nobody: it was created there.
 func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	known := map[string]bool{}
 	for _, d := range before.Datasets {
@@ -47,7 +48,7 @@ func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 		}
 	}
 	for _, d := range after.Datasets {
-		if !known[d.Name] {
+		if !known[d.Name] && (len(d.Versions) > 0 || d.Inconsistent()) {
 			names = append(names, d.Name)
 		}
 	}

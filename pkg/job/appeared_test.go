@@ -15,7 +15,7 @@ func TestAppeared(t *testing.T) {
 	list := func(names string) *zfs.Listing {
 		l := &zfs.Listing{Root: "vault/a"}
 		for _, n := range strings.Fields(names) {
-			l.Datasets = append(l.Datasets, &zfs.Dataset{Name: n})
+			l.Datasets = append(l.Datasets, &zfs.Dataset{Name: n, Versions: make([]zfs.Version, 1)})
 		}
 		return l
 	}
@@ -30,6 +30,9 @@ func TestAppeared(t *testing.T) {
 		for _, n := range strings.Fields(tt.planned) {
 			p.Datasets = append(p.Datasets, &plan.Dataset{Target: n})
 		}
+		created := list("vault/a/created")
+		created.Datasets[0].Versions = nil
+		require.Empty(t, appeared(p, list(""), created))
 		require.Equal(t, tt.want, strings.Join(appeared(p, list(tt.before), list(tt.after)), " "), tt.why)
 	}
 }

@@ -66,10 +66,18 @@ func (p *planner) rootFollows(d, t *zfs.Dataset, out *Dataset, from, to string) 
 
 func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
 	p.conflict(KeyChanged, d.Name, out.Target,
-		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s && %s\nor keep that copy and begin another: %s\n--skip-check %s goes on all the same, where the key of %s is the source's",
-			command("zfs", "load-key", encryptionRoot(t)), command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
+		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s\nor keep that copy and begin another: %s\n--skip-check %s goes on all the same, where the key of %s is the source's",
+			opened(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
 			command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
 		format, args...)
+}
+
+// opened loads the key of a dataset, where it is not: zfs load-key fails where it is.
+func opened(t *zfs.Dataset) string {
+	if t.KeyLoaded() {
+		return ""
+	}
+	return command("zfs", "load-key", encryptionRoot(t)) + " && "
 }
 
 // sourceRoot is a dataset's encryption root, or where that is not listed the

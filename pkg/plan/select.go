@@ -69,6 +69,10 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
+// maxThrough is how many snapshots one stream carries before its last: a request
+// names them all.
+const maxThrough = 10_000
+
 // run is a stretch of snapshots that one stream carries, the last included.
 type run struct {
 	through []zfs.Version // between the base and to
@@ -113,7 +117,7 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 			// A stream of several snapshots (-I) carries every one in
 			// between: behind this gap, one goes alone (-i).
 			alone, open = true, false
-		case open:
+		case open && len(out[len(out)-1].through) < maxThrough:
 			last := &out[len(out)-1]
 			last.through = append(last.through, last.to)
 			last.to = v

@@ -54,6 +54,13 @@ type (
 		From   uint64 `json:"from,omitempty"`
 		To     uint64 `json:"to,omitempty"`
 	}
+	arrival struct {
+		Snapshots []zfs.SnapshotID `json:"snapshots"`
+		Base      uint64           `json:"base,omitempty,string"`
+		Volume    bool             `json:"volume,omitempty"`
+		Raw       bool             `json:"raw,omitempty"`
+		Resumed   bool             `json:"resumed,omitempty"`
+	}
 	receiveSpec struct {
 		Target   string            `json:"target"`
 		Whole    bool              `json:"whole,omitempty"`
@@ -61,7 +68,7 @@ type (
 		Origin   string            `json:"origin,omitempty"`
 		Set      map[string]string `json:"set,omitempty"`
 		KeepKey  bool              `json:"keep_key,omitempty"`
-		Arrival  zfs.Arrival       `json:"arrival,omitzero"` // which zfs.Gate judges
+		Arrival  arrival           `json:"arrival,omitzero"` // which zfs.Gate judges
 	}
 	offer struct {
 		Mode      string        `json:"mode"`

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -113,6 +114,7 @@ func (g *Guard) transfer(ctx context.Context, t *task) error {
 	}
 	// More helps none but who wants the host's memory.
 	t.Options.Buffer = min(t.Options.Buffer, transfer.DefaultBuffer)
+	t.Options.CompressThreads = min(t.Options.CompressThreads, runtime.NumCPU())
 	o := t.Options
 	switch {
 	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:

@@ -203,6 +203,7 @@ func (d *defect) cure() string {
 // usage says what of a plan defects depend on.
 func usage(in *Input) use {
 	source, target := byName(in.SourceListing.Datasets), byName(in.TargetListing.Datasets)
+	there := byName(slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets))
 	var u use
 	for _, d := range in.Plan.Datasets {
 		s, t := source[d.Source], target[d.Target]
@@ -215,7 +216,7 @@ func usage(in *Input) use {
 			u.decrypts = u.decrypts || !raw && s != nil && s.Encrypted()
 			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
 			u.intoMounted = u.intoMounted || grows(st) && t != nil && t.Get("mounted") == "yes"
-			u.intoEncrypted = u.intoEncrypted || !raw && encryptedThere(in, t, d.Target, st.Receive.Set["encryption"])
+			u.intoEncrypted = u.intoEncrypted || !raw && encryptedThere(there, t, d.Target, st.Receive.Set["encryption"])
 
 		}
 	}
@@ -243,14 +244,13 @@ func byName(datasets []*zfs.Dataset) map[string]*zfs.Dataset {
 
 // encryptedThere tells whether what arrives as name is encrypted on arrival: as it
 // is there, as it is asked for, or by what is next above.
-func encryptedThere(in *Input, there *zfs.Dataset, name, asked string) bool {
+func encryptedThere(all map[string]*zfs.Dataset, there *zfs.Dataset, name, asked string) bool {
 	if there != nil {
 		return there.Encrypted()
 	}
 	if asked != "" {
 		return asked != "off"
 	}
-	all := byName(slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets))
 	for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
 		if d := all[above]; d != nil {
 			return d.Encrypted()

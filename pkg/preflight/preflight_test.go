@@ -138,7 +138,7 @@ func TestFindings(t *testing.T) {
 				in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank", Target: name, Encrypted: true, Steps: []plan.Step{step(1, raw)}})
 			}
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a/there", "encryptionroot", "vault/a/there"), filesystem("vault/a/there/too", "encryptionroot", "vault/a/there")}
-		}, []string{"note keys@beta"}, "to read it, on beta: zfs load-key vault/a && zfs load-key 'vault/a/b c' && zfs load-key vault/a/there\n"},
+		}, []string{"note keys@beta"}, "to read it, on beta: zfs load-key vault/a; zfs load-key 'vault/a/b c'; zfs load-key vault/a/there\n"},
 		{"a large raw tree", func(in *Input) {
 			in.Plan.Datasets = nil
 			for i := range maxKeys + 1 {

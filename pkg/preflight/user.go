@@ -149,7 +149,7 @@ func keys(in *Input) []Finding {
 		Host: in.Target.Name, Severity: Note,
 		Summary:  what + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
 		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
-		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, " && "),
+		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}
 }
 

@@ -156,9 +156,11 @@ func (c *Client) hold(ctx context.Context, tag string, names []string) error {
 		err := c.call(ctx, zfs.OpHold, names[0], request, &missing)
 		var f *failures
 		if errors.As(err, &f) {
-			if held, rest := f.without(zfs.OpHold, zfs.Exists); rest == nil && len(held) > 0 {
-				names = without(names, held)
-				continue
+			if held, rest := f.without(zfs.OpHold, zfs.Exists); rest == nil {
+				if left := without(names, held); len(left) < len(names) {
+					names = left
+					continue
+				}
 			}
 		}
 		if err == nil && len(missing) > 0 {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -86,13 +87,20 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	if err != nil || !r.KeepKey || !r.Arrival.Raw {
 		return gate, err
 	}
+	// What is there has its key, whatever origin the request names; a clone that is
+	// not yet shares that of its origin.
 	dataset := r.Target
-	if r.Origin != "" { // whose key a clone shares
-		dataset, _, _ = strings.Cut(r.Origin, "@")
-	}
 	key, err := c.wrappedKey(ctx, dataset)
+	if err == nil && key == "" && r.Origin != "" {
+		dataset, _, _ = strings.Cut(r.Origin, "@")
+		key, err = c.wrappedKey(ctx, dataset)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("receive %s: the key of %s, which must stay as it is, cannot be read: %w", r.Target, dataset, err)
+		err = fmt.Errorf("receive %s: the key of %s, which must stay as it is, cannot be read: %w", r.Target, dataset, err)
+		if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) {
+			return nil, fault.Failf("let the agent's account read it, there: zfs allow -u USER send "+zfs.CommandLine([]string{dataset}), "%w", err)
+		}
+		return nil, err
 	}
 	gate.KeepKey(key)
 	return gate, nil
