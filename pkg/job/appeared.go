@@ -18,8 +18,15 @@ func (s *sender) checkAppeared(ctx context.Context) error {
 	if !s.req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // what was below it before is not known
 	}
-	after, err := s.target.list(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Newest: true})
+	after, err := s.target.list(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
 	if err != nil {
+		return err
+	}
+	unknown := unknown(s.report.Plan, before, &after)
+	if len(unknown) == 0 {
+		return nil
+	}
+	if after, err = s.target.list(ctx, site.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
 		return err
 	}
 	return s.unplanned(before, &after)
@@ -38,6 +45,16 @@ func (s *sender) unplanned(before, after *zfs.Listing) error {
 // appeared are the datasets below a target that came without being planned. One
 // without a snapshot was received by nobody: it was created there.
 func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
+	for _, name := range unknown(p, before, after) {
+		if d := after.Find(name); len(d.Versions) > 0 || d.Inconsistent() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unknown are those that were neither planned nor there before.
+func unknown(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	known := map[string]bool{}
 	for _, d := range before.Datasets {
 		known[d.Name] = true
@@ -48,7 +65,7 @@ func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 		}
 	}
 	for _, d := range after.Datasets {
-		if !known[d.Name] && (len(d.Versions) > 0 || d.Inconsistent()) {
+		if !known[d.Name] {
 			names = append(names, d.Name)
 		}
 	}
