@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -131,6 +132,25 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 		c.calls.Wait()
 		require.EqualValues(t, maxShort, most.Load())
 		c.end(nil)
+	})
+}
+
+// Who reads none of the answers has calls that do not end, and so no more than a
+// session may have.
+func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		require.NoError(t, err)
+		c := newSession(t.Context(), &fakeSite{}, policy.NewGuard(p, &fakeSite{}, func(string) {}))
+		for id := range uint64(10 * maxGated) {
+			if err = c.start(&message{ID: id, Op: opTransfer, Body: json.RawMessage(`{"options":{}}`)}); err != nil {
+				break
+			}
+			synctest.Wait()
+		}
+		require.ErrorContains(t, err, "calls at once")
+		c.end(nil)
+		c.calls.Wait()
 	})
 }
 

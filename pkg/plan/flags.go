@@ -56,7 +56,7 @@ func (p *planner) raw(d *zfs.Dataset) bool { return d.Encrypted() && !p.req.Decr
 // choose returns the flags of a new chain. Blocks are never sent embedded (-e):
 // zfs send then writes a spill block, which holds a file's larger extended
 // attributes, as an ordinary one, and they are lost without a word. Seen with
-// OpenZFS 2.3.9; the same lines are in 2.1 to 2.4.
+// OpenZFS 2.3.9; 2.4.4 has the same lines, 2.1.11 has others.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (do_dump)
 func (p *planner) choose(d *zfs.Dataset) zfs.StreamFlags {
