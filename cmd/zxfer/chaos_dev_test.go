@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// device is the work of zxfer dev.
-type device struct {
+// chaosDevice is the work of zxfer dev.
+type chaosDevice struct {
 	c        chaos
 	p        chaosPlace
 	dir      string // of images and the journal
@@ -25,10 +25,10 @@ type device struct {
 // journals is where zxfer keeps them on both hosts.
 const journals = "/var/lib/zxfer"
 
-func newDevice(t *testing.T, c chaos) *device {
+func newDevice(t *testing.T, c chaos) *chaosDevice {
 	t.Helper()
 	r := seeded(c.seed, "device")
-	d := &device{c: c, p: placeOf(c), dir: scratch(t), size: int64(c.mib) << 20}
+	d := &chaosDevice{c: c, p: placeOf(c), dir: scratch(t), size: int64(c.mib) << 20}
 	if c.kind == "file" {
 		d.size += r.Int64N(1 << 20)
 	}
@@ -59,7 +59,7 @@ func newDevice(t *testing.T, c chaos) *device {
 }
 
 // make makes an image or a device.
-func (d *device) make(t *testing.T, end string, size int64) string {
+func (d *chaosDevice) make(t *testing.T, end string, size int64) string {
 	t.Helper()
 	if d.c.kind == "file" {
 		name := filepath.Join(d.dir, end)
@@ -74,7 +74,7 @@ func (d *device) make(t *testing.T, end string, size int64) string {
 	return loop(t, size, 512)
 }
 
-func (d *device) argv() []string {
+func (d *chaosDevice) argv() []string {
 	args := append([]string{"dev", "--json", "--bwlimit", fmt.Sprintf("%dMiB", d.c.rate)}, d.c.wireArgs()...)
 	args = append(args, d.c.flags...)
 	if d.c.work == "delta" {
@@ -84,9 +84,9 @@ func (d *device) argv() []string {
 }
 
 // A copy that is done holds data, which is not overwritten without consent.
-func (d *device) repeatable() bool { return d.c.work == "delta" }
+func (d *chaosDevice) repeatable() bool { return d.c.work == "delta" }
 
-func (d *device) state(t *testing.T) string {
+func (d *chaosDevice) state(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat(d.dst); err != nil {
 		return "missing"
@@ -94,12 +94,12 @@ func (d *device) state(t *testing.T) string {
 	return sum(t, d.dst)
 }
 
-func (d *device) sound(t *testing.T) {
+func (d *chaosDevice) sound(t *testing.T) {
 	t.Helper()
 	require.Equal(t, d.want, sum(t, d.src), "the source was changed")
 }
 
-func (d *device) whole(t *testing.T) {
+func (d *chaosDevice) whole(t *testing.T) {
 	t.Helper()
 	d.sound(t)
 	run(t, "cmp", "-n", strconv.FormatInt(d.size, 10), d.src, d.dst)

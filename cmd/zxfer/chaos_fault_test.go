@@ -169,7 +169,7 @@ func (r *round) setClock(by string) (undo func()) {
 
 // fill takes the room from the target.
 func (r *round) fill() (undo func()) {
-	if d, ok := r.work.(*device); ok {
+	if d, ok := r.work.(*chaosDevice); ok {
 		filler := filepath.Join(d.dir, "filler")
 		_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=64k").Run() // until there is no room
 		return func() { require.NoError(r.t, os.Remove(filler)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
@@ -260,13 +260,13 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil
 	}
-	var bad []blockdev.Range
+	var bad []device.Range
 	for _, b := range r.Results[len(r.Results)-1].BadRanges {
-		bad = append(bad, blockdev.Range{Start: b.Start, Length: b.Length})
+		bad = append(bad, device.Range{Start: b.Start, Length: b.Length})
 	}
 	f, err := os.Create(o.mapFile)
 	if err != nil {
 		return err
 	}
-	return errors.Join(blockdev.WriteMapfile(f, int64(r.Size), bad), f.Close())
+	return errors.Join(device.WriteMapfile(f, int64(r.Size), bad), f.Close())
 }

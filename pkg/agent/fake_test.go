@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -64,8 +64,8 @@ func (f *fakeSite) HostFacts(ctx context.Context) (site.Facts, error) {
 	return site.Facts{Hostname: "gamma"}, f.note(ctx, "host-facts")
 }
 
-func (f *fakeSite) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
-	return blockdev.Facts{Path: path, Real: path, Kind: blockdev.KindDisk, Size: 1 << 40, Inode: 1<<64 - 1}, f.note(ctx, "inspect-device", path)
+func (f *fakeSite) InspectDevice(ctx context.Context, path string) (device.Facts, error) {
+	return device.Facts{Path: path, Real: path, Kind: device.KindDisk, Size: 1 << 40, Inode: 1<<64 - 1}, f.note(ctx, "inspect-device", path)
 }
 
 func (f *fakeSite) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {

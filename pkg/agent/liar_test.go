@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -75,14 +75,14 @@ type question struct {
 	honest any
 }
 
-const device = "/dev/sda"
+const devicePath = "/dev/sda"
 
 func questions() []question {
 	send := zfs.SendSpec{Dataset: "tank/a", From: "@w", To: "x"}
-	disk := blockdev.Facts{Path: device, Real: device, Kind: blockdev.KindDisk, Size: 3 << 20, Serial: "S", LogicalSector: 512,
-		Partitions: []blockdev.Partition{{Name: "sda1", Start: 1, Size: 2}}, Signatures: []blockdev.Signature{{Device: "sda", Type: "ext4", Offset: 1080, Label: "l"}},
-		Mounts: []blockdev.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []blockdev.Holder{{Name: "dm-0", Kind: "lvm"}}, Below: []string{"sda"}}
-	image := blockdev.Facts{Path: "/srv/i", Real: "/srv/i", Kind: blockdev.KindMissing}
+	disk := device.Facts{Path: devicePath, Real: devicePath, Kind: device.KindDisk, Size: 3 << 20, Serial: "S", LogicalSector: 512,
+		Partitions: []device.Partition{{Name: "sda1", Start: 1, Size: 2}}, Signatures: []device.Signature{{Device: "sda", Type: "ext4", Offset: 1080, Label: "l"}},
+		Mounts: []device.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []device.Holder{{Name: "dm-0", Kind: "lvm"}}, Below: []string{"sda"}}
+	image := device.Facts{Path: "/srv/i", Real: "/srv/i", Kind: device.KindMissing}
 	var options transfer.DeviceOptions
 	options.Block = 1 << 20
 	copies := site.DeviceTask{Source: disk, Target: image, Write: true, Options: options}
@@ -136,7 +136,7 @@ func questions() []question {
 			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
 		},
 			transfer.Result{Progress: moment, Device: copied}},
-		{opInspectDevice, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, device) }, disk},
+		{opInspectDevice, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
 		{opDeviceState, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, site.DeviceState{Begun: true, Stored: 1 << 20, Unusable: "why"}},
 		{opDigestDevice, func(ctx context.Context, s site.Site) (any, error) {
 			return s.DigestDevice(ctx, site.DigestQuery{Device: disk, Options: options}, progress)
@@ -260,8 +260,8 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 		require.Len(t, got.Parts, 3, text)
 	case site.DeviceState:
 		require.LessOrEqual(t, got.Stored, int64(3<<20), text)
-	case blockdev.Facts:
-		require.Equal(t, device, got.Path, text)
+	case device.Facts:
+		require.Equal(t, devicePath, got.Path, text)
 	case transfer.Result:
 		_ = transfer.LimitedBy(got.Stages, got.Stages, got.Network)
 	case site.Digest:

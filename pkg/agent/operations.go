@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -105,7 +105,7 @@ func operations() map[string]operation {
 			return s.Digest(ctx, q)
 		}),
 		opOffer: op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
-		opInspectDevice: op(func(ctx context.Context, s site.Site, path string) (blockdev.Facts, error) {
+		opInspectDevice: op(func(ctx context.Context, s site.Site, path string) (device.Facts, error) {
 			return s.InspectDevice(ctx, path)
 		}),
 		opDeviceState: op(func(ctx context.Context, s site.Site, t site.DeviceTask) (site.DeviceState, error) {

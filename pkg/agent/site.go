@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
@@ -141,7 +141,7 @@ func (r *Remote) Digest(ctx context.Context, q site.ContentQuery) (d site.Digest
 }
 
 // InspectDevice asks the agent.
-func (r *Remote) InspectDevice(ctx context.Context, path string) (f blockdev.Facts, err error) {
+func (r *Remote) InspectDevice(ctx context.Context, path string) (f device.Facts, err error) {
 	if err = r.call(ctx, opInspectDevice, path, &f, nil); err == nil {
 		err = r.checked(opInspectDevice, site.CheckDevice(path, &f))
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
@@ -28,7 +28,7 @@ import (
 func RunDev(ctx context.Context, req Dev, open Opener, rep DevReporter) (*DevReport, error) {
 	d := &copier{req: req, rep: rep, report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
-		DryRun: req.DryRun, Compare: req.Compare, Problems: []blockdev.Problem{}, Findings: []preflight.Finding{}, Results: []*DevResult{},
+		DryRun: req.DryRun, Compare: req.Compare, Problems: []device.Problem{}, Findings: []preflight.Finding{}, Results: []*DevResult{},
 	}}
 	d.source = &end{role: "source", host: req.Source.Host, open: open}
 	d.target = &end{role: "target", host: req.Target.Host, open: open}
@@ -116,15 +116,15 @@ func (d *copier) survey(ctx context.Context) error {
 			return noPath(e)
 		}
 	}
-	var from, to blockdev.Facts
+	var from, to device.Facts
 	var systems [2]*sysinfo.System
 	sf, tf := &d.facts.source, &d.facts.target
-	look := func(ctx context.Context, e *end, name string, f *site.Facts, device *blockdev.Facts) error {
+	look := func(ctx context.Context, e *end, name string, f *site.Facts, into *device.Facts) error {
 		return e.do(ctx, func(st site.Site) (err error) {
 			if *f, err = st.HostFacts(ctx); err == nil && name == site.Standard {
-				*device = blockdev.Facts{Path: name, Kind: site.KindStream}
+				*into = device.Facts{Path: name, Kind: site.KindStream}
 			} else if err == nil {
-				*device, err = st.InspectDevice(ctx, path.Clean(name))
+				*into, err = st.InspectDevice(ctx, path.Clean(name))
 			}
 			if err != nil && e.host == "" { // others name themselves
 				err = fmt.Errorf("local: %w", err)
@@ -144,7 +144,7 @@ func (d *copier) survey(ctx context.Context) error {
 	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
 		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
 	// The copy of a file that takes clearly less than its size has holes, too.
-	if from.Kind == blockdev.KindFile && from.Allocated < from.Size-from.Size/10 {
+	if from.Kind == device.KindFile && from.Allocated < from.Size-from.Size/10 {
 		d.task.Sparse = true
 	}
 	d.task.Allow.Sparse = d.task.Sparse
@@ -157,11 +157,11 @@ func (d *copier) survey(ctx context.Context) error {
 		return fault.Refusef(fault.HintOf(err), "%s: %w", d.req.Source, err)
 	}
 	d.report.Block, d.report.Delta = o.Block, o.Delta
-	if from.Kind == blockdev.KindMissing {
+	if from.Kind == device.KindMissing {
 		return fault.Refusef("check the name", "%s does not exist", d.req.Source)
 	}
 	if d.req.Compare {
-		if to.Kind == blockdev.KindMissing {
+		if to.Kind == device.KindMissing {
 			return fault.Refusef("check the name", "%s does not exist", d.req.Target)
 		}
 		return nil
@@ -222,7 +222,7 @@ const (
 
 // chooseBlock is the block size for two devices. It does not depend on what
 // was measured: an interrupted copy must find it the same.
-func chooseBlock(from, to blockdev.Facts) int {
+func chooseBlock(from, to device.Facts) int {
 	b := int64(leastBlock)
 	if from.Rotational || to.Rotational {
 		b = headBlock
@@ -262,9 +262,9 @@ func (d *copier) judge(ctx context.Context) error {
 func (d *copier) checkSource() {
 	switch {
 	case d.req.LVMSnapshot == "":
-		d.report.Problems = append(d.report.Problems, blockdev.CheckSource(d.task.Source)...)
-	case d.task.Source.Kind != blockdev.KindLVM:
-		d.report.Problems = append(d.report.Problems, blockdev.Problem{ID: "source-no-lv", Severity: blockdev.Fail,
+		d.report.Problems = append(d.report.Problems, device.CheckSource(d.task.Source)...)
+	case d.task.Source.Kind != device.KindLVM:
+		d.report.Problems = append(d.report.Problems, device.Problem{ID: "source-no-lv", Severity: device.Fail,
 			Summary: d.task.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave --lvm-snapshot out"})
 	}
 }
@@ -273,7 +273,7 @@ func (d *copier) checkSource() {
 func (d *copier) refuse() error {
 	var errs []error
 	for _, p := range d.report.Problems {
-		if p.Severity == blockdev.Fail {
+		if p.Severity == device.Fail {
 			errs = append(errs, fault.Refusef(p.Remedy, "%s", p.Summary))
 		}
 	}
@@ -291,7 +291,7 @@ func (d *copier) compare(ctx context.Context) error {
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b site.DeviceDigest
 	g, gctx := errgroup.WithContext(ctx)
-	digest := func(e *end, f blockdev.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
+	digest := func(e *end, f device.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
 		g.Go(func() error {
 			return e.do(gctx, func(st site.Site) (err error) {
 				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)

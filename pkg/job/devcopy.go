@@ -9,7 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
@@ -68,12 +68,12 @@ var errOther = errors.New("it is not the device any more that the copy began wit
 // look looks at both ends anew before a try: hosts that were started again may
 // have given their devices other names.
 func (d *copier) look(ctx context.Context) error {
-	same := func(st site.Site, planned *blockdev.Facts, end endpoint.Endpoint) error {
+	same := func(st site.Site, planned *device.Facts, end endpoint.Endpoint) error {
 		now, err := st.InspectDevice(ctx, planned.Path)
 		switch {
 		case err != nil:
 			return err
-		case now.Kind == blockdev.KindMissing && !planned.IsFile(): // not yet
+		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet
 			return fmt.Errorf("%s is not there", end)
 		case !now.Same(*planned):
 			return fault.Failf("name it by what stays the same, as in /dev/disk/by-id", "%s: %w", end, errOther)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
@@ -20,8 +20,8 @@ import (
 // renamed is a host on which a path leads to something else after every cut.
 type renamed struct {
 	site.Site
-	looks map[string][]blockdev.Facts // by path, the next one first
-	held  int                         // tries that are refused after the cut
+	looks map[string][]device.Facts // by path, the next one first
+	held  int                       // tries that are refused after the cut
 	tries []site.DeviceTask
 }
 
@@ -31,10 +31,10 @@ func (h *renamed) Relay(context.Context, string, string) (string, error) { retur
 
 func (h *renamed) Close() error { return nil }
 
-func (h *renamed) InspectDevice(_ context.Context, path string) (blockdev.Facts, error) {
+func (h *renamed) InspectDevice(_ context.Context, path string) (device.Facts, error) {
 	all := h.looks[path]
 	if len(all) == 0 {
-		return blockdev.Facts{}, errors.New("looked at too often")
+		return device.Facts{}, errors.New("looked at too often")
 	}
 	h.looks[path] = all[1:]
 	f := all[0]
@@ -67,24 +67,24 @@ func (mute) DeviceFinished(*DevReport, *DevResult) {}
 // started again meanwhile may have given their names to others.
 func TestDevRetriesTheSameDevices(t *testing.T) {
 	t.Parallel()
-	disk := func(serial, boot string, size int64) blockdev.Facts {
-		return blockdev.Facts{Kind: blockdev.KindDisk, Serial: serial, Boot: boot, Size: size, DiskSeq: 4}
+	disk := func(serial, boot string, size int64) device.Facts {
+		return device.Facts{Kind: device.KindDisk, Serial: serial, Boot: boot, Size: size, DiskSeq: 4}
 	}
 	a, b := disk("A", "1", 1<<20), disk("B", "1", 2<<20)
-	missing := blockdev.Facts{Kind: blockdev.KindMissing}
+	missing := device.Facts{Kind: device.KindMissing}
 	for _, c := range []struct {
 		name           string
-		source, target blockdev.Facts
-		then           map[string][]blockdev.Facts
+		source, target device.Facts
+		then           map[string][]device.Facts
 		want           string // of the error
 	}{
-		{"nothing changed", a, b, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
-		{"the target is another disk", a, b, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is not the device any more"},
-		{"the source is another disk", a, b, map[string][]blockdev.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is not the device any more"},
-		{"the host was started again, the disks are the same", a, b, map[string][]blockdev.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
-		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is not the device any more"},
-		{"the disk comes back late", a, b, map[string][]blockdev.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
-		{"an image is there after the cut", a, missing, map[string][]blockdev.Facts{"/dev/a": {a}, "/dev/b": {{Kind: blockdev.KindFile, Size: 1 << 20}}}, ""},
+		{"nothing changed", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
+		{"the target is another disk", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the source is another disk", a, b, map[string][]device.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is not the device any more"},
+		{"the host was started again, the disks are the same", a, b, map[string][]device.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
+		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the disk comes back late", a, b, map[string][]device.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
+		{"an image is there after the cut", a, missing, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {{Kind: device.KindFile, Size: 1 << 20}}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,8 +114,8 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 	for _, held := range []int{2, 9} {
 		t.Run(fmt.Sprint(held), func(t *testing.T) {
 			t.Parallel()
-			a, b := blockdev.Facts{Kind: blockdev.KindDisk, Serial: "A"}, blockdev.Facts{Kind: blockdev.KindDisk, Serial: "B"}
-			h := &renamed{held: held, looks: map[string][]blockdev.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
+			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
+			h := &renamed{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
 			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
 			d.source = &end{role: "source", open: h}
 			d.target = d.source

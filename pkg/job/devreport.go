@@ -3,7 +3,7 @@ package job
 import (
 	"time"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -23,7 +23,7 @@ type Dev struct {
 
 	// Options.Block 0 lets the job choose.
 	Options    transfer.DeviceOptions
-	Allow      blockdev.Allow
+	Allow      device.Allow
 	Sparse     bool
 	SkipErrors bool
 	NoResume   bool
@@ -69,9 +69,9 @@ type DevReport struct {
 	DryRun    bool                `json:"dry_run"`
 	Compare   bool                `json:"compare,omitempty"`
 	Wire      WireReport          `json:"wire"`
-	From      *blockdev.Facts     `json:"source_device,omitempty"`
-	To        *blockdev.Facts     `json:"target_device,omitempty"`
-	Problems  []blockdev.Problem  `json:"problems"`
+	From      *device.Facts       `json:"source_device,omitempty"`
+	To        *device.Facts       `json:"target_device,omitempty"`
+	Problems  []device.Problem    `json:"problems"`
 	Findings  []preflight.Finding `json:"findings"`           // of the hosts and the way between them
 	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of a measurement
 	Expected  *Expected           `json:"expected,omitempty"`

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
@@ -23,7 +23,7 @@ type liarHost struct {
 	site.Site
 	t       *testing.T
 	facts   site.Facts
-	device  blockdev.Facts
+	device  device.Facts
 	results []transfer.Result // of halves, the sender's first
 }
 
@@ -41,7 +41,7 @@ func (h *liarHost) HostFacts(context.Context) (site.Facts, error) { return h.fac
 
 func (h *liarHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
-func (h *liarHost) InspectDevice(_ context.Context, path string) (blockdev.Facts, error) {
+func (h *liarHost) InspectDevice(_ context.Context, path string) (device.Facts, error) {
 	h.device.Path, h.device.Real = path, path
 	return h.device, nil
 }
@@ -68,7 +68,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
 		image := filepath.Join(t.TempDir(), "image")
-		h := &liarHost{t: t, facts: site.Facts{SSHLocal: "127.0.0.1"}, device: blockdev.Facts{Kind: blockdev.KindFile, Size: size}}
+		h := &liarHost{t: t, facts: site.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
 		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Sparse: true}
 		req.Options.Block = wire.MaxRaw
 		_, err := RunDev(t.Context(), req, h, quiet{})
@@ -79,7 +79,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 
 		// Nor does the end that writes rely on the plan.
 		local := site.NewLocal("test", func(string) {})
-		task := site.DeviceTask{Source: h.device, Target: blockdev.Facts{Path: image, Real: image, Kind: blockdev.KindMissing}, Write: true, Options: req.Options}
+		task := site.DeviceTask{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Options: req.Options}
 		_, err = local.DeviceState(t.Context(), task)
 		require.Error(t, err, size)
 		_, err = local.Transfer(t.Context(), site.Task{Device: &task}, nil)

@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/rsh"
@@ -170,8 +170,8 @@ func (h *Host) Digest(context.Context, site.ContentQuery) (site.Digest, error) {
 }
 
 // InspectDevice is refused.
-func (h *Host) InspectDevice(context.Context, string) (blockdev.Facts, error) {
-	return blockdev.Facts{}, h.without("copy devices")
+func (h *Host) InspectDevice(context.Context, string) (device.Facts, error) {
+	return device.Facts{}, h.without("copy devices")
 }
 
 // DeviceState is refused.

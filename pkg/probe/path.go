@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 )
 
@@ -177,7 +177,7 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t 
 	start := time.Now()
 	for range atOnce {
 		wg.Go(func() {
-			p := blockdev.AlignedBuffer(chunk / atOnce)
+			p := device.AlignedBuffer(chunk / atOnce)
 			for time.Since(start) < d && ctx.Err() == nil {
 				n, err := f.ReadAt(p, next.Add(int64(len(p)))-int64(len(p)))
 				read.Add(int64(n))

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/job"
 )
 
@@ -21,7 +21,7 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 	}
 	var expected strings.Builder
 	expectedText(&expected, r.Expected)
-	t.write(deviceHeadline(r) + problemsText(r.Problems, blockdev.Warn) + warningsText(r.Findings) + expected.String())
+	t.write(deviceHeadline(r) + problemsText(r.Problems, device.Warn) + warningsText(r.Findings) + expected.String())
 }
 
 // DeviceStarted shows that a copy begins.
@@ -121,7 +121,7 @@ func devicePlanText(r *job.DevReport) string {
 }
 
 // deviceText shows one device, as rows of a table.
-func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
+func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	row := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", key, oneLine(value))
@@ -129,7 +129,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
 	}
 	row(role, name)
 	row("  kind", f.Kind)
-	if f.Kind != blockdev.KindMissing && f.Kind != "stream" {
+	if f.Kind != device.KindMissing && f.Kind != "stream" {
 		row("  size", fmt.Sprintf("%s (%d bytes)", size(uint64(f.Size)), f.Size))
 	}
 	row("  model", f.Model)
@@ -145,7 +145,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *blockdev.Facts) {
 }
 
 // problemsText lists problems, of one severity or of all ("").
-func problemsText(problems []blockdev.Problem, only blockdev.Severity) string {
+func problemsText(problems []device.Problem, only device.Severity) string {
 	var b strings.Builder
 	for _, p := range problems {
 		if only != "" && p.Severity != only {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -47,7 +47,7 @@ func TestMeasured(t *testing.T) {
 func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
 	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: job.WireReport{Mode: "tls"},
-		From: &blockdev.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &blockdev.Facts{Path: "/img", Kind: blockdev.KindMissing},
+		From: &device.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &device.Facts{Path: "/img", Kind: device.KindMissing},
 		Findings: []preflight.Finding{{ID: "nic", Host: "local", Severity: preflight.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
 		Ceilings: measuredCeilings(), Expected: expectation()}
 	var out, errs bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -35,9 +35,9 @@ func CheckFacts(f *Facts) error {
 }
 
 // CheckDevice refuses facts of another device than the one at a path.
-func CheckDevice(name string, f *blockdev.Facts) error {
-	kinds := []string{blockdev.KindDisk, blockdev.KindPartition, blockdev.KindLoop, blockdev.KindLVM, blockdev.KindDM,
-		blockdev.KindMD, blockdev.KindZvol, blockdev.KindNBD, blockdev.KindFile, blockdev.KindMissing}
+func CheckDevice(name string, f *device.Facts) error {
+	kinds := []string{device.KindDisk, device.KindPartition, device.KindLoop, device.KindLVM, device.KindDM,
+		device.KindMD, device.KindZvol, device.KindNBD, device.KindFile, device.KindMissing}
 	switch {
 	case f.Path != name:
 		return fmt.Errorf("it is about %q, and %q was asked for", cut(f.Path), name)

@@ -7,7 +7,7 @@ import (
 	"io"
 	"slices"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -15,14 +15,14 @@ import (
 // DeviceTask is what a Task copies where it is a device. Both ends are given
 // the same; Read and Write say which part is whose.
 type DeviceTask struct {
-	Source blockdev.Facts `json:"source"` // as planned: what is opened must still be that
-	Target blockdev.Facts `json:"target"`
-	Read   bool           `json:"read,omitempty"`  // this end reads the source
-	Write  bool           `json:"write,omitempty"` // this end writes the target
+	Source device.Facts `json:"source"` // as planned: what is opened must still be that
+	Target device.Facts `json:"target"`
+	Read   bool         `json:"read,omitempty"`  // this end reads the source
+	Write  bool         `json:"write,omitempty"` // this end writes the target
 
-	Allow      blockdev.Allow `json:"allow"`                 // what the user consented to
-	Sparse     bool           `json:"sparse,omitempty"`      // a new image file keeps its holes
-	SkipErrors bool           `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
+	Allow      device.Allow `json:"allow"`                 // what the user consented to
+	Sparse     bool         `json:"sparse,omitempty"`      // a new image file keeps its holes
+	SkipErrors bool         `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
 	// LVMSnapshot, where set, is the room of a snapshot of the source, which
 	// is taken, copied instead of it and removed.
 	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
@@ -44,7 +44,7 @@ type DeviceState struct {
 
 // DigestQuery asks for the digest of a device.
 type DigestQuery struct {
-	Device blockdev.Facts `json:"device"`
+	Device device.Facts `json:"device"`
 	// Size, where it is not 0, is how many of the device's first bytes count.
 	Size    int64                  `json:"size,omitempty"`
 	Options transfer.DeviceOptions `json:"options"`
@@ -71,10 +71,10 @@ func parts(size int64, block int) (count int, bytes int64) {
 
 // InspectDevice looks at a device or image file; one that is not there yet,
 // in a directory that is, is of kind missing.
-func (l *Local) InspectDevice(ctx context.Context, path string) (blockdev.Facts, error) {
+func (l *Local) InspectDevice(ctx context.Context, path string) (device.Facts, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	return blockdev.Inspect(ctx, path)
+	return device.Inspect(ctx, path)
 }
 
 // DeviceState looks for the journal of an earlier copy, and whether the target
@@ -83,7 +83,7 @@ func (l *Local) DeviceState(_ context.Context, t DeviceTask) (s DeviceState, err
 	if err := t.Options.Fits(t.Source.Size); err != nil {
 		return s, fmt.Errorf("%s: %w", t.Source.Path, err)
 	}
-	j, reason, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
+	j, reason, err := device.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
@@ -173,7 +173,7 @@ func (l *Local) transferDevice(ctx context.Context, t DeviceTask, link *wire.Lin
 // openTarget opens the target and its journal. The safety rules are checked
 // once more: time has passed since the plan.
 func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTarget, transfer.BlockJournal, error) {
-	now, err := blockdev.Inspect(ctx, t.Target.Path)
+	now, err := device.Inspect(ctx, t.Target.Path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +184,7 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 	if err := refusals(t, now, state); err != nil {
 		return nil, nil, err
 	}
-	dst, err := blockdev.OpenTarget(ctx, t.Target, t.Source.Size, blockdev.Options{Sparse: t.Sparse})
+	dst, err := device.OpenTarget(ctx, t.Target, t.Source.Size, device.Options{Sparse: t.Sparse})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,9 +196,9 @@ func (l *Local) openTarget(ctx context.Context, t DeviceTask) (transfer.BlockTar
 }
 
 // openJournal opens the journal of a copy, or begins it.
-func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
+func openJournal(t DeviceTask, fresh bool) (*device.Journal, error) {
 	if fresh {
-		old, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
+		old, _, err := device.OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
 		if err != nil {
 			return nil, err
 		}
@@ -208,16 +208,16 @@ func openJournal(t DeviceTask, fresh bool) (*blockdev.Journal, error) {
 			}
 		}
 	}
-	j, _, err := blockdev.OpenJournal(t.Source, t.Target, t.Options.Cut(), true)
+	j, _, err := device.OpenJournal(t.Source, t.Target, t.Options.Cut(), true)
 	return j, err
 }
 
 // DeviceProblems are what speaks against the copy, with the target as it is
 // now. Of a target that an interrupted copy of this very source has begun, its
 // contents do not count: they are that copy's.
-func DeviceProblems(t DeviceTask, now blockdev.Facts, state DeviceState) []blockdev.Problem {
-	var out []blockdev.Problem
-	for _, p := range blockdev.CheckTarget(t.Source, now, t.Allow) {
+func DeviceProblems(t DeviceTask, now device.Facts, state DeviceState) []device.Problem {
+	var out []device.Problem
+	for _, p := range device.CheckTarget(t.Source, now, t.Allow) {
 		if p.Consent && state.Begun {
 			continue
 		}
@@ -230,18 +230,18 @@ func openSource(ctx context.Context, t DeviceTask) (transfer.BlockSource, error)
 	s := &blockSource{name: t.Source.Path, intact: func() error { return nil }, done: func() error { return nil }}
 	facts := t.Source
 	if t.LVMSnapshot != "" {
-		snapshot, err := blockdev.SnapshotLV(ctx, t.Source, t.LVMSnapshot)
+		snapshot, err := device.SnapshotLV(ctx, t.Source, t.LVMSnapshot)
 		if err != nil {
 			return nil, err
 		}
 		s.intact = func() error { return snapshot.Intact(ctx) }
 		s.done = func() error { return snapshot.Remove(context.WithoutCancel(ctx)) }
-		if facts, err = blockdev.Inspect(ctx, snapshot.Path); err != nil {
+		if facts, err = device.Inspect(ctx, snapshot.Path); err != nil {
 			return nil, errors.Join(err, s.done())
 		}
 	}
 	var err error
-	if s.Source, err = blockdev.OpenSource(ctx, facts, blockdev.Options{SkipErrors: t.SkipErrors}); err != nil {
+	if s.Source, err = device.OpenSource(ctx, facts, device.Options{SkipErrors: t.SkipErrors}); err != nil {
 		return nil, errors.Join(err, s.done())
 	}
 	return s, nil
@@ -264,10 +264,10 @@ func (h *head) NextData(off int64) (start, end int64, err error) {
 	return min(start, h.size), min(end, h.size), err
 }
 
-// blockSource, blockTarget and blockJournal give package blockdev's types the
+// blockSource, blockTarget and blockJournal give package device's types the
 // shape that package transfer asks for.
 type blockSource struct {
-	*blockdev.Source
+	*device.Source
 	name   string
 	intact func() error // tells what else is wrong with what was read
 	done   func() error // after Close
@@ -288,18 +288,18 @@ func (s *blockSource) BadRanges() []transfer.Range {
 }
 
 type blockTarget struct {
-	*blockdev.Target
+	*device.Target
 	name string
 }
 
 func (t *blockTarget) Name() string { return t.name }
 
-type blockJournal struct{ *blockdev.Journal }
+type blockJournal struct{ *device.Journal }
 
 func (j *blockJournal) Add(blocks []transfer.StoredBlock) error {
-	out := make([]blockdev.Extent, len(blocks))
+	out := make([]device.Extent, len(blocks))
 	for i, b := range blocks {
-		out[i] = blockdev.Extent{Index: b.Index, Sum: b.Sum}
+		out[i] = device.Extent{Index: b.Index, Sum: b.Sum}
 	}
 	return j.Journal.Add(out)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -43,7 +43,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 
 			l := site.NewLocal("test", func(string) {})
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			task := func(allow blockdev.Allow) *site.DeviceTask {
+			task := func(allow device.Allow) *site.DeviceTask {
 				src, err := l.InspectDevice(t.Context(), from)
 				require.NoError(t, err)
 				dst, err := l.InspectDevice(t.Context(), to)
@@ -52,7 +52,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 				return &site.DeviceTask{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
 					Options: transfer.DeviceOptions{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}
 			}
-			consent := blockdev.Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
+			consent := device.Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
 			first := task(consent)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -71,7 +71,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
 			require.False(t, state.Begun, "what is recognised on it is not the copy's")
-			_, err = l.Transfer(t.Context(), site.Task{Device: task(blockdev.Allow{})}, nil)
+			_, err = l.Transfer(t.Context(), site.Task{Device: task(device.Allow{})}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
 			again.Options.BandLimit = 0
@@ -97,7 +97,7 @@ func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, []byte("somebody's"), 0o600))
 	l.SetStandard(strings.NewReader("the stream"), nil)
-	task := &site.DeviceTask{Source: blockdev.Facts{Path: site.Standard, Kind: site.KindStream}, Target: planned, Read: true, Write: true,
+	task := &site.DeviceTask{Source: device.Facts{Path: site.Standard, Kind: site.KindStream}, Target: planned, Read: true, Write: true,
 		Options: transfer.DeviceOptions{Options: transfer.Options{Block: 64 << 10}}}
 	_, err = l.Transfer(t.Context(), site.Task{Device: task}, nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -77,7 +77,7 @@ func (l *Local) streamSource(ctx context.Context, t DeviceTask) (transfer.Source
 	if err != nil {
 		return nil, err
 	}
-	return &deviceReader{src: src, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceReader{src: src, buf: device.AlignedBuffer(t.Options.Block)}, nil
 }
 
 func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, error) {
@@ -87,7 +87,7 @@ func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, er
 		}
 		return &standardOutput{l.stdout}, nil
 	}
-	now, err := blockdev.Inspect(ctx, t.Target.Path) // time has passed since the plan
+	now, err := device.Inspect(ctx, t.Target.Path) // time has passed since the plan
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, er
 	if t.Target.IsFile() {
 		size = 0 // it grows with the stream
 	}
-	dst, err := blockdev.OpenTarget(ctx, t.Target, size, blockdev.Options{Sparse: t.Sparse})
+	dst, err := device.OpenTarget(ctx, t.Target, size, device.Options{Sparse: t.Sparse})
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, name: t.Target.Path, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: blockdev.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{dst: dst, name: t.Target.Path, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: device.AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -173,7 +173,7 @@ func (r *deviceReader) Name() string { return r.src.Name() }
 // deviceWriter writes a stream onto a block device from its beginning, or into
 // an image file.
 type deviceWriter struct {
-	dst    *blockdev.Target
+	dst    *device.Target
 	name   string
 	size   int64 // of the device
 	grows  bool  // a file, which has no size of its own
@@ -181,7 +181,7 @@ type deviceWriter struct {
 	buf    []byte
 	n      int // bytes of buf that are filled
 	off    int64
-	sums   []blockdev.CV // of the blocks written, as if none were alone
+	sums   []device.CV // of the blocks written, as if none were alone
 	zeros  int64
 	digest [32]byte
 }
@@ -215,9 +215,9 @@ func (w *deviceWriter) flush() error {
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
 			"the stream is longer than %s, which has %d bytes", w.name, w.size)
 	}
-	w.sums = append(w.sums, blockdev.LeafHash(p, w.off, math.MaxInt64))
+	w.sums = append(w.sums, device.LeafHash(p, w.off, math.MaxInt64))
 	var err error
-	if blockdev.IsZero(p) {
+	if device.IsZero(p) {
 		err = w.dst.Zero(w.off, int64(len(p)))
 		w.zeros += int64(len(p))
 	} else {
@@ -239,7 +239,7 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	tail := w.n
 	alone := w.off == 0
 	if alone { // a device of one block has no other hash than its digest
-		w.digest = blockdev.LeafHash(w.buf[:tail], 0, int64(tail))
+		w.digest = device.LeafHash(w.buf[:tail], 0, int64(tail))
 	}
 	if err := w.flush(); err != nil {
 		return err
@@ -254,9 +254,9 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	}
 	if !alone {
 		if len(w.sums) == 1 {
-			w.digest = blockdev.LeafHash(w.buf, 0, w.off) // what was read back or written last
+			w.digest = device.LeafHash(w.buf, 0, w.off) // what was read back or written last
 		} else {
-			w.digest = blockdev.Root(w.sums)
+			w.digest = device.Root(w.sums)
 		}
 	}
 	return w.dst.Commit()
@@ -275,7 +275,7 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 		if n, err := w.dst.ReadAt(p, off); n < len(p) {
 			return fmt.Errorf("%s: read back at byte %d: %w", w.name, off, errors.Join(err, io.ErrUnexpectedEOF))
 		}
-		if blockdev.LeafHash(p, off, math.MaxInt64) != want {
+		if device.LeafHash(p, off, math.MaxInt64) != want {
 			return fmt.Errorf("%s: %w: bytes %d to %d", w.name, transfer.ErrCorrupt, off, off+int64(len(p)))
 		}
 	}
@@ -298,10 +298,10 @@ func (w *deviceWriter) account(d *transfer.DeviceResult) {
 }
 
 // refusals is the error of what forbids to write to a target, nil for nothing.
-func refusals(t DeviceTask, now blockdev.Facts, state DeviceState) error {
+func refusals(t DeviceTask, now device.Facts, state DeviceState) error {
 	var refused []error
 	for _, p := range DeviceProblems(t, now, state) {
-		if p.Severity == blockdev.Fail {
+		if p.Severity == device.Fail {
 			refused = append(refused, fault.Refusef(p.Remedy, "%s", p.Summary))
 		}
 	}

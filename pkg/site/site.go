@@ -12,7 +12,7 @@ import (
 	"context"
 	"time"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -77,7 +77,7 @@ type Site interface {
 	// instead of sending it (see zfs.ContentDigest).
 	Digest(ctx context.Context, q ContentQuery) (Digest, error)
 	// InspectDevice looks at a device or image file by its absolute path.
-	InspectDevice(ctx context.Context, path string) (blockdev.Facts, error)
+	InspectDevice(ctx context.Context, path string) (device.Facts, error)
 	// DeviceState tells what an earlier, interrupted copy onto the task's
 	// target left to be resumed.
 	DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error)

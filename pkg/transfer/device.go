@@ -5,7 +5,7 @@ import (
 	"io"
 	"runtime"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/wire"
 )
@@ -67,7 +67,7 @@ type BlockJournal interface {
 
 // BlockSum is the hash of one block: its BLAKE3 chaining value at its place in
 // the device, of which the digest of the whole device is computed, or, where
-// nobody asks for a digest, something quicker. See blockdev.Cut.
+// nobody asks for a digest, something quicker. See device.Cut.
 type BlockSum = [wire.SumSize]byte
 
 // BlockMark is the xxh3-128 of what a block holds. It travels with the block
@@ -151,8 +151,8 @@ func (o DeviceOptions) workers() int {
 // Cut says how both ends cut and hash the device. With Delta a block of the
 // target is taken for the source's because its hash is, whoever wrote it: there
 // nothing but BLAKE3 will do.
-func (o DeviceOptions) Cut() blockdev.Cut {
-	return blockdev.Cut{Block: o.Block, Quick: o.NoVerify && !o.Delta}
+func (o DeviceOptions) Cut() device.Cut {
+	return device.Cut{Block: o.Block, Quick: o.NoVerify && !o.Delta}
 }
 
 // queue is how many blocks wait between two stages beside those that the

@@ -8,20 +8,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
 // benchDevice adapts an image file.
 type benchSource struct {
-	*blockdev.Source
+	*device.Source
 }
 
 func (benchSource) Name() string                { return "source" }
 func (benchSource) BadRanges() []transfer.Range { return nil }
 
-type benchTarget struct{ *blockdev.Target }
+type benchTarget struct{ *device.Target }
 
 func (benchTarget) Name() string { return "target" }
 
@@ -51,13 +51,13 @@ func BenchmarkDevice(b *testing.B) {
 			began := cpuTime(b)
 			for b.Loop() {
 				_ = to
-				f, err := blockdev.Inspect(context.Background(), from)
+				f, err := device.Inspect(context.Background(), from)
 				require.NoError(b, err)
-				src, err := blockdev.OpenSource(context.Background(), f, blockdev.Options{})
+				src, err := device.OpenSource(context.Background(), f, device.Options{})
 				require.NoError(b, err)
-				g, err := blockdev.Inspect(context.Background(), to)
+				g, err := device.Inspect(context.Background(), to)
 				require.NoError(b, err)
-				dst, err := blockdev.OpenTarget(context.Background(), g, size, blockdev.Options{})
+				dst, err := device.OpenTarget(context.Background(), g, size, device.Options{})
 				require.NoError(b, err)
 				if c.mode == "" {
 					_, err = transfer.CopyDevice(context.Background(), benchSource{src}, benchTarget{dst}, nil, opt, nil)

@@ -9,19 +9,19 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/wire"
 )
 
 // grid divides a device into blocks.
 type grid struct {
-	cut   blockdev.Cut
+	cut   device.Cut
 	size  int64
 	block int64
 	count int64
 }
 
-func newGrid(size int64, cut blockdev.Cut) grid {
+func newGrid(size int64, cut device.Cut) grid {
 	b := int64(cut.Block)
 	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
 }
@@ -43,7 +43,7 @@ func (g grid) mark(p []byte, sum BlockSum) BlockMark {
 	if g.cut.Quick {
 		return BlockMark(sum[:wire.MarkSize])
 	}
-	return blockdev.Mark(p)
+	return device.Mark(p)
 }
 
 // trail appends hashes and a mark to a payload in b.

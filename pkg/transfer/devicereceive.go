@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/wire"
 )
 
@@ -289,7 +289,7 @@ func (r *deviceReceiving) writer(ctx context.Context, w int) error {
 			r.expand.bytes.Add(int64(len(out)))
 			data = out
 		}
-		if blockdev.Mark(data) != mark {
+		if device.Mark(data) != mark {
 			return fmt.Errorf("%w: the block at byte %d does not match its mark", wire.ErrTampered, p.header.Position)
 		}
 		if err := r.store.data(w, first, data, sum, mark); err != nil {

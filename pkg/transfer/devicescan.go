@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/wire"
 )
 
@@ -145,7 +145,7 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 	}
 	s.read.bytes.Add(n)
 	s.hash.watch[w].Start()
-	zero := blockdev.IsZero(p)
+	zero := device.IsZero(p)
 	s.sums[i] = s.sum(i, p)
 	s.hash.watch[w].Stop()
 	s.hash.bytes.Add(n)

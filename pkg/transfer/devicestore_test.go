@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 	"zxfer/pkg/wire"
 )
 
@@ -36,7 +36,7 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	frame := func() *wire.Block {
 		b := wire.NewBlock(block+wire.TrailSize, 0)
 		copy(b.Room(), data)
-		trail(b, block, []BlockSum{{1}}, blockdev.Mark(data))
+		trail(b, block, []BlockSum{{1}}, device.Mark(data))
 		return b
 	}
 	for name, c := range map[string]struct {

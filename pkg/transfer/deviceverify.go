@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"zxfer/pkg/blockdev"
+	"zxfer/pkg/device"
 )
 
 // verifier reads spans back until there are no more.
@@ -56,9 +56,9 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 		ok := false
 		switch st {
 		case blockZero:
-			ok = blockdev.IsZero(p)
+			ok = device.IsZero(p)
 		case blockData:
-			ok = blockdev.Mark(p) == mark
+			ok = device.Mark(p) == mark
 		default: // an earlier copy wrote it, and noted its hash
 			ok = s.sum(i, p) == want
 		}

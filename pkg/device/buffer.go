@@ -1,0 +1,33 @@
+package device
+
+import (
+	"bytes"
+	"unsafe"
+)
+
+// pageSize is the largest alignment that O_DIRECT asks of memory and offsets
+// on the devices and file systems of Linux on amd64 and arm64.
+const pageSize = 4096
+
+// AlignedBuffer returns n bytes at an address that O_DIRECT accepts.
+func AlignedBuffer(n int) []byte {
+	b := make([]byte, n+pageSize)
+	off := 0
+	if r := int(uintptr(unsafe.Pointer(&b[0])) % pageSize); r != 0 {
+		off = pageSize - r
+	}
+	return b[off : off+n : off+n]
+}
+
+// aligned tells whether O_DIRECT accepts p as memory.
+func aligned(p []byte, to int64) bool {
+	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%uintptr(to) == 0
+}
+
+// IsZero tells whether all bytes of p are zero. It stops at the first that is
+// not.
+func IsZero(p []byte) bool {
+	// Each byte equals the one before it: a comparison of memory with itself
+	// runs at the speed of the cache and needs no page of zeros.
+	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[:len(p)-1], p[1:])
+}

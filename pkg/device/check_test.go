@@ -1,0 +1,101 @@
+package device
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Rules that need no device.
+func TestCheckTarget(t *testing.T) {
+	t.Parallel()
+	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, LogicalSector: 512, PartitionTable: "gpt", Boot: "here", Major: 8}
+	blank := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 512, Serial: "S2", WWN: "naa.5", Boot: "here", Major: 8, Minor: 16}
+	used := blank
+	used.Signatures = []Signature{{Device: "sdb1", Type: "ext4", Label: "home"}}
+	with := func(f Facts, change func(*Facts)) Facts { change(&f); return f }
+	for _, c := range []struct {
+		name       string
+		dst        Facts
+		allow      Allow
+		fail, warn []string
+	}{
+		{"blank", blank, Allow{}, nil, nil},
+		{"used", used, Allow{}, []string{"target-contents"}, nil},
+		{"overwrite alone", used, Allow{Overwrite: true}, []string{"target-confirm"}, nil},
+		{"confirm alone", used, Allow{Confirm: "S2"}, []string{"target-contents"}, nil},
+		{"serial", used, Allow{Overwrite: true, Confirm: " s2 "}, nil, nil},
+		{"WWN", used, Allow{Overwrite: true, Confirm: "naa.5"}, nil, nil},
+		{"size, although it has a serial", used, Allow{Overwrite: true, Confirm: "100"}, []string{"target-confirm"}, nil},
+		{"size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "100"}, nil, nil},
+		{"another size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "1000"}, []string{"target-confirm"}, nil},
+		{"not known what is on it", with(blank, func(f *Facts) { f.Unprobed = "no wipefs" }), Allow{}, []string{"target-contents"}, nil},
+		{"may not be read", with(blank, func(f *Facts) { f.Unprobed, f.Denied = "open: permission denied", true }), Allow{}, []string{"target-denied"}, nil},
+		{"larger, other sectors", with(blank, func(f *Facts) { f.Size, f.LogicalSector = 101, 4096 }), Allow{}, nil, []string{"sector-size", "gpt-end"}},
+		{"larger, with labels at its end", with(used, func(f *Facts) {
+			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "zfs_member", Offset: 10, Last: 190}}
+		}), Allow{Overwrite: true, Confirm: "S2"}, nil, []string{"target-end", "gpt-end"}},
+		{"larger, with a table's copy at its end", with(used, func(f *Facts) {
+			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "gpt", Offset: 1, Last: 199}, {Device: "sdb", Type: "ext4", Offset: 99}, {Device: "sdb1", Type: "linux_raid_member", Offset: 150}}
+		}), Allow{Overwrite: true, Confirm: "S2"}, nil, []string{"gpt-end"}},
+		{"smaller", with(blank, func(f *Facts) { f.Size = 99 }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-too-small"}, nil},
+		{"held by what leaves no trace", with(blank, func(f *Facts) { f.Busy = true }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-held"}, nil},
+		{"the same number on another host", with(blank, func(f *Facts) { f.Boot, f.Minor = "there", 0 }), Allow{}, nil, nil},
+		{"file", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, HasData: true, FilesystemFree: 100}, Allow{}, []string{"target-contents"}, nil},
+		{"file that is all hole", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, FilesystemFree: 100}, Allow{}, nil, nil},
+		{"space that the file has already", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, Allocated: 60, FilesystemFree: 40}, Allow{}, nil, nil},
+		{"longer file", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 101, FilesystemFree: 100}, Allow{}, nil, []string{"target-longer"}},
+		{"no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{}, []string{"target-no-space"}, nil},
+		{"maybe no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{Sparse: true}, nil, []string{"target-no-space"}},
+		{"read-only file system", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 100, ReadOnly: true}, Allow{}, []string{"target-read-only"}, nil},
+		{"misspelt device", Facts{Path: "/dev/sdx", Real: "/dev/sdx", Kind: KindMissing, FilesystemFree: 100}, Allow{}, []string{"target-no-device"}, nil},
+		{"another path to the source", with(blank, func(f *Facts) { f.WWN = "0x5000C500A" }), Allow{}, nil, []string{"target-same-disk"}},
+		{"the same from another host", with(blank, func(f *Facts) { f.WWN, f.Boot = "naa.5000c500a", "there" }), Allow{}, nil, []string{"target-same-disk"}},
+		{"a partition of it by another path", with(blank, func(f *Facts) { f.WWN, f.Start, f.Size = "naa.5000c500a", 50, 100 }), Allow{}, nil, []string{"target-same-disk"}},
+		{"what lies beyond the source", with(blank, func(f *Facts) { f.WWN, f.Start = "naa.5000c500a", 100 }), Allow{}, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			src := src
+			src.WWN = "naa.5000c500a"
+			got := CheckTarget(src, c.dst, c.allow)
+			require.Equal(t, c.fail, ids(got, Fail), "%+v", got)
+			require.Equal(t, c.warn, ids(got, Warn), "%+v", got)
+			for _, p := range got {
+				require.NotEmpty(t, p.Remedy)
+				require.Contains(t, p.Summary, c.dst.Path)
+			}
+		})
+	}
+}
+
+func TestImageOfADiskWithOtherSectors(t *testing.T) {
+	t.Parallel()
+	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
+	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
+	require.Equal(t, []string{"sector-size"}, ids(CheckTarget(src, dst, Allow{}), Warn))
+	src.PartitionTable = ""
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
+}
+
+// What is in use by one path is not written to by another. Numbers that are not
+// world-wide tell nothing.
+func TestDiskWithTwoPaths(t *testing.T) {
+	t.Parallel()
+	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
+	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, WWN: "naa.5", Minor: 16}
+	require.Equal(t, []string{"target-same-disk"}, ids(CheckTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), Fail))
+	src.WWN, dst.WWN = "t10.ATA     QEMU HARDDISK", "t10.ATA     QEMU HARDDISK"
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
+	src.WWN, dst.WWN = "", ""
+	require.Empty(t, CheckTarget(src, dst, Allow{}))
+}
+
+// A drive without a medium is not copied as nothing.
+func TestCheckSource(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"source-empty"}, ids(CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), Fail))
+	require.Empty(t, CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
+	require.Empty(t, CheckSource(Facts{Path: "/empty", Kind: KindFile}))
+	require.Empty(t, CheckSource(Facts{Path: "-", Kind: "stream"}))
+}

@@ -1,0 +1,78 @@
+package device
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever a journal holds, it vouches only for blocks that there are, each in
+// a record that is whole, and a journal of another copy for none.
+func FuzzJournal(f *testing.F) {
+	const size, block = 100 << 10, 4096
+	want := journalHeader{Version: journalVersion, Target: "t", Source: "s", Size: size, Block: block}
+	dir := f.TempDir()
+	file, err := os.Create(filepath.Join(dir, "seed"))
+	require.NoError(f, err)
+	defer file.Close()
+	j := &Journal{f: file, cut: Cut{Block: block}, size: size, noted: make([]uint64, 1)}
+	require.NoError(f, j.begin(want))
+	f.Add([]byte(nil))
+	add := func() {
+		b, err := os.ReadFile(file.Name())
+		require.NoError(f, err)
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	add()
+	require.NoError(f, j.Add([]Extent{{Index: 3, Sum: CV{1}}, {Index: 24, Sum: CV{2}}, {Index: 3, Sum: CV{3}}}))
+	add()
+	f.Add([]byte("{\"version\":1,\"block\":0}\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := os.Create(filepath.Join(t.TempDir(), "j"))
+		require.NoError(t, err)
+		defer file.Close()
+		_, err = file.Write(b)
+		require.NoError(t, err)
+		_, err = file.Seek(0, 0)
+		require.NoError(t, err)
+		j := &Journal{f: file, cut: Cut{Block: block}, size: size, noted: make([]uint64, 1)}
+		reason, err := j.load(want)
+		require.NoError(t, err)
+		if reason != "" {
+			require.Zero(t, j.count)
+			return
+		}
+		require.LessOrEqual(t, j.good, int64(len(b)))
+		require.LessOrEqual(t, j.count, size/block)
+		require.LessOrEqual(t, int64(j.count)*recordSize, j.good-j.head)
+		require.NoError(t, j.Stored(func(i int64, _ CV) { require.Less(t, i, int64(size/block)) }))
+	})
+}
+
+// What lvs and the kernel's uevent files say.
+func FuzzParseTools(f *testing.F) {
+	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/dev/mapper/vg-s","lv_attr":"sri-a-s---","data_percent":"12.50"}]}],"log":[]}`)
+	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/x","lv_attr":"sri-I","data_percent":"NaN"}]}]}`)
+	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/x","lv_attr":"sri-a","data_percent":"-1e308"}]}]}`)
+	f.Add("MAJOR=8\nDEVNAME=sda\nDEVNAME=cciss/c0d0\n=\nx")
+	f.Fuzz(func(t *testing.T, s string) {
+		if r, err := parseLVS([]byte(s)); err == nil {
+			require.Equal(t, byte('/'), r.Path[0])
+			require.GreaterOrEqual(t, r.Full, 0.0)
+			require.False(t, math.IsNaN(r.Full))
+			require.True(t, r.Lost || r.Full < 100)
+		}
+		env := parseUevent(s)
+		require.LessOrEqual(t, len(env), bytes.Count([]byte(s), []byte("="))+1)
+		for k := range env {
+			require.NotContains(t, k, "=")
+			require.False(t, strings.ContainsRune(env[k], '\n'))
+		}
+	})
+}

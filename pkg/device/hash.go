@@ -1,0 +1,134 @@
+package device
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+	"lukechampine.com/blake3/guts"
+)
+
+// CV is a BLAKE3 chaining value: the hash of one block at its place in a
+// device. The digest of the device follows from those of its blocks.
+type CV = [32]byte
+
+// simdBytes is what the assembly hashes at once.
+const simdBytes = guts.MaxSIMD * guts.ChunkSize
+
+// LeafHash returns the chaining value of a block that lies at offset in a
+// device of size bytes. Blocks must be of a power of two of at least 1 KiB, the
+// last one may be shorter, and lie at a multiple of that. BLAKE3 numbers its
+// chunks, so equal blocks at different offsets, zeros too, differ.
+// https://github.com/BLAKE3-team/BLAKE3-specs/blob/master/blake3.pdf, section 2.1
+func LeafHash(block []byte, offset, size int64) CV {
+	n := subtree(block, uint64(offset)/guts.ChunkSize)
+	if offset == 0 && int64(len(block)) == size {
+		n.Flags |= guts.FlagRoot
+	}
+	return toBytes(guts.ChainingValue(n))
+}
+
+// subtree hashes p, which begins with the chunk of that number.
+func subtree(p []byte, chunk uint64) guts.Node {
+	switch {
+	case len(p) == simdBytes:
+		return guts.CompressBuffer((*[simdBytes]byte)(p), simdBytes, &guts.IV, chunk, 0)
+	case len(p) < simdBytes:
+		var b [simdBytes]byte
+		copy(b[:], p)
+		return guts.CompressBuffer(&b, len(p), &guts.IV, chunk, 0)
+	}
+	left := leftOf(len(p))
+	l := guts.ChainingValue(subtree(p[:left], chunk))
+	r := guts.ChainingValue(subtree(p[left:], chunk+uint64(left)/guts.ChunkSize))
+	return guts.ParentNode(l, r, &guts.IV, 0)
+}
+
+// leftOf is the largest power of two below n > 1: BLAKE3 gives the left side
+// as much as it can.
+func leftOf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
+
+// Root returns the BLAKE3 of a device, as b3sum prints it, from the chaining
+// values of all its blocks.
+func Root(cvs []CV) [32]byte {
+	switch len(cvs) {
+	case 0:
+		return LeafHash(nil, 0, 0)
+	case 1:
+		return cvs[0]
+	}
+	n := parent(cvs)
+	n.Flags |= guts.FlagRoot
+	return toBytes(guts.ChainingValue(n))
+}
+
+// Mark returns the xxh3-128 of a block. It tells whether memory, a disk or a
+// cable changed a block, at the speed of memory; but whoever wants two blocks to
+// have the same one can make such blocks.
+// https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
+func Mark(block []byte) [MarkSize]byte { return xxh3.Hash128(block).Bytes() }
+
+// MarkSize is the length of a Mark in bytes.
+const MarkSize = 16
+
+// Cut says how a copy cuts a device into blocks and hashes each.
+type Cut struct {
+	// Block is the length of all blocks but the last in bytes.
+	Block int
+	// Quick has a block's hash be its Mark, followed by zeros, not its LeafHash:
+	// for copies that tell no digest and compare nothing but one source with
+	// its own past.
+	Quick bool
+}
+
+// Sum hashes a block that lies at offset in a device of size bytes.
+func (c Cut) Sum(block []byte, offset, size int64) CV {
+	if !c.Quick {
+		return LeafHash(block, offset, size)
+	}
+	var sum CV
+	m := Mark(block)
+	copy(sum[:], m[:])
+	return sum
+}
+
+// Root is the digest of all blocks: Root of their LeafHashes; of the quick ones
+// a hash that is good for nothing but to compare both ends.
+func (c Cut) Root(sums []CV) [32]byte {
+	if !c.Quick {
+		return Root(sums)
+	}
+	h := xxh3.New128()
+	for _, s := range sums {
+		_, _ = h.Write(s[:]) // never fails
+	}
+	var root [32]byte
+	m := h.Sum128().Bytes()
+	copy(root[:], m[:])
+	return root
+}
+
+func parent(cvs []CV) guts.Node {
+	left := leftOf(len(cvs))
+	side := func(c []CV) [8]uint32 {
+		if len(c) == 1 {
+			return toWords(c[0])
+		}
+		return guts.ChainingValue(parent(c))
+	}
+	return guts.ParentNode(side(cvs[:left]), side(cvs[left:]), &guts.IV, 0)
+}
+
+func toBytes(words [8]uint32) (b CV) {
+	for i, w := range words {
+		binary.LittleEndian.PutUint32(b[4*i:], w)
+	}
+	return b
+}
+
+func toWords(b CV) (words [8]uint32) {
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(b[4*i:])
+	}
+	return words
+}

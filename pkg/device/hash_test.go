@@ -1,0 +1,129 @@
+package device
+
+import (
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"lukechampine.com/blake3"
+)
+
+// pattern is the input of BLAKE3's own test vectors: bytes 0 to 250, again and
+// again. https://github.com/BLAKE3-team/BLAKE3/blob/1.8.2/test_vectors/test_vectors.json
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i % 251)
+	}
+	return b
+}
+
+// root hashes blocks.
+func root(p []byte, block int) string {
+	size := int64(len(p))
+	cvs := make([]CV, (len(p)+block-1)/block)
+	for i := range cvs {
+		part := p[i*block : min(len(p), (i+1)*block)]
+		cvs[i] = LeafHash(part, int64(i*block), size)
+	}
+	sum := Root(cvs)
+	return hex.EncodeToString(sum[:])
+}
+
+func TestRootIsBLAKE3(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{
+		0:      "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+		1:      "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213",
+		1024:   "42214739f095a406f3fc83deb889744ac00df831c10daa55189b5d121c855af7",
+		1025:   "d00278ae47eb27b34faecf67b4fe263f82d5412916c1ffd97c8cb7fb814b8444",
+		102400: "bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085",
+	} {
+		require.Equal(t, want, root(pattern(n), 1024), "%d bytes", n)
+		require.Equal(t, want, root(pattern(n), 1<<20), "%d bytes", n)
+	}
+	for _, block := range []int{1 << 10, 1 << 14, 1 << 16, 1 << 20} {
+		for _, n := range []int{block - 1, block, block + 1, 2 * block, 3*block + 1, 7*block - 1, 8 * block} {
+			t.Run(fmt.Sprintf("%d bytes in blocks of %d", n, block), func(t *testing.T) {
+				t.Parallel()
+				want := blake3.Sum256(pattern(n))
+				require.Equal(t, hex.EncodeToString(want[:]), root(pattern(n), block))
+			})
+		}
+	}
+}
+
+// Quick hashes tell blocks apart, whole devices too, and are no BLAKE3.
+func TestQuickCut(t *testing.T) {
+	t.Parallel()
+	c := Cut{Block: 1 << 16, Quick: true}
+	a, b := pattern(1<<16), pattern(1<<16)
+	b[777]++
+	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "wherever they are")
+	require.NotEqual(t, c.Sum(a, 0, 1<<20), c.Sum(b, 0, 1<<20))
+	sum := c.Sum(a, 0, 1<<20)
+	require.Equal(t, Mark(a), [MarkSize]byte(sum[:MarkSize]))
+	sums := []CV{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
+	root := c.Root(sums)
+	require.NotEqual(t, root, c.Root([]CV{sums[1], sums[0]}), "the order counts")
+	require.NotEqual(t, root, Cut{Block: 1 << 16}.Root(sums))
+	require.Equal(t, LeafHash(a, 1<<16, 1<<20), Cut{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
+}
+
+func FuzzRoot(f *testing.F) {
+	for _, n := range []int{0, 1, 1023, 1024, 1025, 16 << 10, 65<<10 + 7} {
+		f.Add(pattern(n), uint8(0))
+		f.Add(pattern(n), uint8(4))
+	}
+	f.Fuzz(func(t *testing.T, p []byte, shift uint8) {
+		want := blake3.Sum256(p)
+		require.Equal(t, hex.EncodeToString(want[:]), root(p, 1<<(10+shift%8)))
+	})
+}
+
+func TestIsZero(t *testing.T) {
+	t.Parallel()
+	require.True(t, IsZero(nil))
+	for _, n := range []int{1, 2, 31, 4096, 1 << 20} {
+		p := make([]byte, n)
+		require.True(t, IsZero(p))
+		for _, at := range []int{0, n / 2, n - 1} {
+			p[at] = 1
+			require.False(t, IsZero(p), "%d of %d", at, n)
+			p[at] = 0
+		}
+	}
+}
+
+func TestAlignedBuffer(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 512, 4095, 4096, 1 << 20} {
+		p := AlignedBuffer(n)
+		require.Len(t, p, n)
+		require.Equal(t, n, cap(p))
+		require.True(t, aligned(p, pageSize))
+		if n > 1 {
+			require.NotZero(t, uintptr(unsafe.Pointer(&p[1]))%pageSize)
+			require.False(t, aligned(p[1:], 512))
+		}
+	}
+}
+
+func BenchmarkLeafHash(b *testing.B) {
+	p := AlignedBuffer(1 << 20)
+	copy(p, pattern(1<<20))
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		LeafHash(p, 1<<20, 1<<30)
+	}
+}
+
+func BenchmarkIsZero(b *testing.B) {
+	p := AlignedBuffer(1 << 20)
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		IsZero(p)
+	}
+}

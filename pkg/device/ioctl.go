@@ -1,0 +1,75 @@
+package device
+
+import (
+	"bytes"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests of <linux/fs.h> that golang.org/x/sys lacks, and of OpenZFS:
+// https://github.com/openzfs/zfs/blob/zfs-2.3.0/include/os/linux/spl/sys/types.h
+const (
+	blkGetDiskSeq = 0x80081280 // _IOR(0x12, 128, __u64), Linux 5.15
+	blkZName      = 0x8100127d // _IOR(0x12, 125, char[256])
+)
+
+func ioctl(fd int, request uint, arg unsafe.Pointer) error {
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg))
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	}
+}
+
+func deviceSize(fd int) (int64, error) {
+	var n uint64
+	err := ioctl(fd, unix.BLKGETSIZE64, unsafe.Pointer(&n))
+	return int64(n), err
+}
+
+// diskSeq is 0 where the kernel does not count disks.
+func diskSeq(fd int) uint64 {
+	var n uint64
+	if ioctl(fd, blkGetDiskSeq, unsafe.Pointer(&n)) != nil {
+		return 0
+	}
+	return n
+}
+
+// zeroOut makes a range of whole sectors zeros, by a command of the device or
+// by writing.
+func zeroOut(fd int, off, n int64) error {
+	r := [2]uint64{uint64(off), uint64(n)}
+	return ioctl(fd, unix.BLKZEROOUT, unsafe.Pointer(&r[0]))
+}
+
+// zvolName is the dataset of a zvol, "" where that is not known.
+func zvolName(fd int) string {
+	var name [256]byte
+	if ioctl(fd, blkZName, unsafe.Pointer(&name[0])) != nil {
+		return ""
+	}
+	s, _, _ := bytes.Cut(name[:], []byte{0})
+	return string(s)
+}
+
+// loopBacking is the st_dev and the inode of the file that a loop device is made
+// of. https://man7.org/linux/man-pages/man4/loop.4.html
+func loopBacking(name string) (dev, inode uint64, ok bool) {
+	fd, err := unix.Open("/dev/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, false
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlLoopGetStatus64(fd)
+	if err != nil {
+		return 0, 0, false
+	}
+	return info.Device, info.Inode, true
+}

@@ -1,0 +1,324 @@
+package device
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+)
+
+// Journal remembers, on the target's host, which blocks of a copy are stored,
+// so that a copy that was cut off goes on. Its file holds a header, which says
+// of what copy it is, and a record for each block. It may be used by one
+// goroutine at a time.
+type Journal struct {
+	f    *os.File
+	path string
+	cut  Cut
+	size int64
+	good int64 // bytes of the file, the header and whole records
+	head int64 // bytes of the header
+	// found are the signatures that were on the target when the copy began.
+	found []string
+
+	// The hashes stay in the file: a large device has millions. This has a bit
+	// for each block that is noted, and count is how many are.
+	noted []uint64
+	count int
+}
+
+// Extent is one block that is stored, and its hash.
+type Extent struct {
+	Index int64
+	Sum   CV
+}
+
+// journalHeader is the first line of a journal. All of it must match.
+type journalHeader struct {
+	Version int    `json:"version"`
+	Target  string `json:"target"`
+	Source  string `json:"source"`
+	Content string `json:"content"` // changes when a source file is written to
+	Size    int64  `json:"size"`
+	Block   int    `json:"block"`
+	Quick   bool   `json:"quick,omitempty"` // of the hashes
+	// Found need not match: it is what was on the target before.
+	Found []string `json:"found,omitempty"`
+}
+
+// A record is the index of a block, its hash and the CRC of both.
+const (
+	journalVersion = 1
+	recordSum      = 8
+	recordCRC      = recordSum + 32
+	recordSize     = recordCRC + 4
+)
+
+// StateDir is where journals are kept: /var/lib/zxfer for root, else
+// $XDG_STATE_HOME/zxfer, by default ~/.local/state/zxfer.
+func StateDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/zxfer", nil
+	}
+	// https://specifications.freedesktop.org/basedir-spec: a relative path is
+	// to be ignored.
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "zxfer"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "zxfer"), nil
+}
+
+// OpenJournal opens the journal of a copy of src to dst, cut like that. Reason tells why one that is there is of no use. With create there is
+// always a journal, a new one if need be; without, nothing is changed and it
+// is nil where there is none. A target file must exist to have a journal.
+func OpenJournal(src, dst Facts, cut Cut, create bool) (j *Journal, reason string, err error) {
+	dir, err := StateDir()
+	if err != nil {
+		return nil, "", err
+	}
+	return openJournal(dir, src, dst, cut, create)
+}
+
+func openJournal(dir string, src, dst Facts, cut Cut, create bool) (_ *Journal, reason string, err error) {
+	want, err := header(src, dst, cut)
+	if errors.Is(err, os.ErrNotExist) && !create {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	// The name leaves out the inode: a journal of a file that was deleted is
+	// found, and refused, under the same name.
+	name := sha256.Sum256([]byte(dst.identity()))
+	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"),
+		cut: cut, size: src.Size}
+	blocks := (src.Size + int64(cut.Block) - 1) / int64(cut.Block)
+	j.noted = make([]uint64, (blocks+63)/64)
+	flags := os.O_RDONLY
+	if create {
+		flags = os.O_RDWR | os.O_CREATE
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a directory that is", "directory of journals: %w", err)
+		}
+	}
+	if j.f, err = os.OpenFile(j.path, flags, 0o600); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, "", nil
+		}
+		return nil, "", err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.f.Close())
+		}
+	}()
+	if create {
+		if err := lock(j.f, dst.Path); err != nil {
+			return nil, "", err
+		}
+	}
+	reason, err = j.load(want)
+	if err != nil || !create {
+		return j, reason, err
+	}
+	if j.good == 0 {
+		return j, reason, j.begin(want)
+	}
+	// Cut a torn tail off, so that the next record begins where one may.
+	return j, "", j.f.Truncate(j.good)
+}
+
+// lock keeps a second copy to the same target from writing this journal. The
+// kernel releases it when the process ends.
+func lock(f *os.File, target string) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fault.Refusef("wait for it to end", "another copy to %s is running", target)
+	}
+	return err
+}
+
+func header(src, dst Facts, cut Cut) (journalHeader, error) {
+	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: cut.Block, Quick: cut.Quick}
+	for _, s := range dst.Signatures {
+		h.Found = append(h.Found, s.mark())
+	}
+	if src.Kind == KindFile {
+		h.Content = fmt.Sprintf("%d %d", src.Inode, src.ModTime.UnixNano())
+	}
+	if !dst.IsFile() {
+		h.Target += fmt.Sprintf(" size %d", dst.Size)
+		return h, nil
+	}
+	// Facts may be from before the file was created: ask for its inode now.
+	var st unix.Stat_t
+	if err := unix.Stat(dst.Real, &st); err != nil {
+		return h, &os.PathError{Op: "stat", Path: dst.Real, Err: err}
+	}
+	h.Target += fmt.Sprintf(" inode %d", st.Ino)
+	return h, nil
+}
+
+// load reads the journal and notes what it is good for.
+func (j *Journal) load(want journalHeader) (reason string, err error) {
+	line, err := bufio.NewReader(j.f).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	if len(line) == 0 {
+		return "", nil // just created
+	}
+	var got journalHeader
+	if json.Unmarshal(line, &got) != nil || line[len(line)-1] != '\n' {
+		return "its journal is damaged", nil
+	}
+	if reason := got.differs(want); reason != "" {
+		return reason, nil
+	}
+	j.head, j.found = int64(len(line)), got.Found
+	j.good, err = j.records(math.MaxInt64, func(i int64, _ CV) { j.note(i) })
+	return "", err
+}
+
+// note sets a block's bit.
+func (j *Journal) note(i int64) {
+	if bit := uint64(1) << (i % 64); j.noted[i/64]&bit == 0 {
+		j.noted[i/64] |= bit
+		j.count++
+	}
+}
+
+// records calls f for each record of the file before end, and returns where the
+// last good one ends. One that is torn or damaged ends the journal: what
+// follows was written later.
+func (j *Journal) records(end int64, f func(i int64, sum CV)) (good int64, err error) {
+	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.head, end-j.head), 1<<16)
+	blocks := (j.size + int64(j.cut.Block) - 1) / int64(j.cut.Block)
+	var rec [recordSize]byte
+	for good = j.head; ; good += recordSize {
+		if _, err := io.ReadFull(r, rec[:]); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return good, nil
+			}
+			return good, err
+		}
+		index := binary.BigEndian.Uint64(rec[:])
+		if crc32.ChecksumIEEE(rec[:recordCRC]) != binary.BigEndian.Uint32(rec[recordCRC:]) || index >= uint64(blocks) {
+			return good, nil
+		}
+		f(int64(index), CV(rec[recordSum:recordCRC]))
+	}
+}
+
+// differs says why a journal with header h is not that of the wanted copy.
+func (h journalHeader) differs(want journalHeader) string {
+	switch {
+	case h.Version != want.Version:
+		return fmt.Sprintf("its journal is of another version of zxfer (format %d, not %d)", h.Version, want.Version)
+	case h.Source != want.Source:
+		return fmt.Sprintf("it was a copy of another source (%s)", h.Source)
+	case h.Size != want.Size:
+		return fmt.Sprintf("the source's size changed from %d to %d", h.Size, want.Size)
+	case h.Content != want.Content:
+		return "the source was written to since"
+	case h.Target != want.Target:
+		return "the target is not the one that it wrote to"
+	case h.Quick != want.Quick:
+		return "only one of the two copies is with --no-verify, which has other hashes"
+	case h.Block != want.Block:
+		return fmt.Sprintf("it used blocks of %d bytes; --bs %d resumes it", h.Block, h.Block)
+	}
+	return ""
+}
+
+// begin starts the journal anew.
+func (j *Journal) begin(h journalHeader) error {
+	head, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	if err := j.f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := j.f.WriteAt(append(head, '\n'), 0); err != nil {
+		return err
+	}
+	j.head, j.found = int64(len(head))+1, h.Found
+	j.good = j.head
+	if err := j.f.Sync(); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(j.path))
+}
+
+// Stored calls f for every block that is stored, in no order; a later call for
+// the same block counts.
+func (j *Journal) Stored(f func(index int64, sum CV)) error {
+	if j.count == 0 {
+		return nil
+	}
+	good, err := j.records(j.good, f)
+	if err == nil && good != j.good {
+		err = fmt.Errorf("%s changed while it was read", j.path)
+	}
+	return err
+}
+
+// Blocks is how many those are.
+func (j *Journal) Blocks() int { return j.count }
+
+// Add notes blocks that are stored for good: the target was synced after they
+// were written and before this call. When it returns, so is the note.
+func (j *Journal) Add(blocks []Extent) error {
+	out := make([]byte, 0, len(blocks)*recordSize)
+	for _, b := range blocks {
+		start := len(out)
+		out = binary.BigEndian.AppendUint64(out, uint64(b.Index))
+		out = append(out, b.Sum[:]...)
+		out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[start:]))
+	}
+	if _, err := j.f.WriteAt(out, j.good); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := j.f.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.good += int64(len(out))
+	for _, b := range blocks {
+		j.note(b.Index)
+	}
+	return nil
+}
+
+// Remove deletes the journal: the copy is complete.
+func (j *Journal) Remove() error {
+	err := os.Remove(j.path)
+	if err == nil {
+		err = syncDir(filepath.Dir(j.path))
+	}
+	return errors.Join(err, j.Close())
+}
+
+// Close keeps it for the next try.
+func (j *Journal) Close() error {
+	// Closing alone does not unlock while a child that is just being started
+	// still has a copy of the descriptor.
+	err := unix.Flock(int(j.f.Fd()), unix.LOCK_UN)
+	return errors.Join(err, j.f.Close())
+}

@@ -1,0 +1,295 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+// pair are a source and a target of a copy of four blocks.
+func pair() (src, dst Facts) {
+	src = Facts{Path: "/dev/sda", Real: "/dev/sda", Kind: KindDisk, Serial: "S1", Size: 4 << 16}
+	dst = Facts{Path: "/dev/sdb", Real: "/dev/sdb", Kind: KindDisk, Serial: "S2", Size: 5 << 16}
+	return src, dst
+}
+
+func stored(t *testing.T, j *Journal) map[int64]CV {
+	t.Helper()
+	out := map[int64]CV{}
+	require.NoError(t, j.Stored(func(i int64, sum CV) { out[i] = sum }))
+	return out
+}
+
+func TestJournalRemembers(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	src, dst := pair()
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Nil(t, j)
+	require.Empty(t, reason)
+	require.NoDirExists(t, dir, "looking changes nothing")
+
+	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
+	require.NoError(t, err)
+	require.Empty(t, reason)
+	require.NoError(t, j.Add([]Extent{{3, CV{3}}, {0, CV{9}}}))
+	require.NoError(t, j.Add([]Extent{{0, CV{1}}})) // the later one counts
+	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
+	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.NoError(t, j.Close())
+
+	for _, create := range []bool{false, true} {
+		j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, create)
+		require.NoError(t, err)
+		require.Empty(t, reason)
+		require.Equal(t, map[int64]CV{0: {1}, 3: {3}}, stored(t, j))
+		require.Equal(t, 2, j.Blocks())
+		if create {
+			require.NoError(t, j.Add([]Extent{{1, CV{2}}}))
+			require.NoError(t, j.Remove())
+		} else {
+			require.NoError(t, j.Close())
+		}
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Whatever is cut off or flipped in a journal, what it still tells was told.
+func TestTornJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, dst := pair()
+	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
+	require.NoError(t, err)
+	all := map[int64]CV{0: {1}, 1: {2}, 2: {3}}
+	for i := range int64(3) {
+		require.NoError(t, j.Add([]Extent{{i, all[i]}}))
+	}
+	require.NoError(t, j.Close())
+	whole, err := os.ReadFile(j.path)
+	require.NoError(t, err)
+	try := func(raw []byte) {
+		require.NoError(t, os.WriteFile(j.path, raw, 0o600))
+		j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
+		require.NoError(t, err)
+		got := stored(t, j)
+		require.Subset(t, all, got)
+		// What is added after damage is found the next time.
+		require.NoError(t, j.Add([]Extent{{3, CV{4}}}))
+		require.NoError(t, j.Close())
+		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
+		require.NoError(t, err)
+		got[3] = CV{4}
+		require.Equal(t, got, stored(t, again))
+		require.NoError(t, again.Close())
+	}
+	for n := 0; n < len(whole); n += 7 {
+		try(whole[:n])
+		flipped := append([]byte(nil), whole...)
+		flipped[n] ^= 0x10
+		try(flipped)
+	}
+	try(append(append([]byte(nil), whole...), make([]byte, 100)...))
+}
+
+func TestJournalOfAnotherCopy(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "image")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, c := range []struct {
+		name   string
+		change func(src, dst *Facts, block *int)
+		want   string
+	}{
+		{"the same", func(*Facts, *Facts, *int) {}, ""},
+		{"another source", func(src, _ *Facts, _ *int) { src.Serial = "S3" }, "another source"},
+		{"a partition instead of the disk", func(src, _ *Facts, _ *int) { src.Start = 512 }, "another source"},
+		{"larger source", func(src, _ *Facts, _ *int) { src.Size++ }, "size changed"},
+		{"source written to", func(src, _ *Facts, _ *int) { src.ModTime = src.ModTime.Add(time.Nanosecond) }, "written to since"},
+		{"target of another size", func(_, dst *Facts, _ *int) { dst.Size++ }, "not the one"},
+		{"block size", func(_, _ *Facts, block *int) { *block *= 2 }, "--bs 65536"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir, block := t.TempDir(), 1<<16
+			src, dst := pair()
+			src.Kind, src.ModTime = KindFile, time.Unix(1, 0)
+			if c.name == "another source" || c.name == "a partition instead of the disk" {
+				src.Kind = KindDisk
+			}
+			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, true)
+			require.NoError(t, err)
+			require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
+			require.NoError(t, j.Close())
+			before, err := os.ReadFile(j.path)
+			require.NoError(t, err)
+			c.change(&src, &dst, &block)
+			j, reason, err := openJournal(dir, src, dst, Cut{Block: block}, false)
+			require.NoError(t, err)
+			require.NoError(t, j.Close())
+			after, err := os.ReadFile(j.path)
+			require.NoError(t, err)
+			require.Equal(t, before, after, "looking changes nothing")
+			if c.want == "" {
+				require.Empty(t, reason)
+				require.Equal(t, 1, j.Blocks())
+				return
+			}
+			require.Contains(t, reason, c.want)
+			require.Zero(t, j.Blocks())
+			// It is begun anew, and says why.
+			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, true)
+			require.NoError(t, err)
+			require.Contains(t, reason, c.want)
+			require.Zero(t, j.Blocks())
+			require.NoError(t, j.Close())
+		})
+	}
+}
+
+// A file that was deleted and made anew has no journal, nor has one that is
+// not there.
+func TestJournalOfAFile(t *testing.T) {
+	t.Parallel()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
+	src, _ := pair()
+	missing := Facts{Path: file, Real: file, Kind: KindMissing}
+	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Nil(t, j)
+	_, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, true)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, true)
+	require.NoError(t, err)
+	require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
+	require.NoError(t, j.Close())
+	found := missing
+	found.Kind = KindFile
+	j, reason, err := openJournal(dir, src, found, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Empty(t, reason)
+	require.Equal(t, 1, j.Blocks())
+	require.NoError(t, j.Close())
+
+	require.NoError(t, os.WriteFile(file+".new", nil, 0o600))
+	require.NoError(t, os.Rename(file+".new", file))
+	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Contains(t, reason, "not the one")
+	require.NoError(t, j.Close())
+}
+
+// A journal of quick hashes is of no use to a copy that compares others.
+func TestJournalOfOtherHashes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, dst := pair()
+	quick := Cut{Block: 1 << 16, Quick: true}
+	j, _, err := openJournal(dir, src, dst, quick, true)
+	require.NoError(t, err)
+	require.NoError(t, j.Add([]Extent{{2, CV{7}}}))
+	require.NoError(t, j.Close())
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
+	require.NoError(t, err)
+	require.Contains(t, reason, "--no-verify")
+	require.Zero(t, j.Blocks())
+	require.NoError(t, j.Close())
+	j, reason, err = openJournal(dir, src, dst, quick, false)
+	require.NoError(t, err)
+	require.Empty(t, reason)
+	require.Equal(t, map[int64]CV{2: {7}}, stored(t, j))
+	require.NoError(t, j.Close())
+}
+
+// Signatures on a target do not count only if the copy itself wrote them.
+func TestJournalTellsItsOwnSignatures(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "image")
+	data := noise(4 << 16)
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	src, _ := pair()
+	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 4 << 16}
+	old := Signature{Device: file, Type: "btrfs", Offset: 3 << 16, UUID: "old"}
+	dst.Signatures = []Signature{old}
+	dir := t.TempDir()
+	cut := Cut{Block: 1 << 16}
+	j, _, err := openJournal(dir, src, dst, cut, true)
+	require.NoError(t, err)
+	check := func(usable, wrote bool, why string) {
+		t.Helper()
+		u, w, err := j.Check(dst)
+		require.NoError(t, err)
+		require.Equal(t, []bool{usable, wrote}, []bool{u, w}, why)
+	}
+	dst.Signatures = nil
+	check(false, false, "it wrote nothing, and the file holds something")
+	require.NoError(t, j.Add([]Extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}}))
+	check(true, true, "there is no signature")
+	own := Signature{Device: file, Type: "ext4", Offset: 1<<16 + 0x438}
+	dst.Signatures = []Signature{own}
+	check(true, true, "it wrote it")
+	dst.Signatures = []Signature{own, {Device: file, Type: "xfs", Offset: 2 << 16}}
+	check(false, false, "a block that it did not write")
+	// What is there since before the copy needs consent, but can be resumed;
+	// by whoever opens the journal again, too.
+	dst.Signatures = []Signature{own, old}
+	check(true, false, "it was there before")
+	require.NoError(t, j.Close())
+	j, _, err = openJournal(dir, src, dst, cut, true)
+	require.NoError(t, err)
+	defer j.Close()
+	check(true, false, "it was there before")
+	dst.Signatures[1].UUID = "new"
+	check(false, false, "somebody made another since")
+	dst.Signatures = []Signature{own}
+	data[1<<16]++
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	check(false, false, "somebody else wrote since")
+	dst.Signatures = nil
+	check(false, false, "somebody else wrote since, without a signature")
+}
+
+// A file that was emptied since holds nothing of what its journal notes.
+func TestJournalOfAnEmptiedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "image")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, 64<<16))
+	src, _ := pair()
+	src.Size = 64 << 16
+	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 64 << 16}
+	for _, quick := range []bool{false, true} {
+		cut := Cut{Block: 1 << 16, Quick: quick}
+		j, _, err := openJournal(t.TempDir(), src, dst, cut, true)
+		require.NoError(t, err)
+		_, wrote, err := j.Check(dst)
+		require.NoError(t, err)
+		require.True(t, wrote, "what this copy has made is as empty")
+		zeros := make([]byte, 1<<16)
+		for i := range int64(60) {
+			sum := cut.Sum(zeros, i<<16, 64<<16)
+			if i >= 30 {
+				sum = cut.Sum(noise(1<<16), i<<16, 64<<16)
+			}
+			require.NoError(t, j.Add([]Extent{{i, sum}}))
+		}
+		at := j.sample()
+		require.GreaterOrEqual(t, len(at), samples)
+		require.Less(t, len(at), 2*samples+1)
+		require.Equal(t, int64(59), at[len(at)-1])
+		usable, wrote, err := j.Check(dst)
+		require.NoError(t, err)
+		require.False(t, usable || wrote)
+		require.NoError(t, j.Close())
+	}
+}

@@ -1,0 +1,157 @@
+package device
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+)
+
+// lvmTimeout bounds each command of LVM: creating a snapshot waits until the
+// file system on the volume is quiet.
+const lvmTimeout = 60 * time.Second
+
+// LVSnapshot is a snapshot of a logical volume, to be copied and removed.
+type LVSnapshot struct {
+	// Path is its device, or the name of its node if there is no udev.
+	Path string
+	name string // "vg/lv"
+}
+
+// SnapshotLV takes a snapshot of the logical volume that f is; size, as
+// lvcreate takes it ("5G", "10%ORIGIN"), is the room for what is written to the
+// volume until Remove. The file system on it, if mounted, is frozen for the
+// moment and so is consistent, as after a power cut. Remove must be called,
+// whatever comes of the copy.
+func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) {
+	if f.Kind != KindLVM {
+		return nil, fault.Refusef("leave --lvm-snapshot out", "%s is no logical volume", f.Path)
+	}
+	group, _, ok := strings.Cut(f.Label, "/")
+	if !ok || strings.HasPrefix(group, "-") {
+		return nil, fmt.Errorf("%s: LVM name %q", f.Path, f.Label)
+	}
+	amount, err := sizeArgs(size)
+	if err != nil {
+		return nil, err
+	}
+	s := &LVSnapshot{name: group + "/zxfer-" + strings.ToLower(rand.Text()[:10])}
+	_, lv, _ := strings.Cut(s.name, "/")
+	args := append([]string{"--yes", "--quiet", "--snapshot", "--permission", "r", "--name", lv}, amount...)
+	if _, err := lvm(ctx, "lvcreate", append(args, f.Label)...); err != nil {
+		// It may have got as far as the volume; lvremove of none is harmless.
+		if exists, _ := s.report(context.WithoutCancel(ctx)); exists != nil {
+			err = errors.Join(err, s.Remove(ctx))
+		}
+		return nil, fmt.Errorf("snapshot of %s: %w", f.Label, err)
+	}
+	r, err := s.report(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("snapshot of %s: %w", f.Label, err), s.Remove(ctx))
+	}
+	s.Path = r.Path
+	return s, nil
+}
+
+// sizeArgs are lvcreate's: extents where size is a percentage.
+func sizeArgs(size string) ([]string, error) {
+	switch {
+	case regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[bBsSkKmMgGtTpPeE]?$`).MatchString(size):
+		return []string{"--size", size}, nil
+	case regexp.MustCompile(`^[0-9]+%(ORIGIN|FREE|VG|PVS)$`).MatchString(size):
+		return []string{"--extents", size}, nil
+	}
+	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is no size of an LVM snapshot", size)
+}
+
+func lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, lvmTimeout)
+	defer cancel()
+	return runTool(ctx, name, args...)
+}
+
+// lvReport is what lvs tells of a snapshot.
+type lvReport struct {
+	Path string
+	Full float64 // percent
+	Lost bool    // it ran out of room: what it holds is void
+}
+
+func (s *LVSnapshot) report(ctx context.Context) (*lvReport, error) {
+	raw, err := lvm(ctx, "lvs", "--reportformat", "json", "--options", "lv_dm_path,lv_attr,data_percent", s.name)
+	if err != nil {
+		return nil, err
+	}
+	return parseLVS(raw)
+}
+
+// parseLVS reads the JSON report of lvs about one volume.
+func parseLVS(raw []byte) (*lvReport, error) {
+	var got struct {
+		Report []struct {
+			LV []struct {
+				Path string `json:"lv_dm_path"`
+				Attr string `json:"lv_attr"`
+				Full string `json:"data_percent"`
+			} `json:"lv"`
+		} `json:"report"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, fmt.Errorf("lvs: %w", err)
+	}
+	if len(got.Report) != 1 || len(got.Report[0].LV) != 1 {
+		return nil, fmt.Errorf("lvs: want one volume, got %q", raw)
+	}
+	lv := got.Report[0].LV[0]
+	if len(lv.Attr) < 5 || !strings.HasPrefix(lv.Path, "/") {
+		return nil, fmt.Errorf("lvs: path %q, attributes %q", lv.Path, lv.Attr)
+	}
+	// lvs(8): the fifth is the state, I and S are an invalid snapshot.
+	r := &lvReport{Path: lv.Path, Lost: strings.ContainsRune("IS", rune(lv.Attr[4]))}
+	if lv.Full != "" {
+		full, err := strconv.ParseFloat(lv.Full, 64)
+		if err != nil {
+			return nil, fmt.Errorf("lvs: data_percent: %w", err)
+		}
+		if !(full >= 0) { // not a number, too: it would never be full
+			return nil, fmt.Errorf("lvs: data_percent %q", lv.Full)
+		}
+		r.Full = full
+		r.Lost = r.Lost || full >= 100
+	}
+	return r, nil
+}
+
+// Intact tells why what was read from the snapshot is void: it ran out of
+// room. To be asked after the last read.
+func (s *LVSnapshot) Intact(ctx context.Context) error {
+	r, err := s.report(ctx)
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", s.name, err)
+	}
+	if r.Lost {
+		return fault.Failf("give --lvm-snapshot a larger size", "snapshot %s overflowed while it was copied: the copy is void", s.name)
+	}
+	return nil
+}
+
+// Remove removes the snapshot, also when ctx is already done.
+func (s *LVSnapshot) Remove(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	for try := range 5 {
+		if _, err = lvm(ctx, "lvremove", "--yes", "--quiet", s.name); err == nil {
+			return nil
+		}
+		// udev may be looking at it just now.
+		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond)
+	}
+	return fault.Failf("lvremove "+s.name, "snapshot %s is still there: %w", s.name, err)
+}

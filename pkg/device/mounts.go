@@ -1,0 +1,98 @@
+package device
+
+import (
+	"io/fs"
+	"strings"
+)
+
+// mounts are the mounted file systems that have a block device, with its
+// kernel name.
+func (v view) mounts() []Mount {
+	raw, err := fs.ReadFile(v.root, "proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	var out []Mount
+	for _, m := range parseMountinfo(string(raw)) {
+		// btrfs gives a device number of its own; its source is a device.
+		name := v.nameOf(m.number)
+		if name == "" && strings.HasPrefix(m.source, "/") {
+			name = v.nameOf(v.number(m.source))
+		}
+		if name != "" {
+			out = append(out, Mount{Device: name, Point: m.point, Type: m.kind, ReadOnly: m.readOnly})
+		}
+	}
+	return out
+}
+
+// mountLine is what is needed of a line of mountinfo.
+type mountLine struct {
+	number, point, kind, source string
+	readOnly                    bool
+}
+
+// parseMountinfo reads /proc/self/mountinfo; lines that make no sense are
+// left out. Whether a file system can be written to is an option of it, not
+// of the mount: another mount of it may be writable.
+// https://www.kernel.org/doc/html/latest/filesystems/proc.html, section 3.5
+func parseMountinfo(s string) []mountLine {
+	var out []mountLine
+	for line := range strings.Lines(s) {
+		before, after, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 2 {
+			continue
+		}
+		m := mountLine{number: f[2], point: unescape(f[4]), kind: g[0], source: unescape(g[1])}
+		if len(g) > 2 {
+			m.readOnly = g[2] == "ro" || strings.HasPrefix(g[2], "ro,")
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// swaps are the paths that /proc/swaps lists.
+func (v view) swaps() []string {
+	raw, err := fs.ReadFile(v.root, "proc/swaps")
+	if err != nil {
+		return nil
+	}
+	return parseSwaps(string(raw))
+}
+
+// parseSwaps reads /proc/swaps: a headline, then lines that begin with a path.
+func parseSwaps(s string) []string {
+	var out []string
+	for line := range strings.Lines(s) {
+		if f := strings.Fields(line); len(f) > 0 && strings.HasPrefix(f[0], "/") {
+			out = append(out, unescape(f[0]))
+		}
+	}
+	return out
+}
+
+// unescape undoes the kernel's \040 for blanks and the like: mangle_path in
+// fs/seq_file.c.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) && octal(s[i+1:i+4]) {
+			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
+			i += 3
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func octal(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '7' {
+			return false
+		}
+	}
+	return s[0] <= '3'
+}

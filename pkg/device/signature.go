@@ -1,0 +1,78 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+)
+
+// probeTimeout bounds a probe: a drive that fails answers each of its reads
+// after seconds.
+const probeTimeout = 60 * time.Second
+
+// runWipefs lists signatures; --no-act erases nothing whatever else is asked.
+func runWipefs(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	out, err := runTool(ctx, "wipefs", "--no-act", "--json", "--output", "OFFSET,TYPE,UUID,LABEL", path)
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fault.Refusef("install util-linux", "%w", err)
+	}
+	return out, err
+}
+
+// partitionTables are the types by which libblkid names them, gpt before the
+// table that it leaves for those who do not know it.
+func partitionTables() []string {
+	return []string{"gpt", "dos", "PMBR", "mac", "sun", "sgi", "bsd", "solaris_x86", "unixware", "minix", "ultrix", "atari"}
+}
+
+// parseWipefs reads the output of wipefs --json. Of several marks of one type
+// and UUID, such as the labels of a ZFS member, one is kept, with the first and the
+// last offset.
+func parseWipefs(raw []byte, device string) ([]Signature, error) {
+	if strings.TrimSpace(string(raw)) == "" {
+		return nil, nil // nothing found: util-linux before 2.39 prints nothing
+	}
+	var got struct {
+		Signatures []struct {
+			Offset string  `json:"offset"`
+			Type   string  `json:"type"`
+			UUID   *string `json:"uuid"`
+			Label  *string `json:"label"`
+		} `json:"signatures"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, fmt.Errorf("wipefs of %s: %w", device, err)
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	var out []Signature
+	for _, g := range got.Signatures {
+		off, err := strconv.ParseInt(g.Offset, 0, 64)
+		if err != nil || off < 0 || g.Type == "" {
+			return nil, fmt.Errorf("wipefs of %s: type %q at offset %q", device, g.Type, g.Offset)
+		}
+		s := Signature{Device: device, Type: g.Type, Offset: off, Label: text(g.Label), UUID: text(g.UUID)}
+		i := slices.IndexFunc(out, func(o Signature) bool { return o.Type == s.Type && o.UUID == s.UUID })
+		if i < 0 {
+			out = append(out, s)
+			continue
+		}
+		out[i].Last = max(out[i].Offset, out[i].Last, s.Offset)
+		out[i].Offset = min(out[i].Offset, s.Offset)
+	}
+	return out, nil
+}

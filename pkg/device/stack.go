@@ -1,0 +1,148 @@
+package device
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// stacked finds what is made of a device: its partitions, what holds it or
+// those, and so on up; then which of all that is mounted or swap.
+func (f *Facts) stacked(v view, name string) {
+	all := []string{name}
+	for i := 0; i < len(all); i++ {
+		for _, p := range v.partitionsOf(all[i]) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+		for _, h := range v.names("sys/class/block/" + all[i] + "/holders") {
+			kind, label := v.kind(h)
+			f.Holders = append(f.Holders, Holder{Name: h, Kind: kind, Label: label, On: all[i]})
+			if !slices.Contains(all, h) {
+				all = append(all, h)
+			}
+		}
+	}
+	for _, m := range v.mounts() {
+		if slices.Contains(all, m.Device) {
+			f.Mounts = append(f.Mounts, m)
+			if isSystem(m.Point) && !slices.Contains(f.System, m.Point) {
+				f.System = append(f.System, m.Point)
+			}
+		}
+	}
+	for _, path := range v.swaps() {
+		if d := v.nameOf(v.number(path)); d != "" && slices.Contains(all, d) {
+			f.Swap = append(f.Swap, d)
+			f.System = append(f.System, "swap")
+		}
+	}
+}
+
+// isSystem tells mount points without which the running system does not go on.
+func isSystem(point string) bool {
+	for _, p := range []string{"/boot", "/usr", "/var", "/etc"} {
+		if point == p || p == "/boot" && strings.HasPrefix(point, "/boot/") {
+			return true
+		}
+	}
+	return point == "/"
+}
+
+// under finds what a device lies on, down to the disks: kernel names, and
+// backing files of loop devices.
+func (v view) under(name string) (devices, files []string) {
+	all := []string{name}
+	for i := 0; i < len(all); i++ {
+		dir := "sys/class/block/" + all[i] + "/"
+		below := v.names(dir + "slaves")
+		if v.exists(dir + "partition") {
+			below = append(below, v.diskOf(all[i]))
+		}
+		if file := v.line(dir + "loop/backing_file"); file != "" {
+			files = append(files, file)
+			below = append(below, v.holding(file)...)
+		}
+		for _, b := range below {
+			if b != "" && !slices.Contains(all, b) {
+				all = append(all, b)
+			}
+		}
+	}
+	return all[1:], files
+}
+
+// below are the devices that a file system lies on, given its st_dev.
+func (v view) below(dev uint64) []string {
+	name := v.nameOf(number(dev))
+	if name == "" {
+		return nil // tmpfs, ZFS, a network: no block device of its own
+	}
+	devices, _ := v.under(name)
+	return append([]string{name}, devices...)
+}
+
+// holding is the device whose file system a file is in, by the longest mount
+// point that leads to it.
+func (v view) holding(file string) []string {
+	var best Mount
+	for _, m := range v.mounts() {
+		if len(m.Point) >= len(best.Point) && (m.Point == "/" || file == m.Point || strings.HasPrefix(file, m.Point+"/")) {
+			best = m
+		}
+	}
+	if best.Device == "" {
+		return nil
+	}
+	return []string{best.Device}
+}
+
+// overlaps tells whether two devices or files have bytes in common, and in
+// what way; they must be of hosts with one kernel.
+func overlaps(a, b Facts) string {
+	if a.Boot != b.Boot || a.Boot == "" && a.Machine != b.Machine {
+		return ""
+	}
+	fileIn := func(f, in Facts) bool {
+		return f.Kind == KindFile && slices.Contains(in.Files, f.Real) ||
+			f.Kind == KindMissing && slices.Contains(in.Files, f.Real)
+	}
+	switch {
+	case a.IsFile() && b.IsFile():
+		if a.Real == b.Real || a.Kind == KindFile && b.Kind == KindFile && a.Inode == b.Inode && a.Device == b.Device {
+			return "they are the same file"
+		}
+		return ""
+	case !a.IsFile() && !b.IsFile() && unix.Mkdev(a.Major, a.Minor) == unix.Mkdev(b.Major, b.Minor):
+		return "they are the same device"
+	case fileIn(a, b):
+		return b.Path + " is made of " + a.Path
+	case fileIn(b, a):
+		return a.Path + " is made of " + b.Path
+	case !a.IsFile() && slices.Contains(b.Below, a.Name):
+		return b.Path + " lies on " + a.Path
+	case !b.IsFile() && slices.Contains(a.Below, b.Name):
+		return a.Path + " lies on " + b.Path
+	}
+	return ""
+}
+
+// oneDisk is the world-wide name by which two disks, or partitions of them that
+// overlap, are one: its other path, or another host's view of it. "" where they
+// are not, or have only a number that a vendor or hypervisor made up ("t10.").
+func oneDisk(a, b Facts) string {
+	name := func(f Facts) string {
+		for _, prefix := range []string{"0x", "naa.", "eui."} { // of udev and of sysfs
+			if n, ok := strings.CutPrefix(f.WWN, prefix); ok {
+				return strings.ToLower(n)
+			}
+		}
+		return ""
+	}
+	if a.Start >= b.Start+b.Size || b.Start >= a.Start+a.Size || name(a) != name(b) {
+		return ""
+	}
+	return name(a)
+}

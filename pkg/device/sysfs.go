@@ -1,0 +1,179 @@
+package device
+
+import (
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// line reads the first line of a file, "" where there is none.
+func (v view) line(name string) string {
+	raw, err := fs.ReadFile(v.root, name)
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(raw), "\n")
+	return strings.TrimSpace(first)
+}
+
+func (v view) count(name string) int64 {
+	n, err := strconv.ParseInt(v.line(name), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+func (v view) exists(name string) bool {
+	_, err := fs.Stat(v.root, name)
+	return err == nil
+}
+
+// names lists a directory, nothing where there is none.
+func (v view) names(dir string) []string {
+	entries, _ := fs.ReadDir(v.root, dir)
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// nameOf is the kernel's name of a device number, "" where there is none.
+// sysfs writes "!" for the "/" in names such as cciss/c0d0.
+func (v view) nameOf(number string) string {
+	raw, err := fs.ReadFile(v.root, "sys/dev/block/"+number+"/uevent")
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(parseUevent(string(raw))["DEVNAME"], "/", "!")
+}
+
+// parseUevent reads KEY=VALUE lines.
+func parseUevent(s string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(s) {
+		if k, val, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			out[k] = val
+		}
+	}
+	return out
+}
+
+// describe fills in what sysfs and udev know of the device f.Name. Sizes in
+// sysfs are always in units of 512 bytes.
+// https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block
+func (f *Facts) describe(v view) {
+	dir := "sys/class/block/" + f.Name + "/"
+	f.Kind, f.Label = v.kind(f.Name)
+	f.UUID = v.line(dir + "dm/uuid")
+	f.Size = v.count(dir+"size") * 512
+	f.ReadOnly = v.count(dir+"ro") != 0
+	f.Start = v.count(dir+"start") * 512
+	f.DiskSeq = uint64(v.count(dir + "diskseq"))
+	disk := f.Name
+	if f.Kind == KindPartition {
+		disk = v.diskOf(f.Name)
+		f.ReadOnly = f.ReadOnly || v.count("sys/class/block/"+disk+"/ro") != 0
+	}
+	top := "sys/class/block/" + disk + "/"
+	f.LogicalSector = int(v.count(top + "queue/logical_block_size"))
+	f.PhysicalSector = int(v.count(top + "queue/physical_block_size"))
+	f.Rotational = v.count(top+"queue/rotational") != 0
+	f.Model = strings.TrimSpace(v.line(top+"device/vendor") + " " + v.line(top+"device/model"))
+	f.WWN = first(v.line(top+"wwid"), v.line(top+"device/wwid"))
+	f.Serial = first(v.line(top+"device/serial"), v.line(top+"serial"), v.scsiSerial(top))
+	// udev asks the drive itself, where the kernel does not (SATA).
+	if raw, err := fs.ReadFile(v.root, "run/udev/data/b"+v.line(top+"dev")); err == nil {
+		env := parseUevent(strings.ReplaceAll(string(raw), "E:", ""))
+		f.Serial = first(f.Serial, env["ID_SERIAL_SHORT"])
+		f.WWN = first(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
+	}
+	for _, name := range v.partitionsOf(f.Name) {
+		p := "sys/class/block/" + name + "/"
+		f.Partitions = append(f.Partitions, Partition{Name: name, Start: v.count(p+"start") * 512, Size: v.count(p+"size") * 512})
+	}
+	slices.SortStableFunc(f.Partitions, func(a, b Partition) int {
+		return int(min(1, max(-1, a.Start-b.Start)))
+	})
+}
+
+func first(s ...string) string {
+	for _, v := range s {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// scsiSerial is page 0x80 of a SCSI drive: four bytes of header, then text.
+func (v view) scsiSerial(top string) string {
+	raw, err := fs.ReadFile(v.root, top+"device/vpd_pg80")
+	if err != nil || len(raw) < 4 {
+		return ""
+	}
+	return strings.TrimSpace(strings.Trim(string(raw[4:]), "\x00"))
+}
+
+// kind tells what a device is, and the name that its driver gives it.
+func (v view) kind(name string) (kind, label string) {
+	dir := "sys/class/block/" + name + "/"
+	switch {
+	case v.exists(dir + "partition"):
+		return KindPartition, ""
+	case v.exists(dir + "dm"):
+		label = v.line(dir + "dm/name")
+		if strings.HasPrefix(v.line(dir+"dm/uuid"), "LVM-") {
+			return KindLVM, lvmName(label)
+		}
+		return KindDM, label
+	case v.exists(dir + "md"):
+		return KindMD, name
+	case strings.HasPrefix(name, "loop"):
+		return KindLoop, v.line(dir + "loop/backing_file")
+	case strings.HasPrefix(name, "nbd"):
+		return KindNBD, ""
+	case strings.HasPrefix(name, "zd"):
+		return KindZvol, ""
+	}
+	return KindDisk, ""
+}
+
+// lvmName turns the name of a mapping into that of the volume: device-mapper
+// joins group and volume with "-" and doubles those within.
+func lvmName(dm string) string {
+	for i := 0; i < len(dm); i++ {
+		if dm[i] != '-' {
+			continue
+		}
+		if i+1 < len(dm) && dm[i+1] == '-' {
+			i++
+			continue
+		}
+		return strings.ReplaceAll(dm[:i], "--", "-") + "/" + strings.ReplaceAll(dm[i+1:], "--", "-")
+	}
+	return strings.ReplaceAll(dm, "--", "-")
+}
+
+// partitionsOf are the partitions of a disk: directories within its own.
+func (v view) partitionsOf(disk string) []string {
+	var out []string
+	for _, name := range v.names("sys/class/block") {
+		if name != disk && strings.HasPrefix(name, disk) && v.exists("sys/class/block/"+disk+"/"+name+"/partition") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// diskOf is the disk of a partition.
+func (v view) diskOf(partition string) string {
+	for _, disk := range v.names("sys/class/block") {
+		if disk != partition && strings.HasPrefix(partition, disk) && v.exists("sys/class/block/"+disk+"/"+partition+"/partition") {
+			return disk
+		}
+	}
+	return ""
+}
