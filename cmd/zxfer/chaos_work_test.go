@@ -187,6 +187,9 @@ func (d *datasets) settle(t *testing.T) {
 	if d.p.srcPool == faultPool {
 		run(t, "zpool", "export", "-f", faultPool)
 		run(t, "zpool", "import", "-d", "/dev/mapper", faultPool)
+		if d.c.wilful == "decrypt" { // which alone needs the key
+			zfsCmd(t, "load-key", d.src)
+		}
 	}
 }
 
