@@ -384,3 +384,47 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
 	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, target).Run())
 }
+
+// The rest of an interrupted increment, of a source that changed its key meanwhile,
+// names a granted snapshot with that key as its origin. Older ZFS passes over the
+// origin of what goes on: it is the target's key that must stay.
+func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
+	lab(t)
+	_, base := dataset(t)
+	source, vault := base+"/source", base+"/vault"
+	dir := t.TempDir()
+	first, second := dir+"/first", dir+"/second"
+	require.NoError(t, os.WriteFile(first, []byte("the first passphrase"), 0o600))
+	require.NoError(t, os.WriteFile(second, []byte("another passphrase"), 0o600))
+	zfsCmd(t, "create", base)
+	zfsCmd(t, "create", vault)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+first, source)
+	zfsCmd(t, "snapshot", source+"@a")
+	fill(t, source, "f", 4<<20)
+	zfsCmd(t, "snapshot", source+"@b")
+	copied, own := vault+"/copy", vault+"/own"
+	run(t, "sh", "-c", "zfs send -w "+source+"@a | zfs receive -u "+copied)
+	require.Error(t, exec.Command("sh", "-c", "zfs send -w -i @a "+source+"@b | head -c 2000000 | zfs receive -s -u "+copied).Run())
+	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", copied))
+	require.NotEqual(t, "-", token)
+	zfsCmd(t, "change-key", "-o", "keylocation=file://"+second, source)
+	run(t, "sh", "-c", "zfs send -w "+source+"@a | zfs receive -u "+own)
+
+	rsh, _ := restricted(t, "--allow", "receive="+vault, "--allow", "send="+source, "--append-only")
+	of := guids(t, source)
+	task := func(origin string) []byte {
+		return request("transfer", `{"send":{"dataset":"`+source+`","to":"b","flags":{"raw":true},"token":"`+token+`"},
+			"receive":{"target":"`+copied+`"`+origin+`,"arrival":{"snapshots":[{"name":"b","guid":"`+of["b"]+`"}],"base":"`+of["a"]+`","raw":true,"resumed":true}},"options":{}}`)
+	}
+	for _, origin := range []string{`,"origin":"` + own + `@a"`, ""} {
+		answer, all := hostile(t, rsh, task(origin))
+		require.NotNil(t, answer, all)
+		require.Contains(t, answer["error"].(map[string]any)["text"], "another key", all)
+		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the copy still opens")
+		zfsCmd(t, "unload-key", copied)
+	}
+	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--allow", "send="+source, "--append-only")
+	answer, all := hostile(t, rsh, task(""))
+	require.Contains(t, answer, "body", all)
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the same request is carried out where it may")
+}
