@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/report"
 	"zxfer/pkg/site"
+	"zxfer/pkg/size"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -23,10 +24,7 @@ import (
 // devOptions are the flags of dev that need more than their own parsing.
 type devOptions struct {
 	req                  job.Dev
-	reach                reach
-	block                int64
-	window               int64
-	trustedLink          bool
+	block                size.Size
 	mapFile              string
 	note                 string // for the user, before anything else
 	json, quiet, verbose bool
@@ -77,20 +75,14 @@ way.`,
 			if err != nil {
 				return err
 			}
-			if o.reach.rsh == "" {
-				o.reach.rsh = os.Getenv("ZXFER_RSH")
+			if req.RSH == "" {
+				req.RSH = os.Getenv("ZXFER_RSH")
 			}
 			return runDev(cmd.Context(), a, o, req)
 		},
 	}
 	o.define(cmd)
 	return cmd
-}
-
-// reach is how other hosts are reached.
-type reach struct {
-	rsh         string
-	noBootstrap bool
 }
 
 // runDev runs the job and shows it.
@@ -115,7 +107,8 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		rep.Log(o.note)
 	}
-	open := &opener{rsh: o.reach.rsh, bootstrap: !o.reach.noBootstrap, log: rep.Log, stdin: a.stdin, stdout: a.stdout}
+	open := newOpener(&req.Way, rep.Log)
+	open.stdin, open.stdout = a.stdin, a.stdout
 	r, err := job.RunDev(ctx, req, open, rep)
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
 		err = fault.Interrupt("the same command resumes", err)
@@ -138,7 +131,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 // request checks what single flags could not and returns the job's request.
 func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
 	req := o.req
-	req.Way.Window = int(min(o.window, maxWindow))
+	req.Window = min(req.Window, maxWindow)
 	req.Options.Block = int(min(o.block, wire.MaxRaw+1))
 	var err error
 	if req.Source, err = endpoint.Parse(src); err != nil {
@@ -166,9 +159,7 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 			return req, err
 		}
 	}
-	shape := &sendOptions{trustedLink: o.trustedLink}
-	s := job.Send{Source: req.Source, Target: req.Target, Wire: req.Way.Wire, DataAddress: req.Way.DataAddress, Options: req.Options.Options, RSH: o.reach.rsh}
-	return req, shape.checkWire(&s, flags)
+	return req, checkWay(&req.Way, req.Source, req.Target, flags)
 }
 
 // copyFlags are those that say what to copy and how, which a comparison does
@@ -206,20 +197,20 @@ func (o *devOptions) define(cmd *cobra.Command) {
 // defineWay declares the flags of how bytes cross.
 func (o *devOptions) defineWay(f *pflag.FlagSet) {
 	req := &o.req
-	f.Var(newChoice(&req.Way.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
-	f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
-	f.Var(newCount(&req.Way.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
-	f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
+	f.Var(newChoice(&req.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
+	f.BoolVar(&req.TrustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
+	f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
+	f.Var(newSize(&req.Window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
 	f.Var(newSize(&o.block), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
-	f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
-	f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
-	f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
-	f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
-	f.Var(newChoice(&req.Way.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
-	f.StringVar(&req.Way.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
-	f.Var(&portsValue{&req.Way.PortLow, &req.Way.PortHigh}, "port-range", "ports of the listening side (default any)")
-	f.StringVarP(&o.reach.rsh, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
-	f.BoolVar(&o.reach.noBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+	f.Var(newSize(&req.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
+	f.Var(newRate(&req.Bandwidth), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
+	f.Var(newCompress(&req.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
+	f.Var(newCount(&req.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
+	f.Var(newChoice(&req.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
+	f.StringVar(&req.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
+	f.Var(&portsValue{&req.Ports}, "port-range", "ports of the listening side (default any)")
+	f.StringVarP(&req.RSH, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
+	f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
 }
 
 // defineRun declares the flags of how to run.

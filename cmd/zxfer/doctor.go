@@ -90,11 +90,11 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
 		f.Var(newChoice(&s.Wire, wires()...), "wire", "as for send")
-		f.Var(newRate(&s.Options.BandLimit), "bwlimit", "as for send")
+		f.Var(newRate(&s.Bandwidth), "bwlimit", "as for send")
 		f.Var(newCount(&s.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default as send chooses)")
 		f.Var(newChoice(&s.Dial, dials()...), "dial", "which side opens the connections")
 		f.StringVar(&s.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data")
-		f.Var(&portsValue{&s.PortLow, &s.PortHigh}, "port-range", "ports of the listening side (default any)")
+		f.Var(&portsValue{&s.Ports}, "port-range", "ports of the listening side (default any)")
 		f.StringVarP(&s.RSH, "rsh", "e", "", "remote shell `COMMAND` (default $ZXFER_RSH, or ssh)")
 		f.BoolVar(&s.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
 	})
@@ -264,7 +264,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	report, err := job.RunDoctor(ctx, o.req, newOpener(o.req.Send, log), log)
+	report, err := job.RunDoctor(ctx, o.req, newOpener(&o.req.Send.Way, log), log)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}

@@ -5,10 +5,10 @@ import (
 	"io"
 
 	"zxfer/pkg/agent"
-	"zxfer/pkg/job"
 	"zxfer/pkg/netcat"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
+	"zxfer/pkg/way"
 )
 
 // opener reaches hosts for a job: this one in the process itself, others by
@@ -23,8 +23,8 @@ type opener struct {
 	stdout io.Writer
 }
 
-func newOpener(req job.Send, log func(string)) job.Opener {
-	return &opener{rsh: req.RSH, bootstrap: !req.NoBootstrap, plain: req.Wire == wireNetcat, log: log}
+func newOpener(w *way.Way, log func(string)) *opener {
+	return &opener{rsh: w.RSH, bootstrap: !w.NoBootstrap, plain: w.Wire == way.NC, log: log}
 }
 
 func (o *opener) options(host string) rsh.Options {

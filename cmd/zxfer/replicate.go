@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
+	"zxfer/pkg/way"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -142,12 +144,10 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
 	log := a.logger()
-	open := func(t *replicate.Transfer) job.Opener {
-		rsh := t.RSH
-		if rsh == "" {
-			rsh = os.Getenv("ZXFER_RSH")
-		}
-		return newOpener(job.Send{RSH: rsh, NoBootstrap: t.NoBootstrap}, log)
+	open := func(w *way.Way) job.Opener {
+		reached := *w
+		reached.RSH = cmp.Or(w.RSH, os.Getenv("ZXFER_RSH"))
+		return newOpener(&reached, log)
 	}
 	return runner.New(o.stateDir, open, a.now, log)
 }

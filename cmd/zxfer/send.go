@@ -18,8 +18,6 @@ type sendOptions struct {
 	req                  job.Send
 	recurse              bool
 	set                  []string
-	window               int64
-	trustedLink          bool
 	json, quiet, verbose bool
 }
 
@@ -91,7 +89,7 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	}
 	stop := onStatus(rep.Status)
 	defer stop()
-	r, err := job.RunSend(ctx, req, newOpener(req, rep.Log), rep)
+	r, err := job.RunSend(ctx, req, newOpener(&req.Way, rep.Log), rep)
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
 		err = fault.Interrupt("the same command resumes", err)
 		if r != nil {
@@ -132,16 +130,16 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
 		f.Var(newChoice(&req.Wire, sendWires()...), "wire", "how bytes cross: auto (signed for raw encrypted streams, else tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port), nc (for a host where zxfer cannot run: its nc connects to this one, needs --trusted-link)")
-		f.BoolVar(&o.trustedLink, "trusted-link", false, "consent to --wire plain or nc: nobody on the link reads or changes data")
+		f.BoolVar(&req.TrustedLink, "trusted-link", false, "consent to --wire plain or nc: nobody on the link reads or changes data")
 		f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
-		f.Var(newSize(&o.window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
-		f.Var(newSize(&req.Options.Buffer), "buffer", "memory buffer on each side, used as far as it helps (default 256MiB)")
-		f.Var(newRate(&req.Options.BandLimit), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
-		f.Var(newCompress(&req.Options.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are")
-		f.Var(newCount(&req.Options.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
+		f.Var(newSize(&req.Window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
+		f.Var(newSize(&req.Buffer), "buffer", "memory buffer on each side, used as far as it helps (default 256MiB)")
+		f.Var(newRate(&req.Bandwidth), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
+		f.Var(newCompress(&req.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are")
+		f.Var(newCount(&req.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
 		f.Var(newChoice(&req.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
 		f.StringVar(&req.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
-		f.Var(&portsValue{&req.PortLow, &req.PortHigh}, "port-range", "ports of the listening side (default any)")
+		f.Var(&portsValue{&req.Ports}, "port-range", "ports of the listening side (default any)")
 		f.StringVarP(&req.RSH, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
 		f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
 	})

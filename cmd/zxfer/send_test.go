@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 )
 
 // parseSend returns the request of a command line of send.
@@ -38,7 +38,7 @@ func TestSendDefaults(t *testing.T) {
 	require.Equal(t, job.Send{
 		Source: endpoint.Endpoint{Name: "tank/ds"}, Target: endpoint.Endpoint{Host: "backup", Name: "vault"},
 		Plan: plan.Request{Source: "tank/ds", Target: "vault"},
-		Wire: "auto", Dial: "auto", Options: transfer.Options{Compress: "auto"}, Parallel: 1, Retries: 5,
+		Way:  way.Way{Wire: "auto", Dial: "auto", Compress: "auto"}, Parallel: 1, Retries: 5,
 	}, req)
 }
 
@@ -60,9 +60,11 @@ func TestSendFlags(t *testing.T) {
 			CarryProperties: true, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
 		},
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
-		Wire: "plain", Streams: 4, Window: 4 << 20, Dial: "target", DataAddress: "10.0.0.2", PortLow: 9000, PortHigh: 9010,
-		Options:  transfer.Options{Buffer: 1 << 30, BandLimit: 100 << 20, Compress: "zstd:3", CompressThreads: 2},
-		Parallel: 3, Retries: 0, RSH: "ssh -p 22", NoBootstrap: true, SkipChecks: []string{"space", "keys"},
+		Way: way.Way{
+			Wire: "plain", TrustedLink: true, Streams: 4, Window: 4 << 20, Dial: "target", DataAddress: "10.0.0.2", Ports: way.Ports{Low: 9000, High: 9010},
+			Buffer: 1 << 30, Bandwidth: 100 << 20, Compress: "zstd:3", CompressThreads: 2, RSH: "ssh -p 22", NoBootstrap: true,
+		},
+		Parallel: 3, Retries: 0, SkipChecks: []string{"space", "keys"},
 	}, req)
 
 	req, err = parseSend(t, "-r", "--snapshot", "now", "--window", "64G", "tank/ds", "b:vault")
@@ -70,7 +72,7 @@ func TestSendFlags(t *testing.T) {
 	require.True(t, req.Plan.Recursive)
 	require.Equal(t, "now", req.TakeSnapshot)
 	require.Equal(t, "now", req.Plan.Snapshot, "what is taken is what is sent")
-	require.Equal(t, maxWindow, req.Window)
+	require.EqualValues(t, maxWindow, req.Window)
 
 	req, err = parseSend(t, "/tank/ds@x", "vault")
 	require.NoError(t, err)

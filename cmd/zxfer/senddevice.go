@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/transfer"
 )
 
 // isDevice tells a device that was given where a dataset may be.
@@ -39,13 +38,11 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	if err != nil {
 		return err
 	}
-	d := &devOptions{reach: reach{req.RSH, req.NoBootstrap}, json: o.json, quiet: o.quiet, verbose: o.verbose,
+	d := &devOptions{json: o.json, quiet: o.quiet, verbose: o.verbose,
 		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
-		Way: job.Way{Wire: req.Wire, Streams: req.Streams, Window: req.Window, Dial: req.Dial,
-			DataAddress: req.DataAddress, PortLow: req.PortLow, PortHigh: req.PortHigh},
-		Options: transfer.DeviceOptions{Options: req.Options},
+		Way:     req.Way,
 		Retries: req.Retries, RetryFor: req.RetryFor,
 	})
 }

@@ -11,17 +11,15 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
 // wires are the words of --wire, the default first.
 func wires() []string { return []string{"auto", "signed", "tls", "plain", "ssh"} }
 
-// wireNetcat is the word of --wire for a host without zxfer, which send alone
-// knows.
-const wireNetcat = "nc"
-
-func sendWires() []string { return append(wires(), wireNetcat) }
+// sendWires are those of send, which alone can do without zxfer elsewhere.
+func sendWires() []string { return append(wires(), way.NC) }
 
 // dials are the words of --dial, the default first.
 func dials() []string { return []string{"auto", "source", "target"} }
@@ -38,14 +36,15 @@ const (
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
 	req := o.req
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
-	req.Window = int(min(o.window, maxWindow))
+	req.Window = min(req.Window, maxWindow)
 	for _, step := range []func(*job.Send) error{
 		func(r *job.Send) error { return setSource(r, src) },
 		func(r *job.Send) error { return setTarget(r, target) },
 		o.setProperties,
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return o.checkWire(r, flags) },
+		func(r *job.Send) error { return checkWay(&r.Way, r.Source, r.Target, flags) },
+		func(r *job.Send) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {
 			return req, err
@@ -146,42 +145,48 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	return nil
 }
 
-func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
-	if req.Wire != wireNetcat {
-		if err := checkOneHost(req.Source, req.Target, flags); err != nil {
+// checkWay checks how bytes are to cross between two ends.
+func checkWay(w *way.Way, source, target endpoint.Endpoint, flags *pflag.FlagSet) error {
+	if w.Wire != way.NC {
+		if err := checkOneHost(source, target, flags); err != nil {
 			return err
 		}
 	}
-	trusting := req.Wire == "plain" || req.Wire == wireNetcat
+	trusting := w.Wire == "plain" || w.Wire == way.NC
 	switch {
-	case trusting && !o.trustedLink:
+	case trusting && !w.TrustedLink:
 		return fault.Usagef("add --trusted-link if nobody can read or change data on the link, or leave --wire out",
-			"--wire %s needs --trusted-link: bytes cross unencrypted and unauthenticated", req.Wire)
-	case o.trustedLink && !trusting:
+			"--wire %s needs --trusted-link: bytes cross unencrypted and unauthenticated", w.Wire)
+	case w.TrustedLink && !trusting:
 		return fault.Usagef("add --wire plain, or leave --trusted-link out", "--trusted-link has no effect without --wire plain or nc")
-	case req.Options.Compress == "off" && flags.Changed("compress-threads"):
+	case w.Compress == "off" && flags.Changed("compress-threads"):
 		return fault.Usagef("", "--compress-threads has no effect with --compress off")
 	}
-	if req.Wire == "ssh" {
+	if w.Wire == "ssh" {
 		for _, f := range []string{"dial", "data-address", "port-range", "window"} {
 			if flags.Changed(f) {
 				return fault.Usagef("leave it out, or choose another --wire", "--%s has no effect with --wire ssh: data takes the way of the remote shell", f)
 			}
 		}
 	}
-	if req.Wire == wireNetcat {
-		if err := checkNetcat(req, flags); err != nil {
+	if w.Wire == way.NC {
+		if err := checkNetcat(source, target, flags); err != nil {
 			return err
 		}
 	}
-	if req.DataAddress != "" {
-		if _, err := netip.ParseAddr(req.DataAddress); err != nil {
-			return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", req.DataAddress)
+	if w.DataAddress != "" {
+		if _, err := netip.ParseAddr(w.DataAddress); err != nil {
+			return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", w.DataAddress)
 		}
 	}
-	if flags.Changed("rsh") && strings.TrimSpace(req.RSH) == "" {
+	if flags.Changed("rsh") && strings.TrimSpace(w.RSH) == "" {
 		return fault.Usagef("", "--rsh is empty")
 	}
+	return nil
+}
+
+// checkNames checks what is named on both ends.
+func checkNames(req *job.Send, flags *pflag.FlagSet) error {
 	if flags.Changed("hold") {
 		if err := zfs.CheckTag(req.Hold); err != nil {
 			return fmt.Errorf("--hold: %w", err)
@@ -194,16 +199,16 @@ func (o *sendOptions) checkWire(req *job.Send, flags *pflag.FlagSet) error {
 }
 
 // checkNetcat refuses what wire nc does not do.
-func checkNetcat(req *job.Send, flags *pflag.FlagSet) error {
+func checkNetcat(source, target endpoint.Endpoint, flags *pflag.FlagSet) error {
 	for _, f := range []string{"dial", "streams", "compress", "compress-threads", "verify", "measure", "no-bootstrap"} {
 		if flags.Changed(f) {
 			return fault.Usagef("leave it out, or choose another --wire", "--%s needs a zxfer on the other host, and --wire nc uses none", f)
 		}
 	}
 	switch {
-	case req.Source.Local() == req.Target.Local():
+	case source.Local() == target.Local():
 		return fault.Usagef("run zxfer on one of the two hosts, or leave --wire out", "--wire nc is between this host and another one")
-	case isDevice(req.Source), isDevice(req.Target):
+	case isDevice(source), isDevice(target):
 		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
 	return nil

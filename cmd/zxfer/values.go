@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/size"
+	"zxfer/pkg/way"
 )
 
 // parseSize reads a SIZE.
@@ -16,14 +17,14 @@ func parseSize(s string) (int64, error) { return size.Parse(s) }
 
 // sizeValue is a flag that takes a SIZE.
 type sizeValue struct {
-	bytes *int64
+	bytes *size.Size
 	text  string
 	kind  string // SIZE or RATE
 }
 
-func newSize(bytes *int64) *sizeValue { return &sizeValue{bytes: bytes, kind: "SIZE"} }
+func newSize(bytes *size.Size) *sizeValue { return &sizeValue{bytes: bytes, kind: "SIZE"} }
 
-func newRate(bytes *int64) *sizeValue { return &sizeValue{bytes: bytes, kind: "RATE"} }
+func newRate(bytes *size.Size) *sizeValue { return &sizeValue{bytes: bytes, kind: "RATE"} }
 
 func (v *sizeValue) String() string { return v.text }
 func (v *sizeValue) Type() string   { return v.kind }
@@ -40,7 +41,7 @@ func (v *sizeValue) Set(s string) error {
 	if n == 0 {
 		return fmt.Errorf("must be more than 0")
 	}
-	*v.bytes, v.text = n, s
+	*v.bytes, v.text = size.Size(n), s
 	return nil
 }
 
@@ -126,36 +127,17 @@ func (v *compressValue) Set(s string) error {
 	return nil
 }
 
-// portsValue is LOW-HIGH, or one port.
-type portsValue struct{ low, high *int }
+// portsValue is a flag that takes a range of ports.
+type portsValue struct{ *way.Ports }
+
+func (v *portsValue) Type() string       { return "LOW-HIGH" }
+func (v *portsValue) Set(s string) error { return v.UnmarshalText([]byte(s)) }
 
 func (v *portsValue) String() string {
-	if v.low == nil || *v.low == 0 {
+	if v.Ports == nil { // pflag asks a zero value
 		return ""
 	}
-	return fmt.Sprintf("%d-%d", *v.low, *v.high)
-}
-
-func (v *portsValue) Type() string { return "LOW-HIGH" }
-
-func (v *portsValue) Set(s string) error {
-	from, to, isRange := strings.Cut(s, "-")
-	if !isRange {
-		to = from
-	}
-	low, err := strconv.ParseUint(from, 10, 16)
-	if err != nil {
-		return fmt.Errorf("write LOW-HIGH, ports from 1 to 65535")
-	}
-	high, err := strconv.ParseUint(to, 10, 16)
-	if err != nil || low == 0 {
-		return fmt.Errorf("write LOW-HIGH, ports from 1 to 65535")
-	}
-	if low > high {
-		return fmt.Errorf("the first port is above the last")
-	}
-	*v.low, *v.high = int(low), int(high)
-	return nil
+	return v.Ports.String()
 }
 
 // readNamed reads a file that the command line names.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/size"
 )
 
 func TestParseSize(t *testing.T) {
@@ -41,24 +43,12 @@ func FuzzParseSize(f *testing.F) {
 
 func TestValues(t *testing.T) {
 	t.Parallel()
-	var rate int64
+	var rate size.Size
 	r := newRate(&rate)
 	require.NoError(t, r.Set("100MiB/s"))
-	require.Equal(t, int64(100<<20), rate)
+	require.Equal(t, size.Size(100<<20), rate)
 	require.Equal(t, "100MiB/s", r.String())
 	require.Error(t, newSize(&rate).Set("1M/s"), "a size has no time")
-
-	var low, high int
-	p := &portsValue{&low, &high}
-	require.Empty(t, p.String())
-	require.NoError(t, p.Set("9000-9010"))
-	require.Equal(t, "9000-9010", p.String())
-	require.NoError(t, p.Set("22"))
-	require.Equal(t, []int{22, 22}, []int{low, high})
-	for _, s := range []string{"", "-", "1-", "-1", "0", "0-5", "1-65536", "2-1", "a-b"} {
-		require.Error(t, p.Set(s), "%q", s)
-	}
-	require.Equal(t, []int{22, 22}, []int{low, high}, "a wrong value changes nothing")
 
 	var c string
 	z := newCompress(&c, "auto")

@@ -149,6 +149,8 @@ func (d *copier) survey(ctx context.Context) error {
 	}
 	d.task.Allow.Sparse = d.task.Sparse
 	o := &d.task.Options
+	o.Options = streamOptions(&d.req.Way, time.Now())
+	o.Block = d.req.Options.Block
 	if o.Block == 0 {
 		o.Block = chooseBlock(from, to)
 	}
@@ -166,17 +168,15 @@ func (d *copier) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	w := d.req.Way
 	var err error
-	d.link, err = chooseLink(Send{Wire: w.Wire, Streams: w.Streams, Window: w.Window, Dial: w.Dial, DataAddress: w.DataAddress,
-		PortLow: w.PortLow, PortHigh: w.PortHigh}, d.source, d.target, *sf, *tf, d.source.rtt()+d.target.rtt())
+	d.link, err = chooseLink(d.req.Way, d.source, d.target, *sf, *tf, d.source.rtt()+d.target.rtt())
 	if err != nil {
 		return err
 	}
 	d.report.Wire = d.link.reportMode(d.link.name(false))
 	d.report.Findings = preflight.Device(preflight.Input{
 		Source: preflight.Host{Name: d.source.label(), System: systems[0]}, Target: preflight.Host{Name: d.target.label(), System: systems[1]},
-		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.streams,
+		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.Streams,
 	})
 	return nil
 }

@@ -38,6 +38,6 @@ func (d *copier) measure(ctx context.Context) error {
 			d.report.Findings = append(d.report.Findings, f)
 		}
 	}
-	d.report.Expected = expect(m.ceilings, d.report.Size, d.req.Options.BandLimit, m.machines(d.facts.source, d.facts.target))
+	d.report.Expected = expect(m.ceilings, d.report.Size, d.task.Options.BandLimit, m.machines(d.facts.source, d.facts.target))
 	return nil
 }

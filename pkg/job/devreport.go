@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 )
 
 // Dev is a request for `zxfer dev`.
@@ -19,9 +20,9 @@ type Dev struct {
 	DryRun  bool
 	Measure bool // measure what limits the copy before it starts
 
-	Way Way // how the bytes cross
+	way.Way
 
-	// Options.Block 0 lets the job choose.
+	// Options.Block 0 lets the job choose. What the way says is not in it.
 	Options    transfer.DeviceOptions
 	Allow      device.Allow
 	Sparse     bool
@@ -35,15 +36,6 @@ type Dev struct {
 
 	Retries  int           // after a cut, without progress between
 	RetryFor time.Duration // longest back-off between two tries
-}
-
-// Way says how bytes cross between two hosts; the fields are those of Send.
-type Way struct {
-	Wire              string
-	Streams, Window   int
-	Dial              string
-	DataAddress       string
-	PortLow, PortHigh int
 }
 
 // DevReporter is told what happens while a device is copied. Methods may be

@@ -137,7 +137,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	}
 	if d.target != d.source {
 		var err error
-		if m.link, err = chooseLink(d.req.Send, d.source, d.target, s.facts.source, s.facts.target, d.source.rtt()+d.target.rtt()); err != nil {
+		if m.link, err = chooseLink(d.req.Send.Way, d.source, d.target, s.facts.source, s.facts.target, d.source.rtt()+d.target.rtt()); err != nil {
 			return err
 		}
 		for _, way := range []struct {
@@ -162,7 +162,7 @@ func (d *doctor) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), d.req.Send.Options.BandLimit, s.machines(m)); d.report.Expected == nil {
+	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), int64(d.req.Send.Bandwidth), s.machines(m)); d.report.Expected == nil {
 		d.report.Expected = localExpected(m.ceilings)
 	}
 	return nil

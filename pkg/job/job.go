@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 )
 
 // Send is a request for `zxfer send`.
@@ -27,28 +28,19 @@ type Send struct {
 	DryRun       bool
 	Measure      bool // --measure: measure what limits the transfer before it starts
 
-	Wire        string // "auto", "signed", "tls", "plain", "ssh", "nc"
-	Streams     int    // 0 = chosen
-	Window      int    // 0 = autotuned
-	Dial        string // "auto", "source", "target"
-	DataAddress string // address of the listening side to use for data
-	PortLow     int
-	PortHigh    int
-	Options     transfer.Options
+	way.Way
 
 	Parallel int // datasets at once
 	// Gate, where not nil, is asked instead of Parallel before each dataset:
 	// jobs that share a limit share a Gate. It returns what gives the turn
 	// back, or an error once ctx has ended.
 	Gate func(ctx context.Context) (release func(), err error)
-	// BandLimit, where not nil, is asked before each stream for its limit in
-	// bytes per second (0 = none), instead of Options.BandLimit.
-	BandLimit   func() int64
-	Retries     int           // after a cut, per dataset
-	RetryFor    time.Duration // longest back-off between two tries
-	RSH         string        // -e: remote shell command, "" = ssh
-	NoBootstrap bool
-	SkipChecks  []string // preflight findings to pass over, by id
+	// Clock tells the time of day where the way's bandwidth depends on it; nil =
+	// time.Now.
+	Clock      func() time.Time
+	Retries    int           // after a cut, per dataset
+	RetryFor   time.Duration // longest back-off between two tries
+	SkipChecks []string      // preflight findings to pass over, by id
 }
 
 // Reporter is told what happens while a job runs. Methods may be called from

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -20,7 +21,7 @@ import (
 // One key of AES-GCM does not last for ever.
 func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	t.Parallel()
-	c := linkChoice{streams: 2}
+	c := linkChoice{Way: way.Way{Streams: 2}}
 	for _, tt := range []struct {
 		mode  wire.Mode
 		bytes uint64
@@ -67,7 +68,7 @@ func TestChooseLink(t *testing.T) {
 	reached := func(local, peer string) site.Facts { return site.Facts{SSHLocal: local, SSHPeer: peer} }
 	tests := []struct {
 		name                    string
-		req                     Send
+		way                     way.Way
 		source, target          string
 		sf, tf                  site.Facts
 		listener, address, peer string
@@ -80,25 +81,25 @@ func TestChooseLink(t *testing.T) {
 			listener: "source", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
 		{name: "third party: the target listens, and the source may come from anywhere", source: "a", target: "b",
 			sf: reached("10.0.0.2", "10.0.0.1"), tf: reached("10.0.0.3", "10.0.0.1"), listener: "target", address: "10.0.0.3", wire: "auto"},
-		{name: "push turned around: this host listens", req: Send{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "push turned around: this host listens", way: way.Way{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			listener: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "auto"},
-		{name: "an address of one's own, from any peer", req: Send{DataAddress: "192.168.7.2"}, source: "", target: "b",
+		{name: "an address of one's own, from any peer", way: way.Way{DataAddress: "192.168.7.2"}, source: "", target: "b",
 			tf: reached("10.0.0.2", "10.0.0.1"), listener: "target", address: "192.168.7.2", wire: "auto"},
-		{name: "through ssh: loopback", req: Send{Wire: "ssh"}, source: "", target: "b", listener: "target", address: "127.0.0.1", wire: "ssh"},
-		{name: "through ssh between two other hosts", req: Send{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
-		{name: "plain tools, push: this host listens", req: Send{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "through ssh: loopback", way: way.Way{Wire: "ssh"}, source: "", target: "b", listener: "target", address: "127.0.0.1", wire: "ssh"},
+		{name: "through ssh between two other hosts", way: way.Way{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
+		{name: "plain tools, push: this host listens", way: way.Way{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			listener: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools, pull: this host listens", req: Send{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "plain tools, pull: this host listens", way: way.Way{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
 			listener: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools between two other hosts", req: Send{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
+		{name: "plain tools between two other hosts", way: way.Way{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
 		{name: "no address known", source: "", target: "b", class: fault.Refused},
-		{name: "an address that is none", req: Send{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
+		{name: "an address that is none", way: way.Way{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			source, target := &end{role: "source", host: tt.source}, &end{role: "target", host: tt.target}
-			c, err := chooseLink(tt.req, source, target, tt.sf, tt.tf, 0)
+			c, err := chooseLink(tt.way, source, target, tt.sf, tt.tf, 0)
 			if tt.class != 0 {
 				require.Error(t, err)
 				require.Equal(t, tt.class, fault.ClassOf(err))
@@ -107,15 +108,15 @@ func TestChooseLink(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.listener, c.listener.role)
 			require.NotEqual(t, c.listener, c.dialer)
-			require.Equal(t, []string{tt.address, tt.peer, tt.wire}, []string{c.address, c.peer, c.wire})
+			require.Equal(t, []string{tt.address, tt.peer, tt.wire}, []string{c.address, c.peer, c.Wire})
 		})
 	}
 	t.Run("one host needs no network", func(t *testing.T) {
 		t.Parallel()
 		both := &end{role: "source"}
-		c, err := chooseLink(Send{}, both, both, site.Facts{}, site.Facts{}, 0)
+		c, err := chooseLink(way.Way{}, both, both, site.Facts{}, site.Facts{}, 0)
 		require.NoError(t, err)
-		require.Equal(t, wireLocal, c.wire)
+		require.Equal(t, wireLocal, c.Wire)
 		require.Nil(t, c.listener)
 	})
 }
@@ -127,9 +128,9 @@ func TestWireOfADataset(t *testing.T) {
 		encrypted bool
 		want      wire.Mode
 	}{
-		{wireAuto, true, wire.Signed}, {wireAuto, false, wire.TLS}, {"tls", true, wire.TLS}, {"plain", false, wire.Plain}, {wireSSH, false, wire.Signed},
+		{way.Auto, true, wire.Signed}, {way.Auto, false, wire.TLS}, {"tls", true, wire.TLS}, {"plain", false, wire.Plain}, {way.SSH, false, wire.Signed},
 	} {
-		require.Equal(t, tt.want, linkChoice{wire: tt.wire}.mode(tt.encrypted), "%s, encrypted %t", tt.wire, tt.encrypted)
+		require.Equal(t, tt.want, linkChoice{Way: way.Way{Wire: tt.wire}}.mode(tt.encrypted), "%s, encrypted %t", tt.wire, tt.encrypted)
 	}
 }
 
@@ -137,12 +138,12 @@ func TestWireOfADataset(t *testing.T) {
 func TestLimitOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &end{}, &end{}
-	push, pull := linkChoice{wire: wireNetcat, dialer: target}, linkChoice{wire: wireNetcat, dialer: source}
+	push, pull := linkChoice{Way: way.Way{Wire: way.NC}, dialer: target}, linkChoice{Way: way.Way{Wire: way.NC}, dialer: source}
 	require.Equal(t, "network or target", push.limit(transfer.LimitTarget, target))
 	require.Equal(t, "source", push.limit(transfer.LimitSource, target))
 	require.Equal(t, "source or network", pull.limit(transfer.LimitSource, target))
 	require.Equal(t, "target", pull.limit(transfer.LimitTarget, target))
-	require.Equal(t, "target", linkChoice{wire: wireAuto, dialer: target}.limit(transfer.LimitTarget, target))
+	require.Equal(t, "target", linkChoice{Way: way.Way{Wire: way.Auto}, dialer: target}.limit(transfer.LimitTarget, target))
 }
 
 // Of both ends' errors the one is shown that explains the other.

@@ -56,7 +56,7 @@ func (h *lying) Open(ctx context.Context, host string) (site.Site, error) {
 		_ = toldW.CloseWithError(h.relay(answersR, toldW))
 		_ = answersR.Close()
 	}()
-	way := &way{Reader: toldR, Writer: requestsW}
+	way := &pipes{Reader: toldR, Writer: requestsW}
 	way.close = sync.OnceValue(func() error {
 		_ = requestsW.Close()
 		_ = toldR.Close()
@@ -108,13 +108,13 @@ func (h *lying) relay(in io.Reader, out io.Writer) error {
 	}
 }
 
-type way struct {
+type pipes struct {
 	io.Reader
 	io.Writer
 	close func() error
 }
 
-func (w *way) Close() error { return w.close() }
+func (w *pipes) Close() error { return w.close() }
 
 // sturdy is a world that is asked for what it does not have.
 type sturdy struct{ *world }

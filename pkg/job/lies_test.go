@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
@@ -98,13 +99,13 @@ func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 	near, far := &end{role: "source"}, &end{role: "target", host: "beta"}
 	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
 		there := site.Facts{SSHLocal: address, SSHPeer: address, Boot: "2"}
-		_, err := chooseLink(Send{}, near, far, site.Facts{Boot: "1"}, there, 0)
+		_, err := chooseLink(way.Way{}, near, far, site.Facts{Boot: "1"}, there, 0)
 		require.Equal(t, fault.Refused, fault.ClassOf(err), address)
 		require.ErrorContains(t, err, "beta", address)
-		_, err = chooseLink(Send{DataAddress: address}, near, far, site.Facts{Boot: "1"}, there, 0)
+		_, err = chooseLink(way.Way{DataAddress: address}, near, far, site.Facts{Boot: "1"}, there, 0)
 		require.NoError(t, err, "asked for: a tunnel")
 		there.Boot = "1"
-		_, err = chooseLink(Send{}, near, far, site.Facts{Boot: "1"}, there, 0)
+		_, err = chooseLink(way.Way{}, near, far, site.Facts{Boot: "1"}, there, 0)
 		require.NoError(t, err, "another container of this machine")
 	}
 }

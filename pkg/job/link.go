@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -9,17 +8,12 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
-// The wires a user may name, beside the modes of package wire.
-const (
-	wireAuto  = "auto"  // signed for raw streams of encrypted data, tls for the rest
-	wireLocal = "local" // one host: no network, no listener
-	wireSSH   = "ssh"   // through the remote shell's own connection
-	// wireNetcat is by the plain tools of a host without zxfer.
-	wireNetcat = "nc"
-)
+// wireLocal is within one host: no network, no listener.
+const wireLocal = "local"
 
 // linkDeadline is how long an offered listener waits for its connections,
 // and the other end tries to make them.
@@ -27,16 +21,14 @@ const linkDeadline = 30 * time.Second
 
 // linkChoice is how streams cross between the two sites.
 type linkChoice struct {
-	wire     string // as asked, or wireLocal
+	// Way is what was asked for, with what was chosen where nothing was: Wire,
+	// or wireLocal, and Streams.
+	way.Way
 	why      string
-	streams  int
-	window   int
 	listener *end // nil for wireLocal
 	dialer   *end
 	address  string // of the listener
 	peer     string // the only address that may connect, "" = any
-	portLow  int
-	portHigh int
 }
 
 // fastLink is the rate in bytes per second that the number of streams is
@@ -52,23 +44,23 @@ const maxChosenStreams = 8
 //
 // The host that runs zxfer dials, as that direction is known to work for the
 // remote shell; between two other hosts the source does.
-func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Duration) (linkChoice, error) {
-	c := linkChoice{wire: req.Wire, window: req.Window, portLow: req.PortLow, portHigh: req.PortHigh}
+func chooseLink(w way.Way, source, target *end, sf, tf site.Facts, rtt time.Duration) (linkChoice, error) {
+	c := linkChoice{Way: w}
 	if source == target {
-		c.wire, c.why = wireLocal, "source and target are on one host"
+		c.Wire, c.why = wireLocal, "source and target are on one host"
 		return c, nil
 	}
-	if c.wire == "" {
-		c.wire = wireAuto
+	if c.Wire == "" {
+		c.Wire = way.Auto
 	}
 	listenerFacts, dialerFacts := tf, sf
 	c.listener, c.dialer = target, source
 	switch {
-	case req.Dial == "target", req.Dial != "source" && target.host == "":
+	case w.Dial == "target", w.Dial != "source" && target.host == "":
 		c.listener, c.dialer = source, target
 		listenerFacts, dialerFacts = sf, tf
 	}
-	if c.wire == wireNetcat {
+	if c.Wire == way.NC {
 		if err := c.chooseNetcat(source, target); err != nil {
 			return c, err
 		}
@@ -76,18 +68,17 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 		if c.dialer == target {
 			dialerFacts = tf
 		}
-		return c, c.chooseAddress(req.DataAddress, site.Facts{}, dialerFacts)
+		return c, c.chooseAddress(site.Facts{}, dialerFacts)
 	}
-	c.streams = req.Streams
-	if c.streams == 0 {
-		c.streams = chooseStreams(c.window, rtt, listenerFacts, dialerFacts)
+	if c.Streams == 0 {
+		c.Streams = chooseStreams(int(c.Window), rtt, listenerFacts, dialerFacts)
 	}
-	switch c.wire {
-	case wireAuto:
+	switch c.Wire {
+	case way.Auto:
 		c.why = "signed for raw streams of encrypted data, tls for the rest"
 	case string(wire.Plain):
 		c.why = "--trusted-link: bytes are neither secret nor protected against changes on the way"
-	case wireSSH:
+	case way.SSH:
 		c.why = "asked for: slower, needs no port"
 		if c.dialer.host != "" {
 			return c, fault.Usagef("run zxfer on one of the two hosts", "--wire ssh needs one end on this host")
@@ -97,15 +88,15 @@ func chooseLink(req Send, source, target *end, sf, tf site.Facts, rtt time.Durat
 	default:
 		c.why = "asked for"
 	}
-	return c, c.chooseAddress(req.DataAddress, listenerFacts, dialerFacts)
+	return c, c.chooseAddress(listenerFacts, dialerFacts)
 }
 
 // chooseAddress decides where the listener listens: at the address of the
 // remote shell's connection, unless one is asked for.
-func (c *linkChoice) chooseAddress(asked string, listenerFacts, dialerFacts site.Facts) error {
+func (c *linkChoice) chooseAddress(listenerFacts, dialerFacts site.Facts) error {
 	switch {
-	case asked != "":
-		c.address = asked
+	case c.DataAddress != "":
+		c.address = c.DataAddress
 	case c.listener.host != "":
 		c.address = listenerFacts.SSHLocal
 		if c.dialer.host == "" {
@@ -125,7 +116,7 @@ func (c *linkChoice) chooseAddress(asked string, listenerFacts, dialerFacts site
 	}
 	// Another host said so: a connection to that address would be one to
 	// whatever listens on the host that dials.
-	if asked == "" && c.listener.host != "" && addr.Unmap().IsLoopback() && listenerFacts.Boot != dialerFacts.Boot {
+	if c.DataAddress == "" && c.listener.host != "" && addr.Unmap().IsLoopback() && listenerFacts.Boot != dialerFacts.Boot {
 		return fault.Refusef("name an address that leads there: --data-address ADDRESS; or go through the remote shell: --wire ssh",
 			"%s: it was reached at %s, which leads to no other host", c.listener.label(), addr)
 	}
@@ -160,24 +151,24 @@ func chooseStreams(window int, rtt time.Duration, a, b site.Facts) int {
 
 // mode is how a dataset's streams cross.
 func (c linkChoice) mode(encrypted bool) wire.Mode {
-	switch c.wire {
-	case wireAuto:
+	switch c.Wire {
+	case way.Auto:
 		if encrypted {
 			return wire.Signed
 		}
 		return wire.TLS
-	case wireNetcat:
+	case way.NC:
 		return wire.Plain // of which only the listener's options count
-	case wireSSH:
+	case way.SSH:
 		return wire.Signed // ssh hides and protects the bytes; the tag binds them to this job
 	}
-	return wire.Mode(c.wire)
+	return wire.Mode(c.Wire)
 }
 
 // name is the wire as results show it.
 func (c linkChoice) name(encrypted bool) string {
-	if c.wire == wireLocal || c.wire == wireSSH || c.wire == wireNetcat {
-		return c.wire
+	if c.Wire == wireLocal || c.Wire == way.SSH || c.Wire == way.NC {
+		return c.Wire
 	}
 	return string(c.mode(encrypted))
 }
@@ -192,9 +183,9 @@ const tlsConnection = 256 << 30
 // connections is how many carry a stream of bytes, 0 where that is unknown.
 func (c linkChoice) connections(mode wire.Mode, bytes uint64) int {
 	if mode != wire.TLS {
-		return c.streams
+		return c.Streams
 	}
-	return max(c.streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+	return max(c.Streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
 }
 
 // offer is for a stream of about that many bytes.
@@ -202,16 +193,16 @@ func (c linkChoice) offer(encrypted bool, bytes uint64) wire.Offer {
 	mode := c.mode(encrypted)
 	return wire.Offer{
 		Mode: mode, Streams: c.connections(mode, bytes), Address: c.address, Peer: c.peer,
-		PortLow: c.portLow, PortHigh: c.portHigh, Deadline: linkDeadline, Window: c.window,
+		PortLow: c.Ports.Low, PortHigh: c.Ports.High, Deadline: linkDeadline, Window: int(c.Window),
 	}
 }
 
 // report says how the plan's streams will cross.
 func (c linkChoice) report(p *plan.Plan) WireReport {
-	if c.wire == wireLocal {
+	if c.Wire == wireLocal {
 		return c.reportMode(wireLocal)
 	}
-	mode := c.wire
+	mode := c.Wire
 	modes := map[string]bool{}
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
@@ -231,11 +222,11 @@ func (c linkChoice) report(p *plan.Plan) WireReport {
 
 // reportMode says how bytes will cross, given what the choice of wires came to.
 func (c linkChoice) reportMode(mode string) WireReport {
-	r := WireReport{Mode: mode, Why: c.why, Streams: c.streams}
-	if c.wire == wireLocal {
+	r := WireReport{Mode: mode, Why: c.why, Streams: c.Streams}
+	if c.Wire == wireLocal {
 		return r
 	}
-	if c.wire == wireAuto {
+	if c.Wire == way.Auto {
 		switch r.Mode {
 		case string(wire.Signed):
 			r.Why = "raw streams of encrypted data: contents are secret already"
@@ -248,8 +239,8 @@ func (c linkChoice) reportMode(mode string) WireReport {
 	if strings.Contains(r.Address, ":") {
 		r.Address = "[" + r.Address + "]"
 	}
-	if c.portLow != 0 {
-		r.Address += fmt.Sprintf(":%d-%d", c.portLow, c.portHigh)
+	if c.Ports.Low != 0 {
+		r.Address += ":" + c.Ports.String()
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
@@ -127,7 +128,7 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 func (m *measurer) more(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
 	for last.HeldBack() && last.Streams < mostStreams {
 		c := m.link
-		c.streams = min(last.Streams*moreStreams, mostStreams)
+		c.Streams = min(last.Streams*moreStreams, mostStreams)
 		next, err := m.try(ctx, c, id+"-streams", from, to)
 		if err != nil || next == nil {
 			return more, err
@@ -144,13 +145,13 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 // try measures one direction; nil where it could not be measured.
 func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, to *end) (*preflight.Link, error) {
 	c := probe.Ceiling{ID: id, Host: from.label(),
-		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.name(m.encrypted), choice.streams)}
-	if choice.wire == wireSSH {
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.name(m.encrypted), choice.Streams)}
+	if choice.Wire == way.SSH {
 		c.Skipped = "not measured: the remote shell's own connection"
 		m.ceilings = append(m.ceilings, c)
 		return nil, nil
 	}
-	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.label(), to.label(), choice.streams))
+	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.label(), to.label(), choice.Streams))
 	sent, received, err := m.cross(ctx, choice, from, to)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
@@ -175,8 +176,8 @@ func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, 
 	}
 	return &preflight.Link{
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
-		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.streams, Seconds: c.Seconds, Limit: c.Limit,
-		Window: choice.window, WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
+		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
+		Window: int(choice.Window), WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
 }
@@ -249,7 +250,7 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 		}
 	}
 	s.report.Findings = append(s.report.Findings, s.measured...)
-	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.req.Options.BandLimit, s.machines(m))
+	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.options().BandLimit, s.machines(m))
 	return err
 }
 

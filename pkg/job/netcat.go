@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -28,7 +29,7 @@ func (c *linkChoice) chooseNetcat(source, target *end) error {
 	if near.host != "" || far.host == "" {
 		return fault.Usagef("run zxfer on one of the two hosts", "--wire nc needs one end on this host")
 	}
-	c.listener, c.dialer, c.streams = near, far, 1
+	c.listener, c.dialer, c.Streams = near, far, 1
 	c.why = "--trusted-link: through the other host's nc; bytes are neither secret nor protected against changes on the way"
 	return nil
 }
@@ -49,7 +50,7 @@ func (s *sender) byNetcat(ctx context.Context, step *plan.Step, v *view) (sent, 
 	err = far.do(ctx, func(st site.Site) error {
 		host, ok := st.(plainTools)
 		if !ok {
-			return fmt.Errorf("%s: it was not reached for wire %s", far.label(), wireNetcat)
+			return fmt.Errorf("%s: it was not reached for wire %s", far.label(), way.NC)
 		}
 		task := site.Task{Options: options}
 		if far == s.target {
@@ -75,7 +76,7 @@ func (s *sender) byNetcat(ctx context.Context, step *plan.Step, v *view) (sent, 
 // meters: it and the network are told as one.
 func (c linkChoice) limit(limit string, target *end) string {
 	switch {
-	case c.wire != wireNetcat:
+	case c.Wire != way.NC:
 	case limit == transfer.LimitTarget && c.dialer == target:
 		return "network or target"
 	case limit == transfer.LimitSource && c.dialer != target:

@@ -194,7 +194,7 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 		hostReport(s.source.label(), "source", s.facts.source),
 		hostReport(s.target.label(), "target", s.facts.target),
 	}
-	s.link, err = chooseLink(s.req, s.source, s.target, s.facts.source, s.facts.target, s.source.rtt()+s.target.rtt())
+	s.link, err = chooseLink(s.req.Way, s.source, s.target, s.facts.source, s.facts.target, s.source.rtt()+s.target.rtt())
 	return err
 }
 

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
@@ -35,7 +37,7 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 	case s.link.listener == nil:
 		received, err = s.copyLocal(ctx, step, view)
 		sent = received
-	case s.link.wire == wireNetcat:
+	case s.link.Wire == way.NC:
 		sent, received, err = s.byNetcat(ctx, step, view)
 	default:
 		sent, received, err = s.acrossNetwork(ctx, d, step, view)
@@ -49,7 +51,7 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 		r.Rate = uint64(float64(r.Bytes) / r.Seconds)
 	}
 	r.Stages = sent.Stages
-	if s.link.listener != nil && s.link.wire != wireNetcat {
+	if s.link.listener != nil && s.link.Wire != way.NC {
 		r.Stages = append(append([]transfer.Stage{}, sent.Stages...), received.Stages...)
 	}
 	r.LimitedBy = s.link.limit(transfer.LimitedBy(sent.Stages, received.Stages, sent.Network), s.target)
@@ -62,11 +64,16 @@ func (s *sender) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*S
 
 // options are those of a stream that begins now.
 func (s *sender) options() transfer.Options {
-	o := s.req.Options
-	if s.req.BandLimit != nil {
-		o.BandLimit = s.req.BandLimit()
+	now := time.Now
+	if s.req.Clock != nil {
+		now = s.req.Clock
 	}
-	return o
+	return streamOptions(&s.req.Way, now())
+}
+
+// streamOptions are what both ends are told of a stream that begins now.
+func streamOptions(w *way.Way, now time.Time) transfer.Options {
+	return transfer.Options{Buffer: int64(w.Buffer), BandLimit: w.BandwidthAt(now), Compress: cmp.Or(w.Compress, "auto"), CompressThreads: w.CompressThreads}
 }
 
 // copyLocal moves a stream within one host.
@@ -119,7 +126,7 @@ func (c linkChoice) open(ctx context.Context, encrypted bool, bytes uint64) (o o
 	}
 	o.offered = o.ticket.Session
 	ctx, stop = context.WithCancel(ctx)
-	if c.wire == wireSSH {
+	if c.Wire == way.SSH {
 		if o.ticket.Address, err = c.listener.open.Relay(ctx, c.listener.host, o.ticket.Address); err != nil {
 			stop()
 			return o, nil, err

@@ -1,6 +1,10 @@
 package replicate
 
-import "time"
+import (
+	"time"
+
+	"zxfer/pkg/way"
+)
 
 // File is a job file.
 type File struct {
@@ -110,35 +114,11 @@ type Properties struct {
 	Exclude []string          `toml:"exclude,omitempty"` // not carried
 }
 
-// Transfer is how data crosses. The words are those of zxfer send's flags.
+// Transfer is how data crosses.
 type Transfer struct {
-	Wire            string   `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh; "" = auto
-	TrustedLink     bool     `toml:"trusted_link,omitempty"` // consent to plain
-	Decrypt         bool     `toml:"decrypt,omitempty"`      // send encrypted datasets decrypted; never without this
-	Streams         int      `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
-	Dial            string   `toml:"dial,omitempty"`         // auto, source, target; "" = auto
-	DataAddress     string   `toml:"data_address,omitempty"` // of the listening side
-	Ports           string   `toml:"ports,omitempty"`        // "LOW-HIGH" of the listening side
-	Compress        string   `toml:"compress,omitempty"`     // auto, zstd[:N], off; "" = auto
-	CompressThreads int      `toml:"compress_threads,omitempty"`
-	Buffer          Size     `toml:"buffer,omitempty"`       // on each side, 0 = 256 MiB
-	RSH             string   `toml:"rsh,omitempty"`          // remote shell command, "" = $ZXFER_RSH, or ssh
-	NoBootstrap     bool     `toml:"no_bootstrap,omitempty"` // do not copy zxfer to a host that lacks it
-	SkipChecks      []string `toml:"skip_checks,omitempty"`  // preflight checks to pass over, by id
-
-	// Bandwidth limits all connections of a stream together, bytes per
-	// second; 0 = none.
-	Bandwidth Size `toml:"bandwidth,omitempty"`
-	// Windows are times of the day with another limit; the first that holds
-	// the time counts. A stream keeps the limit that it began with.
-	Windows []Window `toml:"bandwidth_window,omitempty"`
-}
-
-// Window is a time of the day, in the host's time zone.
-type Window struct {
-	From      TimeOfDay `toml:"from"`
-	To        TimeOfDay `toml:"to"` // before From: over midnight
-	Bandwidth Size      `toml:"bandwidth"`
+	way.Way
+	Decrypt    bool     `toml:"decrypt,omitempty"`     // send encrypted datasets decrypted; never without this
+	SkipChecks []string `toml:"skip_checks,omitempty"` // preflight checks to pass over, by id
 }
 
 // Hook is a command that runs before or after a job. It is an argument list:

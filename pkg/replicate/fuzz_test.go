@@ -5,12 +5,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/size"
+	"zxfer/pkg/way"
 )
 
 // A value of a job file is none or is within bounds, and what is written of it
 // is read as the same.
 func FuzzValues(f *testing.F) {
-	for _, s := range []string{"90s", "1d12h", "65535d", "65535d1000000h", "7d", "0s", "1ns", "64MiB", "1.5G/s", "22:30", "24:00", "-1h", "d", "1d-1h"} {
+	for _, s := range []string{"90s", "1d12h", "65535d", "65535d1000000h", "7d", "0s", "1ns", "64MiB", "1.5G/s", "22:30", "24:00", "9000", "9000-9010", "-1h", "d", "1d-1h"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -25,19 +28,25 @@ func FuzzValues(f *testing.F) {
 			again(d, &d2)
 			require.Equal(t, d, d2)
 		}
-		var n, n2 Size
+		var n, n2 size.Size
 		if n.UnmarshalText([]byte(s)) == nil {
-			require.GreaterOrEqual(t, n, Size(0))
+			require.GreaterOrEqual(t, n, size.Size(0))
 			if n < 1<<53 {
 				again(n, &n2)
 				require.Equal(t, n, n2)
 			}
 		}
-		var at, at2 TimeOfDay
+		var at, at2 way.TimeOfDay
 		if at.UnmarshalText([]byte(s)) == nil {
-			require.Less(t, at, TimeOfDay(24*60))
+			require.Less(t, at, way.TimeOfDay(24*60))
 			again(at, &at2)
 			require.Equal(t, at, at2)
+		}
+		var p, p2 way.Ports
+		if p.UnmarshalText([]byte(s)) == nil {
+			require.True(t, 0 < p.Low && p.Low <= p.High && p.High < 1<<16)
+			again(p, &p2)
+			require.Equal(t, p, p2)
 		}
 	})
 }

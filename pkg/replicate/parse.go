@@ -183,9 +183,9 @@ func fieldOf(table reflect.Type, key string) reflect.Type {
 	if table.Kind() != reflect.Struct {
 		return nil
 	}
-	for i := range table.NumField() {
-		if keyOf(table.Field(i)) == key {
-			return tableOf(table.Field(i).Type)
+	for _, f := range reflect.VisibleFields(table) {
+		if keyOf(f) == key {
+			return tableOf(f.Type)
 		}
 	}
 	return nil
@@ -196,8 +196,8 @@ func keysOf(table reflect.Type) []string {
 		return nil
 	}
 	var keys []string
-	for i := range table.NumField() {
-		keys = append(keys, keyOf(table.Field(i)))
+	for _, f := range reflect.VisibleFields(table) {
+		keys = append(keys, keyOf(f))
 	}
 	return keys
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/size"
 )
 
 const example = `
@@ -61,7 +62,7 @@ func TestParse(t *testing.T) {
 	require.Equal(t, &Grid{Last: 3, Hourly: 36}, j.Retention)
 	require.Equal(t, Duration(2*time.Minute), j.Jitter)
 	require.Equal(t, 0, *j.Retries)
-	require.Equal(t, Size(50<<20), j.Transfer.Bandwidth)
+	require.Equal(t, size.Size(50<<20), j.Transfer.Bandwidth)
 	require.Len(t, j.Targets, 2)
 	require.Nil(t, j.Targets[1].Retention)
 	require.Equal(t, "zstd", j.Targets[0].Properties.Set["compression"])
@@ -193,15 +194,5 @@ func TestDuration(t *testing.T) {
 	var d Duration
 	for _, text := range []string{"", "5", "-1h", "d", "1w", "1dd", "-1d"} {
 		require.Error(t, d.UnmarshalText([]byte(text)), "%q", text)
-	}
-}
-
-func TestBandwidthAt(t *testing.T) {
-	t.Parallel()
-	tr := &Transfer{Bandwidth: 100, Windows: []Window{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
-	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 0, "05:59": 0, "06:00": 100} {
-		at, err := time.Parse("15:04", clock)
-		require.NoError(t, err)
-		require.Equal(t, want, tr.BandwidthAt(at), clock)
 	}
 }

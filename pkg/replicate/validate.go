@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"zxfer/pkg/endpoint"
@@ -333,13 +332,10 @@ func (t *Transfer) faults(at string) []error {
 			bad(".data_address %q is not an IP address", t.DataAddress)
 		}
 	}
-	if _, _, err := t.PortRange(); err != nil {
-		bad(".ports: %w", err)
-	}
 	if !regexp.MustCompile(`^(|auto|off|zstd(:([1-9]|1[0-9]))?)$`).MatchString(t.Compress) {
 		bad(".compress = %q: write auto, off, zstd or zstd:N with N from 1 to 19", t.Compress)
 	}
-	if t.Wire == "ssh" && (t.Dial != "" || t.DataAddress != "" || t.Ports != "") {
+	if t.Wire == "ssh" && (t.Dial != "" || t.DataAddress != "" || t.Ports.Low != 0) {
 		bad(`: dial, data_address and ports have no effect with wire = "ssh": data takes the way of the remote shell`)
 	}
 	if t.Compress == "off" && t.CompressThreads != 0 {
@@ -354,21 +350,4 @@ func (t *Transfer) faults(at string) []error {
 		bad(".compress_threads = %d: write 1 or more", t.CompressThreads)
 	}
 	return errs
-}
-
-// PortRange is Ports taken apart; 0, 0 for any.
-func (t *Transfer) PortRange() (low, high int, err error) {
-	if t.Ports == "" {
-		return 0, 0, nil
-	}
-	from, to, isRange := strings.Cut(t.Ports, "-")
-	if !isRange {
-		to = from
-	}
-	l, errL := strconv.ParseUint(from, 10, 16)
-	h, errH := strconv.ParseUint(to, 10, 16)
-	if errL != nil || errH != nil || l == 0 || l > h {
-		return 0, 0, fmt.Errorf("%q is no range of ports; write LOW-HIGH, from 1 to 65535", t.Ports)
-	}
-	return int(l), int(h), nil
 }

@@ -1,5 +1,5 @@
-// Package size reads sizes as people type them, for command lines and files.
-// It does not print them: package report does.
+// Package size reads and writes sizes as people type them, for command lines and
+// files. It does not round them for reading: package report does.
 package size
 
 import (
@@ -57,4 +57,26 @@ func unitFactor(unit string) (float64, bool) {
 		return math.Pow(1000, power), true
 	}
 	return 0, false
+}
+
+// Size is a number of bytes, or of bytes per second: "64MiB", "1.5G", "10M/s".
+type Size int64
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := Parse(strings.TrimSuffix(string(text), "/s"))
+	if err != nil {
+		return fmt.Errorf("%q is %w", text, err)
+	}
+	*s = Size(n)
+	return nil
+}
+
+// MarshalText writes a size as UnmarshalText reads it, and exactly.
+func (s Size) MarshalText() ([]byte, error) {
+	n, units := int64(s), []string{"", "KiB", "MiB", "GiB", "TiB"}
+	for n != 0 && n%1024 == 0 && len(units) > 1 {
+		n, units = n/1024, units[1:]
+	}
+	return fmt.Appendf(nil, "%d%s", n, units[0]), nil
 }

@@ -32,9 +32,9 @@ func (s *state) syncoidFlags(c *command, d *draft, source, to endpoint.Endpoint)
 			}
 			switch {
 			case name == "mbuffer-size":
-				d.Transfer.Buffer = replicate.Size(n)
-			case d.Transfer.Bandwidth == 0 || replicate.Size(n) < d.Transfer.Bandwidth:
-				d.Transfer.Bandwidth = replicate.Size(n)
+				d.Transfer.Buffer = size.Size(n)
+			case d.Transfer.Bandwidth == 0 || size.Size(n) < d.Transfer.Bandwidth:
+				d.Transfer.Bandwidth = size.Size(n)
 			}
 		}
 	}
@@ -203,11 +203,11 @@ func (s *state) direct(c *command, d *draft) {
 		what := "--insecure-direct-connection=" + v
 		tr := d.Transfer
 		if m != nil {
-			if _, err := netip.ParseAddr(m[1]); err == nil {
-				tr.DataAddress, tr.Ports, tr.Dial = m[1], m[2], "source"
+			if _, err := netip.ParseAddr(m[1]); err == nil && tr.Ports.UnmarshalText([]byte(m[2])) == nil {
+				tr.DataAddress, tr.Dial = m[1], "source"
 			}
 		}
-		if _, _, err := tr.PortRange(); err != nil || tr.DataAddress == "" {
+		if tr.DataAddress == "" {
 			s.note(d, c.where, what, ByHand, "data has a connection of its own anyhow, authenticated and by default encrypted: write transfer.data_address and transfer.ports where it must be a certain one")
 			continue
 		}

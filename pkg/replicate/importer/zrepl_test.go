@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/size"
 )
 
 // passes is what zrepl's documentation says of a filter: the longest pattern
@@ -123,7 +124,7 @@ func TestParseGrid(t *testing.T) {
 
 func TestZreplRate(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]replicate.Size{"12345 B": 12345, "23.5 MiB": 24641536, "100 Mbit": 12_500_000, "8 Kib": 1024, "-1 B": 0, "1GB": 1_000_000_000} {
+	for text, want := range map[string]size.Size{"12345 B": 12345, "23.5 MiB": 24641536, "100 Mbit": 12_500_000, "8 Kib": 1024, "-1 B": 0, "1GB": 1_000_000_000} {
 		got, err := zreplRate(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)

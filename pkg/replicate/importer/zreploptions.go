@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/size"
 	"zxfer/pkg/zfs"
 )
 
@@ -211,7 +212,7 @@ func (z *zrepl) bandwidth(d *draft, v value) error {
 // none.
 //
 // https://github.com/zrepl/zrepl/blob/v0.6.1/internal/util/datasizeunit/bits.go
-func zreplRate(s string) (replicate.Size, error) {
+func zreplRate(s string) (size.Size, error) {
 	m := regexp.MustCompile(`^(-?[0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kKmMgGtT]?)(i?)([bB]|bit)$`).FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil {
 		return 0, fmt.Errorf("%q is no amount of data; 10 MiB or 100 Mbit is", s)
@@ -238,7 +239,7 @@ func zreplRate(s string) (replicate.Size, error) {
 	if n >= 1<<62 {
 		return 0, fmt.Errorf("%q is too large", s)
 	}
-	return replicate.Size(n), nil
+	return size.Size(n), nil
 }
 
 // guarantees maps replication and conflict_resolution.

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
+	"zxfer/pkg/way"
 )
 
 // HeldSnapshot is a hold that a job placed.
@@ -30,7 +31,7 @@ type HeldSnapshot struct {
 // place is a tree of datasets where holds are looked for.
 type place struct {
 	host, dataset string
-	transfer      *replicate.Transfer
+	way           *way.Way
 }
 
 // Holds lists the holds of all jobs at the places that the file and the
@@ -56,12 +57,12 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 // have records but are gone from the file.
 func (r *Runner) places(f *replicate.File) ([]place, error) {
 	var out []place
-	add := func(source, e string, t *replicate.Transfer) error {
+	add := func(source, e string, w *way.Way) error {
 		at, err := endpoint.Parse(e)
 		if err != nil {
 			return err
 		}
-		p := place{host: at.Host, dataset: at.Name, transfer: t}
+		p := place{host: at.Host, dataset: at.Name, way: w}
 		if source != "" {
 			from, err := endpoint.Parse(source)
 			if err != nil {
@@ -79,9 +80,9 @@ func (r *Runner) places(f *replicate.File) ([]place, error) {
 	var errs []error
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		errs = append(errs, add("", j.Source, &j.Transfer))
+		errs = append(errs, add("", j.Source, &j.Transfer.Way))
 		for k := range j.Targets {
-			errs = append(errs, add(j.Source, j.Targets[k].To, j.TransferTo(&j.Targets[k])))
+			errs = append(errs, add(j.Source, j.Targets[k].To, &j.TransferTo(&j.Targets[k]).Way))
 		}
 	}
 	dirs, err := os.ReadDir(r.StateDir)
@@ -97,9 +98,9 @@ func (r *Runner) places(f *replicate.File) ([]place, error) {
 			return nil, err
 		}
 		if last := st.LastRun; last != nil {
-			errs = append(errs, add("", last.Source, &replicate.Transfer{}))
+			errs = append(errs, add("", last.Source, &way.Way{}))
 			for _, t := range last.Targets {
-				errs = append(errs, add(last.Source, t.To, &replicate.Transfer{}))
+				errs = append(errs, add(last.Source, t.To, &way.Way{}))
 			}
 		}
 	}
@@ -136,7 +137,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, release bool) ([]*HeldSnapshot, error) {
-	st, err := r.hosts.through(p.transfer).Open(ctx, p.host)
+	st, err := r.hosts.through(p.way).Open(ctx, p.host)
 	if err != nil {
 		return nil, err
 	}

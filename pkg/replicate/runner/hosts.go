@@ -6,13 +6,13 @@ import (
 	"sync"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/site"
+	"zxfer/pkg/way"
 )
 
 // hosts reaches every host once, however many jobs and targets need it.
 type hosts struct {
-	open func(*replicate.Transfer) job.Opener
+	open func(*way.Way) job.Opener
 
 	mu    sync.Mutex
 	lines map[line]*shared
@@ -30,26 +30,26 @@ type shared struct {
 	open *borrowed // nil until then
 }
 
-func newHosts(open func(*replicate.Transfer) job.Opener) *hosts {
+func newHosts(open func(*way.Way) job.Opener) *hosts {
 	return &hosts{open: open, lines: map[line]*shared{}}
 }
 
-// through is the Opener of a transfer's way.
-func (h *hosts) through(t *replicate.Transfer) job.Opener {
-	return &way{Opener: h.open(t), hosts: h, transfer: t}
+// through is the Opener of a way.
+func (h *hosts) through(w *way.Way) job.Opener {
+	return &through{Opener: h.open(w), hosts: h, way: w}
 }
 
-type way struct {
+type through struct {
 	job.Opener
-	hosts    *hosts
-	transfer *replicate.Transfer
+	hosts *hosts
+	way   *way.Way
 }
 
 // Open returns the host's Site. One that was lost is reached anew.
-func (w *way) Open(ctx context.Context, host string) (site.Site, error) {
+func (w *through) Open(ctx context.Context, host string) (site.Site, error) {
 	key := line{host: host}
 	if host != "" {
-		key.rsh, key.noBootstrap = w.transfer.RSH, w.transfer.NoBootstrap
+		key.rsh, key.noBootstrap = w.way.RSH, w.way.NoBootstrap
 	}
 	w.hosts.mu.Lock()
 	s := w.hosts.lines[key]

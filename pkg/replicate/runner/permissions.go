@@ -7,7 +7,7 @@ import (
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -24,8 +24,8 @@ type Delegation struct {
 // the permissions differs by release.
 func (w *work) delegations(ctx context.Context) []*Delegation {
 	var out []*Delegation
-	add := func(host string, t *replicate.Transfer, dataset string, permissions func(zfsVersion string) []string) {
-		st, err := w.hosts.through(t).Open(ctx, host)
+	add := func(host string, over *way.Way, dataset string, permissions func(zfsVersion string) []string) {
+		st, err := w.hosts.through(over).Open(ctx, host)
 		if err != nil {
 			return // the preview tells of it
 		}
@@ -36,7 +36,7 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 		out = append(out, &Delegation{Host: host, User: f.User,
 			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(f.ZFS), ","), dataset})})
 	}
-	add(w.source.Host, &w.job.Transfer, w.source.Name, func(string) []string { return w.sourcePermissions() })
+	add(w.source.Host, &w.job.Transfer.Way, w.source.Name, func(string) []string { return w.sourcePermissions() })
 	for _, t := range w.targets {
 		name, err := plan.TargetName(w.source.Name, t.to.Name)
 		if err != nil {
@@ -45,7 +45,7 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 		if parent := zfs.ParentOf(name); parent != "" {
 			name = parent // what creates the dataset is asked of the one above
 		}
-		add(t.to.Host, t.transfer, name, func(zfsVersion string) []string { return w.targetPermissions(t, zfsVersion) })
+		add(t.to.Host, &t.transfer.Way, name, func(zfsVersion string) []string { return w.targetPermissions(t, zfsVersion) })
 	}
 	return out
 }

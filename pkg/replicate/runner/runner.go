@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +36,7 @@ type Runner struct {
 
 // New returns a Runner. open reaches hosts the way that a job's transfer
 // settings say.
-func New(stateDir string, open func(*replicate.Transfer) job.Opener, now func() time.Time, log func(string)) *Runner {
+func New(stateDir string, open func(*way.Way) job.Opener, now func() time.Time, log func(string)) *Runner {
 	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: newHosts(open)}
 }
 
@@ -168,15 +168,15 @@ func (w *work) move(ctx context.Context) error {
 
 // onSource reaches the source, by the job's own settings.
 func (w *work) onSource(ctx context.Context, f func(site.Site) error) error {
-	return w.on(ctx, w.source.Host, &w.job.Transfer, f)
+	return w.on(ctx, w.source.Host, &w.job.Transfer.Way, f)
 }
 
 func (w *work) onTarget(ctx context.Context, t *targetWork, f func(site.Site) error) error {
-	return w.on(ctx, t.to.Host, t.transfer, f)
+	return w.on(ctx, t.to.Host, &t.transfer.Way, f)
 }
 
-func (w *work) on(ctx context.Context, host string, t *replicate.Transfer, f func(site.Site) error) error {
-	st, err := w.hosts.through(t).Open(ctx, host)
+func (w *work) on(ctx context.Context, host string, over *way.Way, f func(site.Site) error) error {
+	st, err := w.hosts.through(over).Open(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,6 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 // request is the batch for one target.
 func (w *work) request(t *targetWork, g *gate) job.Batch {
 	tr := t.transfer
-	low, high, _ := tr.PortRange() // Validate refused a malformed one
 	retries := 5
 	if w.job.Retries != nil {
 		retries = *w.job.Retries
@@ -230,10 +229,7 @@ func (w *work) request(t *targetWork, g *gate) job.Batch {
 			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: tr.Decrypt,
 			CarryProperties: t.Properties.Carry, Set: t.Properties.Set, Exclude: t.Properties.Exclude,
 		},
-		Wire: tr.Wire, Streams: tr.Streams, Dial: tr.Dial, DataAddress: tr.DataAddress, PortLow: low, PortHigh: high,
-		Options:   transfer.Options{Buffer: int64(tr.Buffer), Compress: or(tr.Compress, "auto"), CompressThreads: tr.CompressThreads},
-		BandLimit: func() int64 { return tr.BandwidthAt(w.Now()) },
-		Retries:   retries, RSH: tr.RSH, NoBootstrap: tr.NoBootstrap, SkipChecks: tr.SkipChecks,
+		Way: tr.Way, Clock: w.Now, Retries: retries, SkipChecks: tr.SkipChecks,
 	}}
 	if g != nil {
 		b.Gate = g.of(t.Name)

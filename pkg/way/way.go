@@ -1,0 +1,62 @@
+// Package way says how bytes cross between two hosts: by which wire, over how
+// many connections, who listens where, how fast, compressed or not, and how the
+// other host is reached at all. Every verb and the job file take their settings
+// from it. It holds what was asked for; what is chosen where nothing was asked
+// is package job's.
+package way
+
+import (
+	"time"
+
+	"zxfer/pkg/size"
+)
+
+// Way is how bytes cross. The zero value lets all be chosen. Its TOML is that of
+// a job file's [job.transfer].
+type Way struct {
+	Wire        string    `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh, nc; "" = auto
+	TrustedLink bool      `toml:"trusted_link,omitempty"` // consent to plain and nc
+	Streams     int       `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
+	Window      size.Size `toml:"-"`                      // socket buffers, 0 = autotuned
+	Dial        string    `toml:"dial,omitempty"`         // auto, source, target; "" = auto
+	DataAddress string    `toml:"data_address,omitempty"` // of the listening side
+	Ports       Ports     `toml:"ports,omitempty"`        // of the listening side
+
+	Compress        string    `toml:"compress,omitempty"` // auto, zstd[:N], off; "" = auto
+	CompressThreads int       `toml:"compress_threads,omitempty"`
+	Buffer          size.Size `toml:"buffer,omitempty"` // on each side, 0 = chosen
+
+	RSH         string `toml:"rsh,omitempty"`          // remote shell command, "" = ssh
+	NoBootstrap bool   `toml:"no_bootstrap,omitempty"` // do not copy zxfer to a host that lacks it
+
+	// Bandwidth limits all connections of a stream together, bytes per
+	// second; 0 = none.
+	Bandwidth size.Size `toml:"bandwidth,omitempty"`
+	// Hours are times of the day with another limit; the first that holds
+	// the time counts. A stream keeps the limit that it began with.
+	Hours []Hours `toml:"bandwidth_window,omitempty"`
+}
+
+// The words of Way.Wire beside the modes of package wire, "signed", "tls" and
+// "plain".
+const (
+	Auto = "auto" // signed for raw streams of encrypted data, tls for the rest
+	SSH  = "ssh"  // through the remote shell's own connection
+	NC   = "nc"   // by the plain tools of a host without zxfer
+)
+
+// BandwidthAt is the limit that a stream begins with at a time, in bytes per
+// second; 0 = none. The time's own zone counts.
+func (w *Way) BandwidthAt(now time.Time) int64 {
+	minute := TimeOfDay(now.Hour()*60 + now.Minute())
+	for _, h := range w.Hours {
+		inside := minute >= h.From && minute < h.To
+		if h.To <= h.From {
+			inside = minute >= h.From || minute < h.To
+		}
+		if inside {
+			return int64(h.Bandwidth)
+		}
+	}
+	return int64(w.Bandwidth)
+}
