@@ -34,7 +34,9 @@ it, the key may destroy the snapshots that it sent.
 Who has a receive key may still fill DATASET up: give it a quota. What arrives is
 read-only and never mounted by itself. With --append-only an encrypted copy keeps
 its key: a source that was broken into could else lock all that it sent before.
-After zfs change-key on the source, receive-rekey=DATASET lets the new key in.
+After zfs change-key on the source, receive-rekey=DATASET lets the new key in. To
+see the key an account that is not root needs one more permission, the last line of
+doctor --print-allow.
 
 Who has a send key reads DATASET and takes snapshots there. Of encrypted datasets
 only raw streams leave (zfs send -w, zxfer's default), which show no content

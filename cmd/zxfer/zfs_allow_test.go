@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -74,6 +75,41 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A key of a user who is not root, with --append-only, takes raw increments by the
+// printed lines, and by no fewer.
+func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	device, err := os.Stat("/dev/zfs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	encryptedDataset(t, src)
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	t.Cleanup(func() { release(dst) })
+	rsh := filepath.Join(t.TempDir(), "rsh")
+	require.NoError(t, os.WriteFile(rsh, []byte("#!/bin/sh\nexec ssh -F "+labDir+"/ssh_config \"$1\" setpriv --reuid=backup --regid=backup --clear-groups env HOME=/var/tmp "+
+		alphaBin+" agent --allow receive="+dst+" --append-only --audit /dev/null\n"), 0o755))
+	zfsCmd(t, "snapshot", src+"@a")
+	lines := strings.Split(strings.TrimSpace(mustZxfer(t, "doctor", "--print-allow", src, "beta:"+dst+"/copy").stdout), "\n")
+	require.Len(t, lines, 3)
+	allow := func(line string) {
+		_, line, _ = strings.Cut(line, ": ")
+		line = strings.Replace(line, " USER ", " backup ", 1)
+		require.Regexp(t, "^zfs allow -u backup [a-z:,]+ "+dst+"$", line)
+		run(t, "sh", "-c", line)
+	}
+	allow(lines[1])
+	mustZxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
+	zfsCmd(t, "snapshot", src+"@b")
+	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
+	require.NotEqual(t, 0, o.code, o.String())
+	require.Contains(t, o.stderr, "zfs allow -u USER send ")
+	allow(lines[2])
+	mustZxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
+	require.Equal(t, guids(t, src), guids(t, dst+"/copy"))
 }
 
 // openzfs#18773: frees contents of files in the copy. It is told before anything moves.

@@ -174,19 +174,20 @@ func TestAllow(t *testing.T) {
 		change         func(*Input)
 		source, target string
 		send, receive  string
+		key            string // what the target's key asks for besides
 	}{
-		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append"},
-		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append"},
-		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive"},
-		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive"},
-		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append"},
-		{"a raw range where it is not taken", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append"},
+		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append", ""},
+		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append", "send:raw"},
+		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
+		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive", "send"},
+		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append", "send"},
+		{"a raw range where it is not taken", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},
 		{"raw and plain", func(in *Input) {
 			encrypted(in)
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: []plan.Step{step(1, zfs.StreamFlags{})}})
-		}, "2.4.4", "2.3.9", "send", "receive:append"},
-		{"rolled back", func(in *Input) { in.Plan.Datasets[0].Steps[0].Receive.Rollback = true }, "2.3.9", "2.3.9", "send", "destroy,mount,receive,rollback"},
-		{"unknown", encrypted, "", "git", "send", "receive"},
+		}, "2.4.4", "2.3.9", "send", "receive:append", "send"},
+		{"rolled back", func(in *Input) { in.Plan.Datasets[0].Steps[0].Receive.Rollback = true }, "2.3.9", "2.3.9", "send", "destroy,mount,receive,rollback", ""},
+		{"unknown", encrypted, "", "git", "send", "receive", "send"},
 	}
 	for _, tt := range tests {
 		in := sound()
@@ -198,7 +199,13 @@ func TestAllow(t *testing.T) {
 		if strings.HasPrefix(tt.receive, "destroy") {
 			receive = "create," + tt.receive
 		}
-		require.Equal(t, []string{"on alpha: zfs allow -u ann " + send + " tank/a", "on beta: zfs allow -u USER " + receive + " vault"}, Allow(in), tt.name)
+		want := []string{"on alpha: zfs allow -u ann " + send + " tank/a", "on beta: zfs allow -u USER " + receive + " vault"}
+		if tt.key != "" {
+			want = append(want, "on beta, if its key is --append-only: zfs allow -u USER "+tt.key+" vault")
+		}
+		require.Equal(t, want, Allow(in), tt.name)
+		in.Target.Name = in.Source.Name
+		require.Len(t, Allow(in), 2, "%s: no key leads from a host to itself", tt.name)
 	}
 }
 

@@ -160,16 +160,24 @@ func Allow(in Input) []string {
 	if in.Plan.Steps() == 0 {
 		return nil
 	}
-	line := func(h Host, dataset string, perms []string) string {
+	line := func(h Host, when, dataset string, perms ...string) string {
 		user := h.User
 		if h.Root || user == "" {
 			user = "USER"
 		}
 		slices.Sort(perms)
-		return "on " + h.Name + ": " + command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
+		return "on " + h.Name + when + ": " + command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
 	}
-	return []string{
-		line(in.Source, in.SourceListing.Root, sendPermissions(&in)),
-		line(in.Target, lowestExisting(&in.TargetListing), receivePermissions(&in)),
+	lines := []string{
+		line(in.Source, "", in.SourceListing.Root, sendPermissions(&in)...),
+		line(in.Target, "", lowestExisting(&in.TargetListing), receivePermissions(&in)...),
 	}
+	raw := slices.ContainsFunc(in.Plan.Datasets, func(d *plan.Dataset) bool {
+		return slices.ContainsFunc(d.Steps, func(st plan.Step) bool { return st.Send.Flags.Raw })
+	})
+	if raw && in.Target.Name != in.Source.Name {
+		// Of what it has, a restricted agent reads the key that must stay.
+		lines = append(lines, line(in.Target, ", if its key is --append-only", lowestExisting(&in.TargetListing), SendPermission(in.Target.ZFS, true, false)))
+	}
+	return lines
 }
