@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
@@ -28,6 +29,23 @@ func TestPartOff(t *testing.T) {
 	require.Equal(t, "do this", fault.HintOf(refused[0].Err))
 	require.True(t, Waits(refused[1].Err))
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
+}
+
+// What waits for a dataset that the same command resumes is resumed with it; what
+// waits for one that failed is not.
+func TestWhatWaitsSharesTheOutcome(t *testing.T) {
+	t.Parallel()
+	for class, why := range map[fault.Class]error{fault.Interrupted: wire.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.refuse = func(string) error { return why }
+		res, err := RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+		require.NoError(t, err)
+		require.Len(t, res.Datasets, 2)
+		for _, d := range res.Datasets {
+			require.Equal(t, class, fault.ClassOf(d.Err), "%s: %v", d.Source, d.Err)
+		}
+		require.True(t, Waits(res.Datasets[1].Err))
+	}
 }
 
 func TestWhole(t *testing.T) {

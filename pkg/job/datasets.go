@@ -83,6 +83,9 @@ func (s *sender) runEach(ctx context.Context) map[string]error {
 				<-n.done
 				if n.err != nil {
 					st.err = &skipped{dataset: d.Source, need: need}
+					if fault.ClassOf(n.err) == fault.Interrupted { // what resumes the one goes on to the other
+						st.err = fault.Interrupt("", st.err)
+					}
 					return
 				}
 			}
@@ -128,7 +131,7 @@ func joinFailures(errs []error) error {
 	}
 	class, hint := fault.Interrupted, ""
 	for _, err := range errs {
-		if c := fault.ClassOf(err); c != fault.Interrupted && !errors.As(err, new(*skipped)) {
+		if fault.ClassOf(err) != fault.Interrupted {
 			class = fault.Failed
 		}
 		if hint == "" {

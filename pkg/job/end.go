@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/site"
@@ -25,6 +26,8 @@ type end struct {
 	// missed is why it could not be reached the first time: those who ask at the
 	// same time need not find out again.
 	missed error
+	// met tells that data crossed between this end and the other.
+	met atomic.Bool
 }
 
 // label is the host as messages name it.

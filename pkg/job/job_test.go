@@ -249,7 +249,7 @@ func TestJoinFailures(t *testing.T) {
 	failed := fault.Failf("make room", "no space")
 	require.NoError(t, joinFailures(nil))
 	require.Equal(t, fault.Interrupted, fault.ClassOf(joinFailures([]error{cut})))
-	require.Equal(t, fault.Interrupted, fault.ClassOf(joinFailures([]error{cut, cut, &skipped{"a", "b"}})))
+	require.Equal(t, fault.Interrupted, fault.ClassOf(joinFailures([]error{cut, cut})))
 	err := joinFailures([]error{cut, failed})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "a failure is worse than what resumes")
 	require.ErrorContains(t, err, "no space")
@@ -368,9 +368,13 @@ func TestPersist(t *testing.T) {
 type half struct {
 	site.Site
 	transfer func(context.Context) error
+	moved    int64 // bytes, before it does that
 }
 
-func (h half) Transfer(ctx context.Context, _ site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+func (h half) Transfer(ctx context.Context, _ site.Task, report func(transfer.Progress)) (transfer.Result, error) {
+	if h.moved > 0 {
+		report(transfer.Progress{Bytes: h.moved})
+	}
 	return transfer.Result{}, h.transfer(ctx)
 }
 
@@ -387,6 +391,26 @@ func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	require.ErrorContains(t, err, "the policy forbids it")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Less(t, time.Since(began), windDown/2)
+}
+
+// That no connection can be made is for a firewall's owner to hear, at first. Where
+// data crossed before, it is a cut like others.
+func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
+	t.Parallel()
+	var fails error
+	source := &end{host: "alpha", open: &failingOpener{sites: []site.Site{half{transfer: func(context.Context) error { return fails }}}}}
+	target := &end{host: "beta"}
+	for _, tt := range []struct {
+		fails     error
+		moved     int64
+		transient bool
+	}{{wire.ErrDial, 0, false}, {wire.ErrCut, 0, true}, {wire.ErrDial, 0, false}, {wire.ErrCut, 1, true}, {wire.ErrDial, 0, true}} {
+		fails = tt.fails
+		target.site = half{moved: tt.moved, transfer: func(context.Context) error { return wire.ErrCut }}
+		_, _, err := halves(t.Context(), source, target, site.Task{}, site.Task{}, nil, func(transfer.Progress) {})
+		require.ErrorIs(t, err, tt.fails)
+		require.Equal(t, tt.transient, transient(err), "%v", err)
+	}
 }
 
 // captures is a Site that only tells its facts.

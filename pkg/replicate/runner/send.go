@@ -182,8 +182,13 @@ func (w *work) conclude(ctx context.Context, err error) {
 // verdict is the run as an error: nil, Interrupted where only that happened,
 // Refused where nothing was tried, else Failed.
 func (w *work) verdict(err error) error {
+	const resumes = "the next run, or the same command, resumes"
 	if err != nil {
-		return ofJob(fmt.Errorf("job %q: %w", w.job.Name, err))
+		err = ofJob(fmt.Errorf("job %q: %w", w.job.Name, err))
+		if w.run.Outcome == record.Interrupted {
+			err = fault.Interrupt(resumes, err)
+		}
+		return err
 	}
 	if w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
 		return nil
@@ -203,7 +208,7 @@ func (w *work) verdict(err error) error {
 		}
 	}
 	if w.run.Outcome == record.Interrupted {
-		return fault.Interrupt("the next run, or the same command, resumes", errors.Join(errs...))
+		return fault.Interrupt(resumes, errors.Join(errs...))
 	}
 	return &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
 }

@@ -1,11 +1,13 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -42,4 +44,16 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("dst/copy"))
 	require.Zero(t, r.arrival(t, "src").Sending)
+}
+
+// A signal that comes before anything is sent: the next run does all of it.
+func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	ctx, stop := context.WithCancel(t.Context())
+	r.meanwhile, r.full = stop, context.Canceled
+	run, err := r.runner(t).Run(ctx, r.job, true)
+	require.Equal(t, record.Interrupted, run.Outcome)
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.Contains(t, fault.HintOf(err), "the same command, resumes")
 }
