@@ -78,7 +78,7 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	}
 	defer audit.Close()
 	audit.log("session begins: " + p.String())
-	s.Gate = policy.NewGuard(p, s.Site, audit.log)
+	s.Guard = policy.NewGuard(p, s.Site, audit.log)
 	s.Note = otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {

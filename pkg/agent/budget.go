@@ -1,9 +1,6 @@
 package agent
 
-import (
-	"zxfer/pkg/site"
-	"zxfer/pkg/zfs"
-)
+import "zxfer/pkg/zfs"
 
 // What a message costs whoever takes it in is known before it is decoded, and
 // bounded by what its operation can need: "{}" is three bytes of JSON and
@@ -41,46 +38,6 @@ const small = 1 << 20
 // within is the most that a message of n bytes may cost, of what its operation
 // may: a small factor of them, which nothing but padding exceeds.
 func within(most, n int) int { return min(most, small+10*n) }
-
-// requestCost is the most that a request may cost. Most name snapshots, some
-// 70 bytes each.
-func requestCost(m *message) int {
-	if m.Kind != call {
-		return small
-	}
-	switch m.Op {
-	case opList, opProperties, opSnapshot, opHold, opRelease, opHolds, opBookmark, opDestroy:
-		return 3 * maxRequest
-	case opEstimate, opDigest, opTransfer, opMeasure: // a stream names all snapshots in it
-		return maxRequest
-	}
-	return small
-}
-
-// answerCost is the most that an answer may cost, by the question of so many
-// bytes. An error repeats of it what it is about.
-func answerCost(op string, args any, question int) int {
-	cost := small + 4*question
-	switch a := args.(type) {
-	case site.ListQuery:
-		cost += 6 * maxAnswer
-	case propertiesArgs: // values have up to 8 KiB; without names it is those that are set
-		cost += min(6*maxAnswer, len(a.Names)*(len(a.Properties)+8)*(10<<10))
-	case []zfs.SendSpec:
-		cost += len(a) * 2 * costOfOne
-	case site.Task:
-		if a.Device != nil {
-			cost += 64 << 20 // what could not be read of it
-		}
-	}
-	switch op {
-	case opHolds:
-		cost += 4 * question
-	case opCapture:
-		cost += 32 << 20
-	}
-	return cost
-}
 
 // requestsOf cuts streams to be estimated into requests that an agent takes.
 func requestsOf(streams []zfs.SendSpec) [][]zfs.SendSpec {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -38,8 +39,8 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	for i := range 100_000 {
 		names = append(names, fmt.Sprintf("tank/some/where/dataset-%d@autosnap_2026-01-01_00:00:00_hourly", i))
 	}
-	for _, op := range []string{opSnapshot, opDestroy, opHolds, opProperties} {
-		require.Less(t, cost(names), requestCost(&message{Kind: call, Op: op}), op)
+	for _, op := range []string{opSnapshot.name, opDestroy.name, opHolds.name, opProperties.name} {
+		require.Less(t, cost(names), operations()[op].request, op)
 	}
 	for i := range 200 {
 		d := &zfs.Dataset{Name: fmt.Sprintf("tank/%d", i), Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}
@@ -51,17 +52,17 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 		}
 		l.Datasets = append(l.Datasets, d)
 	}
-	require.Less(t, cost(l), answerCost(opList, site.ListQuery{}, 0))
+	require.Less(t, cost(l), opList.answer(site.ListQuery{}, 0))
 	holds, properties := map[string][]string{}, map[string]map[string]zfs.Property{}
 	for _, n := range names[:2000] {
 		holds[n] = []string{"zxfer:job:target", "a hold", "another"}
 		properties[n] = map[string]zfs.Property{"guid": {Value: "18446744073709551615", Source: "-"}, "org:note": {Value: strings.Repeat("x", 8<<10), Source: "local"}}
 	}
-	require.Less(t, cost(holds), answerCost(opHolds, names[:2000], cost(names[:2000])))
-	require.Less(t, cost(properties), answerCost(opProperties, propertiesArgs{names[:2000], []string{"guid", "org:note"}}, 0))
-	require.Less(t, cost(properties), answerCost(opProperties, propertiesArgs{names[:2000], nil}, 0))
+	require.Less(t, cost(holds), small+4*cost(names[:2000])+opHolds.answer(names[:2000], cost(names[:2000])))
+	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000], Properties: []string{"guid", "org:note"}}, 0))
+	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000]}, 0))
 	sizes := slices.Repeat([]uint64{1 << 30}, 100_000)
-	require.Less(t, cost(sizes), answerCost(opEstimate, make([]zfs.SendSpec, len(sizes)), 0))
+	require.Less(t, cost(sizes), small+opEstimate.answer(make([]zfs.SendSpec, len(sizes)), 0))
 }
 
 // A plan of many streams is estimated in parts that an agent takes.
@@ -81,7 +82,7 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	for _, p := range parts {
 		body, err := json.Marshal(p)
 		require.NoError(t, err)
-		require.Less(t, costOf(body), requestCost(&message{Kind: call, Op: opEstimate}))
+		require.Less(t, costOf(body), opEstimate.request)
 	}
 	require.Len(t, requestsOf(nil), 1)
 }

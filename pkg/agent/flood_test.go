@@ -36,7 +36,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		p, err := policy.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
 		require.NoError(t, err)
 		s := &fakeSite{do: func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }}
-		server := &Server{Site: s, Version: "1", Silence: time.Hour, Gate: policy.NewGuard(p, s, func(string) {})}
+		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: policy.NewGuard(p, s, func(string) {})}
 		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
 		// What the heap has taken from the system: of the memory of the process
 		// the part that the race detector leaves alone.
@@ -79,11 +79,11 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		times int
 		body  string
 	}{
-		{opEstimate, 3, fill(`[`, `{}`, `]`)},
-		{opEstimate, 2, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
-		{opBookmark, 1, fill(`{`, `"":""`, `}`)},
-		{opFacts, 1, fill(`[`, `{}`, `]`)},
-		{opSnapshot, 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
+		{opEstimate.name, 3, fill(`[`, `{}`, `]`)},
+		{opEstimate.name, 2, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
+		{opBookmark.name, 1, fill(`{`, `"":""`, `}`)},
+		{opFacts.name, 1, fill(`[`, `{}`, `]`)},
+		{opSnapshot.name, 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
 	} {
 		for range q.times {
 			id++
@@ -127,7 +127,7 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 		c := newSession(t.Context(), s, policy.NewGuard(p, &fakeSite{}, func(string) {}))
 		go c.write(io.Discard)
 		for id := range uint64(100) {
-			require.NoError(t, c.start(&message{ID: id, Op: opList, Body: json.RawMessage(`{"dataset":"vault"}`)}))
+			require.NoError(t, c.start(&message{ID: id, Op: opList.name, Body: json.RawMessage(`{"dataset":"vault"}`)}))
 		}
 		c.calls.Wait()
 		require.EqualValues(t, maxShort, most.Load())
@@ -143,7 +143,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		c := newSession(t.Context(), &fakeSite{}, policy.NewGuard(p, &fakeSite{}, func(string) {}))
 		for id := range uint64(10 * maxGated) {
-			if err = c.start(&message{ID: id, Op: opTransfer, Body: json.RawMessage(`{"options":{}}`)}); err != nil {
+			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{"options":{}}`)}); err != nil {
 				break
 			}
 			synctest.Wait()
@@ -165,11 +165,11 @@ func FuzzARestrictedAgent(f *testing.F) {
 		f.Add(asked.Op, []byte(asked.Body), false)
 	}
 	for op, body := range map[string]string{
-		opTransfer:   `{"receive":{"target":"vault/a","target":"tank"},"options":{}}`,
-		opDestroy:    `["vault/a@x","vault/a@x%y","vault2@x"]`,
-		opProperties: `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
-		opOffer:      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
-		opHold:       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
+		opTransfer.name:   `{"receive":{"target":"vault/a","target":"tank"},"options":{}}`,
+		opDestroy.name:    `["vault/a@x","vault/a@x%y","vault2@x"]`,
+		opProperties.name: `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
+		opOffer.name:      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
+		opHold.name:       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
 	} {
 		f.Add(op, []byte(body), true)
 	}
@@ -214,56 +214,56 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 	}
 	args := asked[1:]
 	switch op := asked[0].(string); op {
-	case opFacts, opHostFacts:
-	case opList:
+	case opFacts.name, opHostFacts.name:
+	case opList.name:
 		q := args[0].(site.ListQuery)
 		for _, n := range append(q.Only, q.Dataset) {
 			in(n, "vault", "tank/vm")
 		}
-	case opDatasetOf:
+	case opDatasetOf.name:
 		t.Fatal("the fake Site has no such path below a grant")
-	case opProperties:
+	case opProperties.name:
 		for _, n := range args[0].([]string) {
 			if n != "tank" {
 				in(n, "vault", "tank/vm")
 			}
 		}
-	case opEstimate:
+	case opEstimate.name:
 		for _, spec := range args[0].([]zfs.SendSpec) {
 			sends(spec, "tank/vm")
 		}
-	case opDigest:
-		sends(args[0].(zfs.SendSpec), "vault", "tank/vm")
-	case opSnapshot:
+	case opDigest.name:
+		sends(args[0].(site.ContentQuery).SendSpec, "vault", "tank/vm")
+	case opSnapshot.name:
 		for _, n := range args[0].([]string) {
 			in(n, "tank/vm")
 		}
-	case opHold, opRelease:
+	case opHold.name, opRelease.name:
 		for _, n := range args[1].([]string) {
 			in(n, "vault", "tank/vm")
 		}
-		require.True(t, op == opHold || !appendOnly || strings.HasPrefix(args[0].(string), "zxfer:"))
-	case opHolds:
+		require.True(t, op == opHold.name || !appendOnly || strings.HasPrefix(args[0].(string), "zxfer:"))
+	case opHolds.name:
 		for _, n := range args[0].([]string) {
 			in(n, "vault", "tank/vm")
 		}
-	case opDestroy:
+	case opDestroy.name:
 		require.False(t, appendOnly)
 		for _, n := range args[0].([]string) {
 			require.True(t, strings.ContainsAny(n, "@#"), "datasets are never destroyed")
 			in(n, "vault", "tank/vm")
 		}
-	case opBookmark:
+	case opBookmark.name:
 		for b, s := range args[0].(map[string]string) {
 			in(b, "vault", "tank/vm")
 			in(s, "vault", "tank/vm")
 		}
-	case opCreateParents, opDiscard:
+	case opCreateParents.name, opDiscard.name:
 		in(args[0].(string), "vault")
-	case opOffer:
+	case opOffer.name:
 		o := args[0].(wire.Offer)
 		require.True(t, o.Peer == "" || o.Peer == "192.0.2.1", o.Peer)
-	case opTransfer:
+	case opTransfer.name:
 		task := args[0].(site.Task)
 		require.Nil(t, task.Device)
 		if task.Send != nil {

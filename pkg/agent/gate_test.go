@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -26,7 +28,7 @@ func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *fakeSite
 	return c, s, &audit
 }
 
-func ask(t *testing.T, c *session, op, body string) *failure {
+func put(t *testing.T, c *session, op, body string) *failure {
 	t.Helper()
 	var m message
 	require.NoError(t, json.Unmarshal(c.answer(t.Context(), &message{ID: 1, Op: op, Body: json.RawMessage(body)})[4:], &m))
@@ -38,15 +40,15 @@ func ask(t *testing.T, c *session, op, body string) *failure {
 func TestGateKnowsEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
-		opList: `{"dataset":"tank/b"}`, opDatasetOf: `"/tank/a"`, opProperties: `{"names":["tank/b"],"properties":["used"]}`,
-		opEstimate: `[{"dataset":"tank/b","to":"x","flags":{}}]`, opSnapshot: `["tank/b@x"]`,
-		opHold: `{"tag":"t","snapshots":["tank/b@x"]}`, opRelease: `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
-		opHolds: `["tank/b@x"]`, opBookmark: `{"tank/b#x":"tank/b@x"}`, opDestroy: `["tank/b@x"]`,
-		opCreateParents: `"tank/b/x"`, opDiscard: `"tank/b"`, opDigest: `{"dataset":"tank/b","to":"x","flags":{}}`,
-		opOffer: `{"mode":"tls","streams":1,"address":"::","deadline":1}`, opTransfer: `{"receive":{"target":"tank/b"},"options":{}}`,
+		opList.name: `{"dataset":"tank/b"}`, opDatasetOf.name: `"/tank/a"`, opProperties.name: `{"names":["tank/b"],"properties":["used"]}`,
+		opEstimate.name: `[{"dataset":"tank/b","to":"x","flags":{}}]`, opSnapshot.name: `["tank/b@x"]`,
+		opHold.name: `{"tag":"t","snapshots":["tank/b@x"]}`, opRelease.name: `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
+		opHolds.name: `["tank/b@x"]`, opBookmark.name: `{"tank/b#x":"tank/b@x"}`, opDestroy.name: `["tank/b@x"]`,
+		opCreateParents.name: `"tank/b/x"`, opDiscard.name: `"tank/b"`, opDigest.name: `{"dataset":"tank/b","to":"x","flags":{}}`,
+		opOffer.name: `{"mode":"tls","streams":1,"address":"::","deadline":1}`, opTransfer.name: `{"receive":{"target":"tank/b"},"options":{}}`,
 	}
 	for op := range operations() {
-		if op == opFacts || op == opHostFacts {
+		if op == opFacts.name || op == opHostFacts.name {
 			continue
 		}
 		c, s, audit := gated(t, false, "receive=vault", "send=tank/vm")
@@ -54,11 +56,11 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 		if !known {
 			body = `{}` // an operation that came later: no rule may let it in
 		}
-		f := ask(t, c, op, body)
+		f := put(t, c, op, body)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
 		require.Contains(t, (*audit)[0], "refused", op)
-		if op != opDatasetOf { // which must look to judge
+		if op != opDatasetOf.name { // which must look to judge
 			require.Nil(t, s.asked, op)
 		}
 	}
@@ -68,23 +70,23 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 func TestGateAdmits(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ op, body string }{
-		{opFacts, `{}`},
-		{opHostFacts, `{}`},
-		{opList, `{"dataset":"vault/a","recursive":true}`},
-		{opProperties, `{"names":["vault/a@x","tank"],"properties":["guid"]}`},
-		{opEstimate, `[{"dataset":"tank/vm/x","from":"#b","to":"x","flags":{"raw":true}}]`},
-		{opSnapshot, `["tank/vm@x"]`},
-		{opHold, `{"tag":"t","snapshots":["vault/a@x"]}`},
-		{opRelease, `{"tag":"zxfer:j:t","snapshots":["vault/a@x"]}`},
-		{opBookmark, `{"tank/vm#x":"tank/vm@x"}`},
-		{opDigest, `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
-		{opDiscard, `"vault/a"`},
-		{opOffer, `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
-		{opTransfer, `{"send":{"dataset":"tank/vm","to":"x","flags":{"raw":true}},"offered":"ab","options":{}}`},
+		{opFacts.name, `{}`},
+		{opHostFacts.name, `{}`},
+		{opList.name, `{"dataset":"vault/a","recursive":true}`},
+		{opProperties.name, `{"names":["vault/a@x","tank"],"properties":["guid"]}`},
+		{opEstimate.name, `[{"dataset":"tank/vm/x","from":"#b","to":"x","flags":{"raw":true}}]`},
+		{opSnapshot.name, `["tank/vm@x"]`},
+		{opHold.name, `{"tag":"t","snapshots":["vault/a@x"]}`},
+		{opRelease.name, `{"tag":"zxfer:j:t","snapshots":["vault/a@x"]}`},
+		{opBookmark.name, `{"tank/vm#x":"tank/vm@x"}`},
+		{opDigest.name, `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
+		{opDiscard.name, `"vault/a"`},
+		{opOffer.name, `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
+		{opTransfer.name, `{"send":{"dataset":"tank/vm","to":"x","flags":{"raw":true}},"offered":"ab","options":{}}`},
 	}
 	for _, tt := range tests {
 		c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
-		require.Nil(t, ask(t, c, tt.op, tt.body), tt.op)
+		require.Nil(t, put(t, c, tt.op, tt.body), tt.op)
 		require.NotNil(t, s.asked, tt.op)
 	}
 }
@@ -102,18 +104,77 @@ func TestGateKnowsEveryField(t *testing.T) {
 	full.Options.Buffer, full.Options.Block, full.Options.BandLimit, full.Options.Compress, full.Options.CompressThreads, full.Options.Stall = 1, 2, 3, "zstd", 1, 5
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
-	require.Nil(t, ask(t, c, opTransfer, string(body)))
+	require.Nil(t, put(t, c, opTransfer.name, string(body)))
 	got := s.asked[1].(site.Task)
 	require.Equal(t, "noauto", got.Receive.Set["canmount"], "a new dataset is not mounted")
 	delete(got.Receive.Set, "canmount")
 	require.Equal(t, full, got)
 }
 
+// Every field of everything that a restricted agent can be asked is decided
+// about: in package policy by a rule that judges it, or as harmless, and here by
+// being refused.
+func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
+	t.Parallel()
+	refused := map[string]string{"site.Task.Device": "devices are not for restricted keys"}
+	guard := policy.NewGuard(&policy.Policy{}, &fakeSite{}, func(string) {})
+	judged := func(o servable, args reflect.Value) string {
+		body, err := json.Marshal(args.Interface())
+		require.NoError(t, err)
+		_, err = o.served().carryOut(t.Context(), &fakeSite{}, guard, body, nil)
+		_, field, _ := strings.Cut(fmt.Sprint(err), "no rule is for the field ")
+		return field
+	}
+	for _, o := range all() {
+		args := reflect.New(reflect.TypeOf(o).Field(1).Type.In(2)).Elem()
+		fill(args, refused)
+		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.served().name)
+	}
+	for field := range refused {
+		task := reflect.ValueOf(&site.Task{}).Elem()
+		fill(task.FieldByName(field[strings.LastIndex(field, ".")+1:]), nil)
+		require.Equal(t, field, judged(opTransfer, task))
+	}
+}
+
+// fill sets every field that crosses, but for some.
+func fill(v reflect.Value, but map[string]string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if f.IsExported() && f.Tag.Get("json") != "-" && but[v.Type().String()+"."+f.Name] == "" {
+				fill(v.Field(i), but)
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), but)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), but)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, but)
+		fill(value, but)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	}
+}
+
 func TestGateAudit(t *testing.T) {
 	t.Parallel()
 	c, _, audit := gated(t, true, "receive=vault")
-	require.NotNil(t, ask(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
-	require.NotNil(t, ask(t, c, opTransfer, `{"receive":{"target":"tank"},"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1},"options":{}}`))
+	require.NotNil(t, put(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
+	require.NotNil(t, put(t, c, opTransfer.name, `{"receive":{"target":"tank"},"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1},"options":{}}`))
 	for _, line := range *audit {
 		require.NotContains(t, line, "\n")
 		require.NotContains(t, line, "U0VDUkVU")

@@ -101,48 +101,48 @@ func questions() []question {
 		_ = transfer.LimitedBy(p.Stages, p.Stages, p.Network)
 	}
 	return []question{
-		{opFacts, func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) }, facts},
-		{opHostFacts, func(ctx context.Context, s site.Site) (any, error) { return s.HostFacts(ctx) }, facts},
-		{opList, func(ctx context.Context, s site.Site) (any, error) {
+		{opFacts.name, func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) }, facts},
+		{opHostFacts.name, func(ctx context.Context, s site.Site) (any, error) { return s.HostFacts(ctx) }, facts},
+		{opList.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.List(ctx, site.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
 		}, listing},
-		{opDatasetOf, func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
-		{opProperties, func(ctx context.Context, s site.Site) (any, error) {
+		{opDatasetOf.name, func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
+		{opProperties.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Properties(ctx, names, []string{"guid", "used"})
 		},
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}},
-		{opEstimate, func(ctx context.Context, s site.Site) (any, error) {
+		{opEstimate.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Estimate(ctx, []zfs.SendSpec{send, send})
 		}, []uint64{7, 1<<64 - 1}},
-		{opSnapshot, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
-		{opHold, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
-		{opRelease, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
-		{opHolds, func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
-		{opBookmark, func(ctx context.Context, s site.Site) (any, error) {
+		{opSnapshot.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
+		{opHold.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
+		{opRelease.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
+		{opHolds.name, func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
+		{opBookmark.name, func(ctx context.Context, s site.Site) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank/a#w": "tank/a@w"})
 		}, none{}},
-		{opDestroy, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
-		{opCreateParents, func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
-		{opDiscard, func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
-		{opDigest, func(ctx context.Context, s site.Site) (any, error) {
+		{opDestroy.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
+		{opCreateParents.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
+		{opDiscard.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opDigest.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Digest(ctx, site.ContentQuery{SendSpec: send})
 		}, site.Digest{Sum: sum, Bytes: 7}},
-		{opOffer, func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
-		{opTransfer, func(ctx context.Context, s site.Site) (any, error) {
+		{opOffer.name, func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
+		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Transfer(ctx, site.Task{Send: &send}, progress)
 		},
 			transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}},
-		{opTransfer, func(ctx context.Context, s site.Site) (any, error) {
+		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
 		},
 			transfer.Result{Progress: moment, Device: copied}},
-		{opInspectDevice, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
-		{opDeviceState, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, site.DeviceState{Begun: true, Stored: 1 << 20, Unusable: "why"}},
-		{opDigestDevice, func(ctx context.Context, s site.Site) (any, error) {
+		{opInspectDevice.name, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
+		{opDeviceState.name, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, site.DeviceState{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDigestDevice.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.DigestDevice(ctx, site.DigestQuery{Device: disk, Options: options}, progress)
 		}, site.DeviceDigest{Result: transfer.Result{Progress: moment, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
-		{opCapture, func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
-		{opMeasure, func(ctx context.Context, s site.Site) (any, error) {
+		{opCapture.name, func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
+		{opMeasure.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
 		},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},
@@ -278,7 +278,7 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 	switch got.(type) {
 	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, wire.Ticket: // values are ZFS'
 	default:
-		requireSane(t, reflect.ValueOf(got), q.op != opInspectDevice, q.op+": "+text)
+		requireSane(t, reflect.ValueOf(got), q.op != opInspectDevice.name, q.op+": "+text)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 	} {
 		text := answer(&message{ID: 1}, body)[0]
 		for _, q := range questions() {
-			if !slices.Contains([]string{opList, opEstimate, opDigestDevice, opTransfer}, q.op) {
+			if !slices.Contains([]string{opList.name, opEstimate.name, opDigestDevice.name, opTransfer.name}, q.op) {
 				continue
 			}
 			runtime.GC()

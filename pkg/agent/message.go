@@ -164,20 +164,6 @@ func (s sign) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeStrictly takes one JSON value. What it does not know it refuses: an
-// agent that passed over a field would do something else than was asked.
-func decodeStrictly(body []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
-}
-
 // oversize is a message that is too long to be sent or taken.
 type oversize struct{ size, limit int }
 

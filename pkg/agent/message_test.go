@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/policy"
 )
 
 func TestReadMessage(t *testing.T) {
 	t.Parallel()
-	good, err := encode(&message{Kind: call, ID: 7, Op: opList, Body: json.RawMessage(`{"dataset":"tank"}`)}, 100)
+	good, err := encode(&message{Kind: call, ID: 7, Op: opList.name, Body: json.RawMessage(`{"dataset":"tank"}`)}, 100)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		in   []byte
@@ -38,7 +40,7 @@ func TestReadMessage(t *testing.T) {
 			}
 			require.NoError(t, err)
 			m.cost = 0
-			require.Equal(t, &message{Kind: call, ID: 7, Op: opList, Body: json.RawMessage(`{"dataset":"tank"}`)}, m)
+			require.Equal(t, &message{Kind: call, ID: 7, Op: opList.name, Body: json.RawMessage(`{"dataset":"tank"}`)}, m)
 		})
 	}
 	_, err = encode(&message{Kind: logged, Text: strings.Repeat("x", 100)}, 100)
@@ -50,7 +52,7 @@ func free(*message) int { return 1 << 40 }
 
 func FuzzReadMessage(f *testing.F) {
 	for _, m := range []*message{
-		{Kind: call, ID: 1, Op: opList, Body: json.RawMessage(`{}`)},
+		{Kind: call, ID: 1, Op: opList.name, Body: json.RawMessage(`{}`)},
 		{Kind: ping, ID: 1<<64 - 1},
 		{Kind: result, ID: 1, Error: &failure{Text: "x", Is: []string{"cut"}}},
 		{Kind: logged, Text: "\x00\"<>"},
@@ -87,13 +89,13 @@ func TestDecodeStrictly(t *testing.T) {
 		`{"tag":"t"}`:              "",
 		`{"tag":"t","force":true}`: `json: unknown field "force"`,
 		`{"tag":"t"} {}`:           "more than one value",
-		`[]`:                       "json: cannot unmarshal array into Go value of type agent.holdArgs",
+		`[]`:                       "json: cannot unmarshal array into Go value of type policy.Tagged",
 		``:                         "EOF",
 	} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
-			var a holdArgs
-			err := decodeStrictly([]byte(in), &a)
+			var a policy.Tagged
+			err := policy.Decode([]byte(in), &a)
 			if want == "" {
 				require.NoError(t, err)
 				return

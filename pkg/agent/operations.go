@@ -2,11 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/policy"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -14,120 +14,338 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Arguments of operations that take more than one value.
-type (
-	propertiesArgs struct {
-		Names      []string `json:"names"`
-		Properties []string `json:"properties"`
-	}
-	holdArgs struct {
-		Tag       string   `json:"tag"`
-		Snapshots []string `json:"snapshots"`
-	}
-	none struct{}
-)
-
-// ErrUnknownOperation is a call of what the agent does not have.
-var ErrUnknownOperation = errors.New("unknown operation")
-
-// operation carries out one call on a Site.
-type operation func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error)
-
-// op makes an operation of a function with typed arguments.
-func op[A, R any](f func(context.Context, site.Site, A) (R, error)) operation {
-	return func(ctx context.Context, s site.Site, body json.RawMessage, _ func(transfer.Progress)) (any, error) {
-		var args A
-		if err := decodeStrictly(body, &args); err != nil {
-			return nil, fmt.Errorf("malformed arguments: %w", err)
-		}
-		return f(ctx, s, args)
+// all are the operations of an agent.
+func all() []servable {
+	return []servable{
+		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
+		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
+		opCapture, opMeasure,
 	}
 }
 
-// do makes an operation of a function without a result.
-func do[A any](f func(context.Context, site.Site, A) error) operation {
-	return op(func(ctx context.Context, s site.Site, a A) (none, error) { return none{}, f(ctx, s, a) })
-}
-
-// The operations, by the names that cross the wire.
+// The most that arguments of names of snapshots may cost, some 70 bytes each, and
+// those of streams, which name all snapshots in them.
 const (
-	opFacts         = "facts"
-	opHostFacts     = "host-facts"
-	opList          = "list"
-	opDatasetOf     = "dataset-of"
-	opProperties    = "properties"
-	opEstimate      = "estimate"
-	opSnapshot      = "snapshot"
-	opHold          = "hold"
-	opRelease       = "release"
-	opHolds         = "holds"
-	opBookmark      = "bookmark"
-	opDestroy       = "destroy"
-	opCreateParents = "create-parents"
-	opDiscard       = "discard-partial"
-	opDigest        = "digest"
-	opOffer         = "offer"
-	opTransfer      = "transfer"
-	opInspectDevice = "inspect-device"
-	opDeviceState   = "device-state"
-	opDigestDevice  = "digest-device"
-	opCapture       = "capture"
-	opMeasure       = "measure"
+	manyNames   = 3 * maxRequest
+	manyStreams = maxRequest
 )
 
-func operations() map[string]operation {
-	return map[string]operation{
-		opFacts: op(func(ctx context.Context, s site.Site, _ none) (site.Facts, error) { return s.Facts(ctx) }),
-		opHostFacts: op(func(ctx context.Context, s site.Site, _ none) (site.Facts, error) {
-			return s.HostFacts(ctx)
-		}),
-		opList: op(func(ctx context.Context, s site.Site, q site.ListQuery) (zfs.Listing, error) { return s.List(ctx, q) }),
-		opDatasetOf: op(func(ctx context.Context, s site.Site, path string) (string, error) {
-			return s.DatasetOf(ctx, path)
-		}),
-		opProperties: op(func(ctx context.Context, s site.Site, a propertiesArgs) (map[string]map[string]zfs.Property, error) {
-			return s.Properties(ctx, a.Names, a.Properties)
-		}),
-		opEstimate: op(func(ctx context.Context, s site.Site, a []zfs.SendSpec) ([]uint64, error) { return s.Estimate(ctx, a) }),
-		opSnapshot: do(func(ctx context.Context, s site.Site, a []string) error { return s.Snapshot(ctx, a) }),
-		opHold:     do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Hold(ctx, a.Tag, a.Snapshots) }),
-		opRelease:  do(func(ctx context.Context, s site.Site, a holdArgs) error { return s.Release(ctx, a.Tag, a.Snapshots) }),
-		opHolds: op(func(ctx context.Context, s site.Site, a []string) (map[string][]string, error) {
-			return s.Holds(ctx, a)
-		}),
-		opBookmark: do(func(ctx context.Context, s site.Site, a map[string]string) error { return s.Bookmark(ctx, a) }),
-		opDestroy:  do(func(ctx context.Context, s site.Site, a []string) error { return s.Destroy(ctx, a) }),
-		opCreateParents: do(func(ctx context.Context, s site.Site, dataset string) error {
-			return s.CreateParents(ctx, dataset)
-		}),
-		opDiscard: do(func(ctx context.Context, s site.Site, dataset string) error { return s.DiscardPartial(ctx, dataset) }),
-		opDigest: op(func(ctx context.Context, s site.Site, q site.ContentQuery) (site.Digest, error) {
-			return s.Digest(ctx, q)
-		}),
-		opOffer: op(func(ctx context.Context, s site.Site, a wire.Offer) (wire.Ticket, error) { return s.Offer(ctx, a) }),
-		opInspectDevice: op(func(ctx context.Context, s site.Site, path string) (device.Facts, error) {
-			return s.InspectDevice(ctx, path)
-		}),
-		opDeviceState: op(func(ctx context.Context, s site.Site, t site.DeviceTask) (site.DeviceState, error) {
-			return s.DeviceState(ctx, t)
-		}),
-		opDigestDevice: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
-			var q site.DigestQuery
-			if err := decodeStrictly(body, &q); err != nil {
-				return nil, fmt.Errorf("malformed arguments: %w", err)
-			}
-			return s.DigestDevice(ctx, q, progress)
-		},
-		opCapture: op(func(ctx context.Context, s site.Site, brief bool) ([]byte, error) { return s.Capture(ctx, brief) }),
-		opMeasure: op(func(ctx context.Context, s site.Site, r probe.Request) (probe.Ceiling, error) {
-			return s.Measure(ctx, r)
-		}),
-		opTransfer: func(ctx context.Context, s site.Site, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
-			var t site.Task
-			if err := decodeStrictly(body, &t); err != nil {
-				return nil, fmt.Errorf("malformed arguments: %w", err)
-			}
-			return s.Transfer(ctx, t, progress)
-		},
+var _ site.Site = (*Remote)(nil)
+
+// Name is the host as it was typed.
+func (r *Remote) Name() string { return r.host }
+
+// RTT is the shortest round trip of the control connection so far.
+func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
+
+var opFacts = operation[none, site.Facts]{
+	name:  "facts",
+	do:    asks(func(s site.Site, ctx context.Context, _ none) (site.Facts, error) { return s.Facts(ctx) }),
+	rule:  policy.Reads(policy.Anything[none]),
+	check: func(_ none, f *site.Facts) error { return site.CheckFacts(f) },
+}
+
+// Facts asks the agent.
+func (r *Remote) Facts(ctx context.Context) (site.Facts, error) {
+	return ask(ctx, r, opFacts, none{}, nil)
+}
+
+var opHostFacts = operation[none, site.Facts]{
+	name:  "host-facts",
+	do:    asks(func(s site.Site, ctx context.Context, _ none) (site.Facts, error) { return s.HostFacts(ctx) }),
+	rule:  policy.Reads(policy.Anything[none]), // less than facts
+	check: opFacts.check,
+}
+
+// HostFacts asks the agent.
+func (r *Remote) HostFacts(ctx context.Context) (site.Facts, error) {
+	return ask(ctx, r, opHostFacts, none{}, nil)
+}
+
+var opList = operation[site.ListQuery, zfs.Listing]{
+	name:    "list",
+	do:      asks(site.Site.List),
+	rule:    policy.Reads(policy.List),
+	request: manyNames,
+	answer:  func(site.ListQuery, int) int { return 6 * maxAnswer },
+	check:   site.CheckListing,
+}
+
+// List asks the agent.
+func (r *Remote) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+	return ask(ctx, r, opList, q, nil)
+}
+
+var opDatasetOf = operation[string, string]{
+	name: "dataset-of",
+	do:   asks(site.Site.DatasetOf),
+	rule: policy.Reads(policy.DatasetOf),
+	check: func(_ string, dataset *string) error {
+		_, err := zfs.ParseDataset(*dataset)
+		return err
+	},
+}
+
+// DatasetOf asks the agent.
+func (r *Remote) DatasetOf(ctx context.Context, path string) (string, error) {
+	return ask(ctx, r, opDatasetOf, path, nil)
+}
+
+type properties = map[string]map[string]zfs.Property
+
+var opProperties = operation[policy.PropertyQuery, properties]{
+	name: "properties",
+	do: asks(func(s site.Site, ctx context.Context, q policy.PropertyQuery) (properties, error) {
+		return s.Properties(ctx, q.Names, q.Properties)
+	}),
+	rule:    policy.Reads(policy.Properties),
+	request: manyNames,
+	// Values have up to 8 KiB; without names it is those that are set.
+	answer: func(q policy.PropertyQuery, _ int) int {
+		return min(6*maxAnswer, len(q.Names)*(len(q.Properties)+8)*(10<<10))
+	},
+	check: func(q policy.PropertyQuery, m *properties) error {
+		return site.CheckProperties(q.Names, q.Properties, *m)
+	},
+}
+
+// Properties asks the agent.
+func (r *Remote) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	return ask(ctx, r, opProperties, policy.PropertyQuery{Names: names, Properties: properties}, nil)
+}
+
+var opEstimate = operation[[]zfs.SendSpec, []uint64]{
+	name:    "estimate",
+	do:      asks(site.Site.Estimate),
+	rule:    policy.Reads(policy.Estimate),
+	request: manyStreams,
+	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * costOfOne },
+	check: func(streams []zfs.SendSpec, sizes *[]uint64) error {
+		if len(*sizes) != len(streams) {
+			return fmt.Errorf("%d sizes of %d streams", len(*sizes), len(streams))
+		}
+		return nil
+	},
+}
+
+// Estimate asks the agent, in parts where the streams are so many that it would
+// not take them at once.
+func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
+	for _, some := range requestsOf(streams) {
+		part, err := ask(ctx, r, opEstimate, some, nil)
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, part...)
 	}
+	return sizes, nil
+}
+
+var opSnapshot = operation[[]string, none]{
+	name:    "snapshot",
+	do:      does(site.Site.Snapshot),
+	rule:    policy.Changes(policy.Snapshot, policy.Names),
+	request: manyNames,
+}
+
+// Snapshot asks the agent.
+func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
+	return tell(ctx, r, opSnapshot, snapshots)
+}
+
+var opHold = operation[policy.Tagged, none]{
+	name:    "hold",
+	do:      does(func(s site.Site, ctx context.Context, h policy.Tagged) error { return s.Hold(ctx, h.Tag, h.Snapshots) }),
+	rule:    policy.Changes(policy.Hold, policy.Tags),
+	request: manyNames,
+}
+
+// Hold asks the agent.
+func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error {
+	return tell(ctx, r, opHold, policy.Tagged{Tag: tag, Snapshots: snapshots})
+}
+
+var opRelease = operation[policy.Tagged, none]{
+	name: "release",
+	do: does(func(s site.Site, ctx context.Context, h policy.Tagged) error {
+		return s.Release(ctx, h.Tag, h.Snapshots)
+	}),
+	rule:    policy.Changes(policy.Release, policy.Tags),
+	request: manyNames,
+}
+
+// Release asks the agent.
+func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) error {
+	return tell(ctx, r, opRelease, policy.Tagged{Tag: tag, Snapshots: snapshots})
+}
+
+var opHolds = operation[[]string, map[string][]string]{
+	name:    "holds",
+	do:      asks(site.Site.Holds),
+	rule:    policy.Reads(policy.Holds),
+	request: manyNames,
+	answer:  func(_ []string, question int) int { return 4 * question },
+	check:   func(snapshots []string, tags *map[string][]string) error { return site.CheckHolds(snapshots, *tags) },
+}
+
+// Holds asks the agent.
+func (r *Remote) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	return ask(ctx, r, opHolds, snapshots, nil)
+}
+
+var opBookmark = operation[map[string]string, none]{
+	name:    "bookmark",
+	do:      does(site.Site.Bookmark),
+	rule:    policy.Changes(policy.Bookmark, policy.Marks),
+	request: manyNames,
+}
+
+// Bookmark asks the agent.
+func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	return tell(ctx, r, opBookmark, bookmarks)
+}
+
+var opDestroy = operation[[]string, none]{
+	name:    "destroy",
+	do:      does(site.Site.Destroy),
+	rule:    policy.Changes(policy.Destroy, policy.Names),
+	request: manyNames,
+}
+
+// Destroy asks the agent.
+func (r *Remote) Destroy(ctx context.Context, versions []string) error {
+	return tell(ctx, r, opDestroy, versions)
+}
+
+var opCreateParents = operation[string, none]{
+	name: "create-parents",
+	do:   does(site.Site.CreateParents),
+	rule: policy.Changes(policy.CreateParents, policy.Name),
+}
+
+// CreateParents asks the agent.
+func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opCreateParents, dataset)
+}
+
+var opDiscard = operation[string, none]{
+	name: "discard-partial",
+	do:   does(site.Site.DiscardPartial),
+	rule: policy.Changes(policy.DiscardPartial, policy.Name),
+}
+
+// DiscardPartial asks the agent.
+func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opDiscard, dataset)
+}
+
+var opDigest = operation[site.ContentQuery, site.Digest]{
+	name:    "digest",
+	do:      asks(site.Site.Digest),
+	rule:    policy.Reads(policy.Digest),
+	request: manyStreams,
+	check:   func(_ site.ContentQuery, d *site.Digest) error { return site.CheckDigest(d) },
+	long:    true,
+}
+
+// Digest asks the agent.
+func (r *Remote) Digest(ctx context.Context, q site.ContentQuery) (site.Digest, error) {
+	return ask(ctx, r, opDigest, q, nil)
+}
+
+var opOffer = operation[wire.Offer, wire.Ticket]{
+	name:  "offer",
+	do:    asks(site.Site.Offer),
+	rule:  policy.Reads(policy.Offer),
+	check: site.CheckTicket,
+}
+
+// Offer asks the agent.
+func (r *Remote) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+	return ask(ctx, r, opOffer, o, nil)
+}
+
+var opTransfer = operation[site.Task, transfer.Result]{
+	name: "transfer",
+	do: func(ctx context.Context, s site.Site, t site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+		return s.Transfer(ctx, t, progress)
+	},
+	rule:    policy.Changes(policy.Transfer, policy.Streams),
+	request: manyStreams,
+	answer: func(t site.Task, _ int) int {
+		if t.Device == nil {
+			return 0
+		}
+		return 64 << 20 // what could not be read of it
+	},
+	check:  site.CheckResult,
+	long:   true,
+	secret: true,
+}
+
+// Transfer asks the agent.
+func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (transfer.Result, error) {
+	return ask(ctx, r, opTransfer, t, report)
+}
+
+var opInspectDevice = operation[string, device.Facts]{
+	name:  "inspect-device",
+	do:    asks(site.Site.InspectDevice),
+	check: site.CheckDevice,
+}
+
+// InspectDevice asks the agent.
+func (r *Remote) InspectDevice(ctx context.Context, path string) (device.Facts, error) {
+	return ask(ctx, r, opInspectDevice, path, nil)
+}
+
+var opDeviceState = operation[site.DeviceTask, site.DeviceState]{
+	name:  "device-state",
+	do:    asks(site.Site.DeviceState),
+	check: site.CheckDeviceState,
+}
+
+// DeviceState asks the agent.
+func (r *Remote) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {
+	return ask(ctx, r, opDeviceState, t, nil)
+}
+
+var opDigestDevice = operation[site.DigestQuery, site.DeviceDigest]{
+	name: "digest-device",
+	do: func(ctx context.Context, s site.Site, q site.DigestQuery, progress func(transfer.Progress)) (site.DeviceDigest, error) {
+		return s.DigestDevice(ctx, q, progress)
+	},
+	check: site.CheckDeviceDigest,
+	long:  true,
+}
+
+// DigestDevice asks the agent.
+func (r *Remote) DigestDevice(ctx context.Context, q site.DigestQuery, report func(transfer.Progress)) (site.DeviceDigest, error) {
+	return ask(ctx, r, opDigestDevice, q, report)
+}
+
+var opCapture = operation[bool, []byte]{
+	name:   "capture",
+	do:     asks(site.Site.Capture),
+	rule:   policy.Reads(policy.HostFacts[bool]),
+	answer: func(bool, int) int { return 32 << 20 },
+}
+
+// Capture asks the agent.
+func (r *Remote) Capture(ctx context.Context, brief bool) ([]byte, error) {
+	return ask(ctx, r, opCapture, brief, nil)
+}
+
+var opMeasure = operation[probe.Request, probe.Ceiling]{
+	name:    "measure",
+	do:      asks(site.Site.Measure),
+	request: manyStreams,
+	check:   site.CheckCeiling,
+	long:    true,
+	secret:  true,
+}
+
+// Measure asks the agent.
+func (r *Remote) Measure(ctx context.Context, q probe.Request) (probe.Ceiling, error) {
+	return ask(ctx, r, opMeasure, q, nil)
 }

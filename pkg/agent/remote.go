@@ -285,17 +285,22 @@ func (r *Remote) send(ctx context.Context, m *message) error {
 	}
 }
 
-// call asks the agent and waits for its answer.
-func (r *Remote) call(ctx context.Context, op string, args, into any, report func(transfer.Progress)) error {
+// checked is the error of an answer that answers something else than was
+// asked; nil where err is.
+func (r *Remote) checked(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	// Not of the class that the same text has where a user's own words are judged.
+	return fault.Failf("", "%s: malformed answer of %s: %w", r.host, op, err)
+}
+
+// call asks the agent and waits for its answer, which may cost so many bytes.
+func (r *Remote) call(ctx context.Context, op string, body []byte, cost int, into any, report func(transfer.Progress)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", r.host, err)
 	}
-	body, err := json.Marshal(args)
-	if err != nil {
-		return err
-	}
-	p := &pending{answer: make(chan error, 1), cost: answerCost(op, args, len(body)),
-		take: func(m *message) error { return r.answered(op, m, into) }}
+	p := &pending{answer: make(chan error, 1), cost: cost, take: func(m *message) error { return r.answered(op, m, into) }}
 	if report != nil {
 		p.progress = make(chan transfer.Progress, 1)
 	}
@@ -347,8 +352,6 @@ func (r *Remote) answered(op string, m *message, into any) error {
 		return r.checked(op, m.tooMuch)
 	case m.Error != nil:
 		return m.Error.unpack(r.host)
-	case into == nil:
-		return nil
 	}
 	return r.checked(op, json.Unmarshal(m.Body, into))
 }

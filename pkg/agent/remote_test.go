@@ -108,7 +108,7 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 		_, properties := g.Properties(t.Context(), []string{"tank/a"}, nil)
 		_, estimate := g.Estimate(t.Context(), []zfs.SendSpec{{Dataset: "tank/a", To: "x"}})
 		_, holds := g.Holds(t.Context(), []string{"tank/a@x"})
-		for op, err := range map[string]error{opList: list, opDatasetOf: of, opProperties: properties, opEstimate: estimate, opHolds: holds} {
+		for op, err := range map[string]error{opList.name: list, opDatasetOf.name: of, opProperties.name: properties, opEstimate.name: estimate, opHolds.name: holds} {
 			require.ErrorContains(t, err, "beta: malformed answer of "+op+": ")
 			require.Equal(t, fault.Failed, fault.ClassOf(err), op)
 		}

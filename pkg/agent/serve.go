@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 )
@@ -37,20 +38,14 @@ const (
 type Server struct {
 	Site    site.Site
 	Version string
-	// Gate, where set, judges every call before it is carried out.
-	Gate Gate
+	// Guard, where set, judges every call before it is carried out.
+	Guard *policy.Guard
 	// Note, where not "", is a line that the client's user is told at the start.
 	Note string
 	// Silence is how long the agent waits for a sign of life; 0 = 30 seconds.
 	Silence time.Duration
 
 	session atomic.Pointer[session] // while it serves
-}
-
-// Gate lets calls in: it returns the arguments that the operation is carried
-// out with, or why it is not. It is called from several goroutines.
-type Gate interface {
-	Admit(ctx context.Context, op string, body json.RawMessage) (json.RawMessage, error)
 }
 
 // What a gated session may have at once. An honest client has a few calls for
@@ -63,11 +58,6 @@ const (
 	maxUnread   = maxAnswer // bytes of answers that wait to be written
 )
 
-// long tells what lasts as long as a stream.
-func long(op string) bool {
-	return op == opTransfer || op == opDigest || op == opDigestDevice || op == opMeasure
-}
-
 // Serve answers calls until the input ends, the other end falls silent, or
 // ctx ends; then everything that was started has ended too, or was given a
 // minute to. A clean end of input and the end of ctx return nil. It may return
@@ -77,7 +67,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	if quiet <= 0 {
 		quiet = silence
 	}
-	c := newSession(ctx, s.Site, s.Gate)
+	c := newSession(ctx, s.Site, s.Guard)
 	s.session.Store(c)
 	c.queue <- []byte(hello(s.Version))
 	if s.Note != "" {
@@ -109,8 +99,8 @@ func (s *Server) Log(text string) {
 // session is one client's.
 type session struct {
 	site  site.Site
-	gate  Gate
-	ops   map[string]operation
+	guard *policy.Guard
+	ops   map[string]served
 	heard *time.Timer
 	queue chan []byte // what is to be written: a client that does not read must not stop the reading of its cancels
 
@@ -131,10 +121,10 @@ type session struct {
 	unread *semaphore.Weighted // of bytes in answers
 }
 
-func newSession(ctx context.Context, s site.Site, gate Gate) *session {
-	c := &session{site: s, gate: gate, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
+func newSession(ctx context.Context, s site.Site, guard *policy.Guard) *session {
+	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
-	if gate != nil {
+	if guard != nil {
 		c.short, c.unread = semaphore.NewWeighted(maxShort), semaphore.NewWeighted(maxUnread)
 	}
 	// Calls end after gone is closed, so that no client takes the end of its
@@ -169,7 +159,7 @@ func (c *session) windDown() {
 func (c *session) read(in io.Reader, quiet time.Duration) error {
 	in = sign{in, func() { c.heard.Reset(quiet) }}
 	for {
-		m, err := readMessage(in, maxRequest, requestCost)
+		m, err := readMessage(in, maxRequest, c.mayCost)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return errors.New("the input ended within a message")
@@ -209,16 +199,16 @@ func (c *session) start(m *message) error {
 		stop()
 		return nil
 	}
-	if c.gate != nil && len(c.running) >= maxGated {
+	if c.guard != nil && len(c.running) >= maxGated {
 		stop()
 		return fmt.Errorf("more than %d calls at once", maxGated)
 	}
 	refused := m.tooMuch
 	switch {
-	case c.gate == nil || refused != nil:
+	case c.guard == nil || refused != nil:
 	case c.cost > 0 && c.cost+m.cost > maxInFlight:
 		refused = fault.Failf("ask for less at once", "%s: requests of more than %d bytes at once", m.Op, maxInFlight)
-	case long(m.Op) && c.streams >= maxLong:
+	case c.ops[m.Op].long && c.streams >= maxLong:
 		refused = fault.Failf("ask for less at once", "%s: more than %d streams at once", m.Op, maxLong)
 	}
 	if refused != nil {
@@ -226,7 +216,7 @@ func (c *session) start(m *message) error {
 	}
 	c.running[m.ID] = stop
 	c.cost += m.cost
-	if long(m.Op) {
+	if c.ops[m.Op].long {
 		c.streams++
 	}
 	c.calls.Add(1)
@@ -236,7 +226,7 @@ func (c *session) start(m *message) error {
 		var answer []byte
 		if refused != nil {
 			answer = failed(m, refused)
-		} else if c.short != nil && !long(m.Op) {
+		} else if c.short != nil && !c.ops[m.Op].long {
 			// A turn ends when the answer waits to be written, no more than
 			// maxUnread of which may.
 			if err := c.short.Acquire(ctx, 1); err != nil {
@@ -252,7 +242,7 @@ func (c *session) start(m *message) error {
 		c.mu.Lock()
 		delete(c.running, m.ID)
 		c.cost -= m.cost
-		if long(m.Op) {
+		if c.ops[m.Op].long {
 			c.streams--
 		}
 		c.mu.Unlock()
@@ -273,23 +263,7 @@ func (c *session) reply(answer []byte) {
 
 // answer carries out a call and returns its encoded result.
 func (c *session) answer(ctx context.Context, m *message) []byte {
-	var value any
-	err := fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
-	body := m.Body
-	var refused error
-	if c.gate != nil {
-		// Also of what the agent does not have: that is for the audit to know.
-		body, refused = c.gate.Admit(ctx, m.Op, body)
-	}
-	if run := c.ops[m.Op]; refused != nil {
-		err = refused
-	} else if run != nil {
-		value, err = run(ctx, c.site, body, func(p transfer.Progress) {
-			if body, err := json.Marshal(p); err == nil {
-				c.offer(&message{Kind: progress, ID: m.ID, Body: body})
-			}
-		})
-	}
+	value, err := c.carryOut(ctx, m)
 	answer := &message{Kind: result, ID: m.ID}
 	if err == nil {
 		answer.Body, err = json.Marshal(value)
@@ -302,6 +276,29 @@ func (c *session) answer(ctx context.Context, m *message) []byte {
 		err = fmt.Errorf("answer of %s: %w", m.Op, tooLong)
 	}
 	return failed(m, err)
+}
+
+func (c *session) carryOut(ctx context.Context, m *message) (any, error) {
+	o, ok := c.ops[m.Op]
+	switch {
+	case ok:
+		return o.carryOut(ctx, c.site, c.guard, m.Body, func(p transfer.Progress) {
+			if body, err := json.Marshal(p); err == nil {
+				c.offer(&message{Kind: progress, ID: m.ID, Body: body})
+			}
+		})
+	case c.guard != nil: // also of what the agent does not have: that is for the audit to know
+		return nil, c.guard.Unknown(policy.Request{Op: m.Op, Body: m.Body})
+	}
+	return nil, fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
+}
+
+// mayCost is the most that a message may cost to take in.
+func (c *session) mayCost(m *message) int {
+	if m.Kind != call {
+		return small
+	}
+	return max(c.ops[m.Op].request, small)
 }
 
 // failed is the answer of a call that failed.

@@ -57,7 +57,7 @@ func (r *raw) receive() *message {
 }
 
 func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
-	call1, err := encode(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)}, maxRequest)
+	call1, err := encode(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)}, maxRequest)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
 		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, at most 16777216 are allowed"},
@@ -94,10 +94,10 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
 		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
-		"unknown argument":    {opTransfer, `{"options":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
-		"unknown nested":      {opTransfer, `{"receive":{"target":"a","wipe":true}}`, `malformed arguments: json: unknown field "wipe"`},
-		"argument of no type": {opSnapshot, `{"a":1}`, "malformed arguments"},
-		"no arguments":        {opSnapshot, ``, "malformed arguments"},
+		"unknown argument":    {opTransfer.name, `{"options":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":      {opTransfer.name, `{"receive":{"target":"a","wipe":true}}`, `malformed arguments: json: unknown field "wipe"`},
+		"argument of no type": {opSnapshot.name, `{"a":1}`, "malformed arguments"},
+		"no arguments":        {opSnapshot.name, ``, "malformed arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 				require.NotNil(t, m.Error)
 				require.Contains(t, m.Error.Text, c.want)
 				require.Nil(t, r.site.asked, "nothing was done")
-				r.send(&message{Kind: call, ID: 6, Op: opFacts, Body: json.RawMessage(`{}`)})
+				r.send(&message{Kind: call, ID: 6, Op: opFacts.name, Body: json.RawMessage(`{}`)})
 				require.Nil(t, r.receive().Error)
 				_ = r.in.Close()
 				require.NoError(t, <-r.served)
@@ -147,7 +147,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 			return ctx.Err()
 		}})
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		<-started
 		for i := range 1000 { // far more than the queue takes
 			r.send(&message{Kind: ping, ID: uint64(i)})
@@ -184,7 +184,7 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := serveRaw(ctx, t, &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-r.served)
@@ -202,7 +202,7 @@ func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
 		stuck := make(chan struct{})
 		r := serveRaw(t.Context(), t, &fakeSite{do: func(context.Context) error { <-stuck; return nil }})
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		synctest.Wait()
 		began := time.Now()
 		_ = r.in.Close()

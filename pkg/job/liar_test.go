@@ -21,6 +21,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
 )
 
 // lying is a host beyond a remote shell, whose agent's answers are altered.
@@ -33,20 +34,12 @@ func (h *lying) Relay(context.Context, string, string) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
-// Admit lets in what a world can do.
-func (h *lying) Admit(_ context.Context, op string, body json.RawMessage) (json.RawMessage, error) {
-	if !slices.Contains([]string{"facts", "list", "properties", "estimate", "snapshot", "hold", "holds", "create-parents", "discard-partial", "transfer"}, op) {
-		return nil, errors.New("no")
-	}
-	return body, nil
-}
-
 func (h *lying) Open(ctx context.Context, host string) (site.Site, error) {
 	requestsR, requestsW := io.Pipe()
 	answersR, answersW := io.Pipe()
 	toldR, toldW := io.Pipe()
 	ended := make(chan struct{})
-	server := &agent.Server{Site: sturdy{h.world}, Version: "1", Gate: h}
+	server := &agent.Server{Site: sturdy{h.world}, Version: "1"}
 	go func() {
 		defer close(ended)
 		_ = server.Serve(context.WithoutCancel(ctx), requestsR, answersW)
@@ -118,6 +111,20 @@ func (w *pipes) Close() error { return w.close() }
 
 // sturdy is a world that is asked for what it does not have.
 type sturdy struct{ *world }
+
+func (sturdy) HostFacts(context.Context) (site.Facts, error) {
+	return site.Facts{}, errors.ErrUnsupported
+}
+func (sturdy) DatasetOf(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+func (sturdy) Release(context.Context, string, []string) error   { return errors.ErrUnsupported }
+func (sturdy) Bookmark(context.Context, map[string]string) error { return errors.ErrUnsupported }
+func (sturdy) Destroy(context.Context, []string) error           { return errors.ErrUnsupported }
+func (sturdy) Offer(context.Context, wire.Offer) (wire.Ticket, error) {
+	return wire.Ticket{}, errors.ErrUnsupported
+}
+func (sturdy) Digest(context.Context, site.ContentQuery) (site.Digest, error) {
+	return site.Digest{}, errors.ErrUnsupported
+}
 
 func survive(err *error) {
 	if p := recover(); p != nil {

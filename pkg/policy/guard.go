@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,59 +34,83 @@ func NewGuard(p *Policy, s site.Site, audit func(string)) *Guard {
 	return &Guard{policy: p, site: s, audit: audit}
 }
 
-// rule judges the arguments of one operation and returns them, to be encoded
-// anew.
-type rule struct {
-	judge func(ctx context.Context, g *Guard, body []byte) (any, error)
+// Rule is what a policy says of one operation with the arguments A. The zero Rule
+// refuses it.
+type Rule[A any] struct {
+	judge func(ctx context.Context, g *Guard, args *A) error
 	// told is what the audit tells of admitted arguments; nil where they change
 	// nothing.
-	told func(args any) account
+	told func(args *A) Account
 }
 
-// account is what a request changes, in words that are fit for a log.
-type account struct {
+// Account is what a request changes, in words that are fit for a log.
+type Account struct {
 	of   string   // on every line
 	each []string // all are told, however many they are
 }
 
-// judging makes a rule of functions with typed arguments. told is nil where
-// nothing is changed.
-func judging[A any](told func(*A) account, f func(g *Guard, ctx context.Context, a *A) error) rule {
-	r := rule{judge: func(ctx context.Context, g *Guard, body []byte) (any, error) {
-		var a A
-		if err := decode(body, &a); err != nil {
-			return nil, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err)
-		}
-		return &a, f(g, ctx, &a)
-	}}
-	if told != nil {
-		r.told = func(args any) account { return told(args.(*A)) }
-	}
-	return r
+// Reads is the Rule of an operation that changes nothing.
+func Reads[A any](judge func(context.Context, *Guard, *A) error) Rule[A] {
+	return Rule[A]{judge: judge}
+}
+
+// Changes is the Rule of an operation that changes what told tells.
+func Changes[A any](judge func(context.Context, *Guard, *A) error, told func(*A) Account) Rule[A] {
+	return Rule[A]{judge: judge, told: told}
+}
+
+// Request is what an agent is asked.
+type Request struct {
+	Op     string
+	Body   json.RawMessage // its arguments
+	Secret bool            // no log shows them
 }
 
 // Admit returns the arguments that the operation is to be carried out with, or
-// a refusal (fault.Refused) that says why.
-func (g *Guard) Admit(ctx context.Context, op string, body json.RawMessage) (json.RawMessage, error) {
-	r, ok := rules()[op]
-	if !ok {
-		return nil, g.refuse(op, body, fmt.Errorf("no rule allows the operation %q", op[:min(len(op), 64)]))
+// a refusal (fault.Refused) that says why. What they are carried out with is what
+// was judged: nothing reads the request again.
+func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args A, err error) {
+	if rule.judge == nil {
+		return args, g.Unknown(q)
 	}
-	args, err := r.judge(ctx, g, body)
-	if errors.Is(err, errHostFacts) {
-		return nil, g.refusal(err)
+	if err := Decode(q.Body, &args); err != nil {
+		return args, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
 	}
-	if err != nil {
-		return nil, g.refuse(op, body, err)
+	if field := undecided(reflect.ValueOf(args)); field != "" {
+		err = fmt.Errorf("no rule is for the field %s", field)
+	} else {
+		err = rule.judge(ctx, g, &args)
 	}
-	judged, err := json.Marshal(args)
-	if err != nil {
-		return nil, g.refuse(op, body, err)
+	switch {
+	case errors.Is(err, errHostFacts):
+		return args, g.refusal(err)
+	case err != nil && rule.told != nil:
+		return args, g.refuseShown(q, err, clip(strings.Join(rule.told(&args).each, " "), maxRefused))
+	case err != nil:
+		return args, g.refuse(q, err)
+	case rule.told != nil:
+		g.tell(q.Op, rule.told(&args))
 	}
-	if r.told != nil {
-		g.tell(op, r.told(args))
+	return args, nil
+}
+
+// Unknown is the refusal of an operation that there is no rule for.
+func (g *Guard) Unknown(q Request) error {
+	return g.refuse(q, fmt.Errorf("no rule allows the operation %q", q.Op[:min(len(q.Op), 64)]))
+}
+
+// Decode reads one JSON value. What it does not know it refuses: an agent that
+// passed over a field would do something else than was asked.
+func Decode(body []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
 	}
-	return judged, nil
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
 }
 
 // Bounds of what the audit shows, in bytes. System logs cut a line at a KiB,
@@ -96,7 +123,7 @@ const (
 
 // tell tells the audit all that a request changes, over as many lines as it
 // takes: "destroy (2/5): …".
-func (g *Guard) tell(op string, a account) {
+func (g *Guard) tell(op string, a Account) {
 	head := "admitted " + op
 	if a.of != "" {
 		head += " " + a.of
@@ -127,8 +154,16 @@ func (g *Guard) tell(op string, a account) {
 	}
 }
 
-func (g *Guard) refuse(op string, body []byte, err error) error {
-	line := "refused " + strconv.QuoteToASCII(op[:min(len(op), 64)]) + ": " + clean(err.Error()) + ": " + shown(body, op)
+// refuse refuses a request, which the log shows on one line, cut short.
+func (g *Guard) refuse(q Request, err error) error {
+	if q.Secret {
+		return g.refuseShown(q, err, "(not shown)")
+	}
+	return g.refuseShown(q, err, clean(string(q.Body)))
+}
+
+func (g *Guard) refuseShown(q Request, err error, shown string) error {
+	line := "refused " + strconv.QuoteToASCII(q.Op[:min(len(q.Op), 64)]) + ": " + clean(err.Error()) + ": " + shown
 	g.lines.Lock()
 	defer g.lines.Unlock()
 	g.audit(line)
@@ -138,20 +173,6 @@ func (g *Guard) refuse(op string, body []byte, err error) error {
 func (g *Guard) refusal(err error) error {
 	return fault.Refusef("what the account of this key may do is in its authorized_keys: "+g.policy.String(),
 		"the agent's policy forbids it: %w", err)
-}
-
-// shown is a refused request for the log: on one line, cut short. Tasks and
-// offers may have secrets in them.
-func shown(body []byte, op string) string {
-	var t task
-	switch {
-	case op == opOffer, op == opTransfer && decode(body, &t) != nil:
-		return "(not shown)"
-	case op == opTransfer:
-		a := t.told()
-		return clip(strings.Join(a.each, " "), maxRefused)
-	}
-	return clean(string(body))
 }
 
 func clip(s string, n int) string {

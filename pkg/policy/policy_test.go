@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,20 +42,64 @@ func TestParse(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The zero policy admits nothing but facts.
+// rules are those of the operations, by the names that package agent gives them.
+func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
+	return map[string]func(context.Context, *Guard, Request) (any, error){
+		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)),
+		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(HostFacts[bool])),
+		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
+		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),
+		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
+	}
+}
+
+func by[A any](r Rule[A]) func(context.Context, *Guard, Request) (any, error) {
+	return func(ctx context.Context, g *Guard, q Request) (any, error) { return Admit(ctx, g, q, r) }
+}
+
+func admit(t *testing.T, g *Guard, op, body string) (any, error) {
+	t.Helper()
+	return rules()[op](t.Context(), g, Request{Op: op, Body: json.RawMessage(body)})
+}
+
+// The zero policy admits nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{}, nil, func(string) {})
 	for op := range rules() {
-		if op == "facts" || op == "host-facts" || op == "dataset-of" { // the latter needs a Site; see package agent
-			continue
-		}
 		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
 			if op == "offer" || body == `null` && op != "transfer" {
 				continue // a list of nothing is about nothing
 			}
-			_, err := g.Admit(context.Background(), op, json.RawMessage(body))
+			_, err := admit(t, g, op, body)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
+		}
+	}
+}
+
+// What is not decided about is refused, whatever a rule says.
+func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
+	t.Parallel()
+	type later struct{ Known, Added string }
+	g := NewGuard(&Policy{}, nil, func(string) {})
+	for _, nested := range []any{later{Added: "x"}, []later{{}, {Added: "x"}}, &struct{ Deep *later }{&later{}}, map[string]later{"a": {}}} {
+		require.NotEmpty(t, undecided(reflect.ValueOf(nested)))
+	}
+	require.Empty(t, undecided(reflect.ValueOf(later{})))
+	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(Anything[later]))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "later.Added")
+	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"device":{},"options":{}}`)}, Reads(Anything[site.Task]))
+	require.ErrorContains(t, err, "site.Task.Device")
+}
+
+// Nothing is decided about fields that there are not.
+func TestDecidedFieldsAreThere(t *testing.T) {
+	t.Parallel()
+	for of, names := range decided {
+		for _, name := range names {
+			_, there := of.FieldByName(name)
+			require.True(t, there, "%s.%s", of, name)
 		}
 	}
 }
@@ -63,14 +108,14 @@ func TestZeroPolicy(t *testing.T) {
 func TestListOnly(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
-	_, err := g.Admit(t.Context(), "list", json.RawMessage(`{"dataset":"tank/vm","only":["tank/vm/a","tank/vm"],"changed":true}`))
+	_, err := admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/vm"],"changed":true}`)
 	require.NoError(t, err)
-	_, err = g.Admit(t.Context(), "list", json.RawMessage(`{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`))
+	_, err = admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	// Whatever a listing may be asked for, there is a rule for it.
 	q, err := json.Marshal(site.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true})
 	require.NoError(t, err)
-	_, err = g.Admit(t.Context(), "list", q)
+	_, err = admit(t, g, "list", string(q))
 	require.NoError(t, err)
 }
 
@@ -90,7 +135,7 @@ func TestPropertiesAbove(t *testing.T) {
 		`{"names":["tank/vm@x"],"properties":["guid"]}`:                                      false,
 		`{"names":["tank/home"],"properties":["type"]}`:                                      false,
 	} {
-		_, err := g.Admit(t.Context(), "properties", json.RawMessage(body))
+		_, err := admit(t, g, "properties", body)
 		if ok {
 			require.NoError(t, err, body)
 		} else {
@@ -108,12 +153,10 @@ func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(`{"receive":{"target":"vault/a","set":{"mountpoint":"/"}},"options":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
-		judged, err := g.Admit(context.Background(), opTransfer, body)
+		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, Streams))
 		if err != nil {
 			return
 		}
-		var got task
-		require.NoError(t, decode(judged, &got))
 		require.Nil(t, got.Send)
 		require.True(t, below(got.Receive.Target, []string{"vault"}))
 		require.False(t, got.Receive.Rollback)
@@ -131,11 +174,11 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	t.Parallel()
 	var audited []string
 	g := NewGuard(&Policy{}, nil, func(l string) { audited = append(audited, l) })
-	_, err := g.Admit(t.Context(), "capture", json.RawMessage(`true`))
+	_, err := admit(t, g, "capture", `true`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "facts of the whole host")
 	require.Empty(t, audited)
-	_, err = g.Admit(t.Context(), "capture", json.RawMessage(`"x"`))
+	_, err = admit(t, g, "capture", `"x"`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Len(t, audited, 1)
 }

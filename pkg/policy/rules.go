@@ -8,120 +8,63 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
-// Operations that are named here more than once.
-const (
-	opOffer    = "offer"
-	opTransfer = "transfer"
+// Arguments of operations that take more than one value.
+type (
+	PropertyQuery struct {
+		Names      []string `json:"names"`
+		Properties []string `json:"properties"`
+	}
+	// Tagged are snapshots and the tag of a hold on each.
+	Tagged struct {
+		Tag       string   `json:"tag"`
+		Snapshots []string `json:"snapshots"`
+	}
 )
-
-// maxTokens bounds the resume tokens of one request: to judge one takes a look
-// at its dataset, by a process.
-const maxTokens = 1000
 
 // ownTags begin the tags of holds that zxfer places for its jobs.
 const ownTags = "zxfer:"
 
-// rules are all that can be allowed, by operation. What is not here is
-// refused.
-func rules() map[string]rule {
-	return map[string]rule{
-		"facts":      judging(nil, func(*Guard, context.Context, *struct{}) error { return nil }),
-		"host-facts": judging(nil, func(*Guard, context.Context, *struct{}) error { return nil }), // less than facts
-		"capture": judging(nil, func(_ *Guard, _ context.Context, _ *bool) error {
-			return errHostFacts
-		}),
-		"list": judging(nil, func(g *Guard, _ context.Context, q *listQuery) error {
-			for _, n := range append([]string{q.Dataset}, q.Only...) {
-				if err := g.look(n); err != nil {
-					return err
-				}
-			}
-			return nil
-		}),
-		"dataset-of": judging(nil, func(g *Guard, ctx context.Context, path *string) error {
-			dataset, err := g.site.DatasetOf(ctx, *path)
-			if err != nil || !below(dataset, g.policy.Send) {
-				// Not whether there is such a path: that is not for them to know.
-				return errors.New("the path is not on a dataset that may be sent")
-			}
-			return nil
-		}),
-		"properties": judging(nil, (*Guard).properties),
-		"estimate": judging(nil, func(g *Guard, ctx context.Context, streams *[]sendSpec) error {
-			tokens := 0
-			for _, s := range *streams {
-				if s.Token != "" {
-					tokens++
-				}
-			}
-			if tokens > maxTokens {
-				return fmt.Errorf("%d resume tokens at once, at most %d are allowed", tokens, maxTokens)
-			}
-			return g.send(ctx, *streams...)
-		}),
-		"digest": judging(nil, (*Guard).digest),
-		"snapshot": judging(toldNames, func(g *Guard, _ context.Context, names *[]string) error {
-			return g.snapshots(*names, g.policy.Send, "snapshot")
-		}),
-		"hold": judging((*hold).told, func(g *Guard, _ context.Context, h *hold) error {
-			if err := h.check(); err != nil {
-				return err
-			}
-			return g.snapshots(h.Snapshots, g.all(), "hold")
-		}),
-		"release": judging((*hold).told, func(g *Guard, _ context.Context, h *hold) error {
-			if err := h.check(); err != nil {
-				return err
-			}
-			if g.policy.AppendOnly && !strings.HasPrefix(h.Tag, ownTags) {
-				return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", h.Tag)
-			}
-			return g.snapshots(h.Snapshots, g.all(), "release")
-		}),
-		"holds": judging(nil, func(g *Guard, _ context.Context, names *[]string) error {
-			return g.snapshots(*names, g.all(), "holds")
-		}),
-		"bookmark":       judging(toldMarks, (*Guard).bookmark),
-		"destroy":        judging(toldNames, (*Guard).destroy),
-		"create-parents": judging(toldName, (*Guard).createParents),
-		"discard-partial": judging(toldName, func(g *Guard, _ context.Context, dataset *string) error {
-			return g.receivable(*dataset)
-		}),
-		opOffer:    judging(nil, (*Guard).offer),
-		opTransfer: judging((*task).told, (*Guard).transfer),
-	}
-}
+// Anything is for what tells nothing that a grant is about.
+func Anything[A any](context.Context, *Guard, *A) error { return nil }
 
 // errHostFacts refuses what tells of the whole host: mounts, pools,
 // interfaces. A job that is told so goes without.
 var errHostFacts = errors.New("facts of the whole host are not for this key")
 
-func toldNames(names *[]string) account { return account{each: quoted(*names)} }
+// HostFacts is for what only they answer.
+func HostFacts[A any](context.Context, *Guard, *A) error { return errHostFacts }
 
-func toldName(name *string) account { return account{each: []string{quote(*name)}} }
+// Names tells of names, of snapshots or whatever else.
+func Names(names *[]string) Account { return Account{each: quoted(*names)} }
 
-func toldMarks(marks *map[string]string) (a account) {
+// Name tells of one.
+func Name(name *string) Account { return Account{each: []string{quote(*name)}} }
+
+// Marks tells of bookmarks, and of which snapshots they are.
+func Marks(marks *map[string]string) (a Account) {
 	for _, b := range slices.Sorted(maps.Keys(*marks)) {
 		a.each = append(a.each, quote(b)+" of "+quote((*marks)[b]))
 	}
 	return a
 }
 
-func (h *hold) told() account { return account{of: quote(h.Tag), each: quoted(h.Snapshots)} }
+// Tags tells of holds.
+func Tags(h *Tagged) Account { return Account{of: quote(h.Tag), each: quoted(h.Snapshots)} }
 
 // check bounds the tag.
-func (h *hold) check() error {
+func (h *Tagged) check() error {
 	if h.Tag == "" || len(quote(cut(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
 		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
 	}
 	return nil
 }
 
-// told tells what a task receives before what it sends. Its ticket is secret.
-func (t *task) told() (a account) {
+// Streams tells what a task receives before what it sends. Its ticket is secret.
+func Streams(t *site.Task) (a Account) {
 	add := func(words ...string) { a.each = append(a.each, strings.Join(words, " ")) }
 	if r := t.Receive; r != nil {
 		add("receive", quote(r.Target))
@@ -158,14 +101,6 @@ func (g *Guard) all() []string {
 	return append(append([]string(nil), g.policy.Receive...), g.policy.Send...)
 }
 
-// look is for what only reads about a dataset.
-func (g *Guard) look(dataset string) error {
-	if !g.policy.granted(dataset) {
-		return outside(dataset)
-	}
-	return nil
-}
-
 func (g *Guard) receivable(dataset string) error {
 	if !below(dataset, g.policy.Receive) {
 		return fmt.Errorf("nothing may be received into %q", cut(dataset))
@@ -192,9 +127,9 @@ func (g *Guard) snapshots(names, roots []string, op string) error {
 	return nil
 }
 
-// properties may be read of what is granted, of its versions, and (type,
+// Properties may be read of what is granted, of its versions, and (type,
 // space, encryption: what a plan must know) of what is above, as a list tells.
-func (g *Guard) properties(_ context.Context, q *propertyQuery) error {
+func Properties(_ context.Context, g *Guard, q *PropertyQuery) error {
 	surveyed := zfs.SurveyProperties()
 	other := func(p string) bool { return !slices.Contains(surveyed, p) }
 	for _, n := range q.Names {
@@ -219,7 +154,8 @@ func (g *Guard) properties(_ context.Context, q *propertyQuery) error {
 	return nil
 }
 
-func (g *Guard) bookmark(_ context.Context, marks *map[string]string) error {
+// Bookmark keeps bookmarks with their snapshots.
+func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 	for b, s := range *marks {
 		of, _, err := zfs.ParseBookmark(b)
 		if err != nil {
@@ -236,7 +172,8 @@ func (g *Guard) bookmark(_ context.Context, marks *map[string]string) error {
 	return nil
 }
 
-func (g *Guard) destroy(_ context.Context, versions *[]string) error {
+// Destroy is for versions of what is granted, unless they are only added.
+func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 	if g.policy.AppendOnly {
 		return errors.New("append-only: nothing is destroyed")
 	}
@@ -252,8 +189,62 @@ func (g *Guard) destroy(_ context.Context, versions *[]string) error {
 	return nil
 }
 
-// createParents creates below a granted dataset that is there, never above.
-func (g *Guard) createParents(ctx context.Context, dataset *string) error {
+// List surveys what is granted.
+func List(_ context.Context, g *Guard, q *site.ListQuery) error {
+	for _, n := range append([]string{q.Dataset}, q.Only...) {
+		if !g.policy.granted(n) {
+			return outside(n)
+		}
+	}
+	return nil
+}
+
+// DatasetOf tells of a path on what may be sent, and of no other whether there is
+// one: that is not for them to know.
+func DatasetOf(ctx context.Context, g *Guard, path *string) error {
+	dataset, err := g.site.DatasetOf(ctx, *path)
+	if err != nil || !below(dataset, g.policy.Send) {
+		return errors.New("the path is not on a dataset that may be sent")
+	}
+	return nil
+}
+
+// Snapshot takes snapshots of what may be sent.
+func Snapshot(_ context.Context, g *Guard, names *[]string) error {
+	return g.snapshots(*names, g.policy.Send, "snapshot")
+}
+
+// Hold places holds.
+func Hold(_ context.Context, g *Guard, h *Tagged) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	return g.snapshots(h.Snapshots, g.all(), "hold")
+}
+
+// Release removes holds; only zxfer's own, where versions are only added.
+func Release(_ context.Context, g *Guard, h *Tagged) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	if g.policy.AppendOnly && !strings.HasPrefix(h.Tag, ownTags) {
+		return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", h.Tag)
+	}
+	return g.snapshots(h.Snapshots, g.all(), "release")
+}
+
+// Holds tells of holds.
+func Holds(_ context.Context, g *Guard, names *[]string) error {
+	return g.snapshots(*names, g.all(), "holds")
+}
+
+// DiscardPartial drops what an interrupted receive left.
+func DiscardPartial(_ context.Context, g *Guard, dataset *string) error {
+	return g.receivable(*dataset)
+}
+
+// CreateParents creates below a granted dataset that is there, never above.
+func CreateParents(ctx context.Context, g *Guard, dataset *string) error {
 	if err := g.receivable(*dataset); err != nil {
 		return err
 	}

@@ -11,8 +11,26 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// Estimate judges streams that might leave.
+func Estimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
+	tokens := 0
+	for _, s := range *streams {
+		if s.Token != "" {
+			tokens++
+		}
+	}
+	if tokens > maxTokens {
+		return fmt.Errorf("%d resume tokens at once, at most %d are allowed", tokens, maxTokens)
+	}
+	return g.send(ctx, *streams...)
+}
+
+// maxTokens bounds the resume tokens of one request: to judge one takes a look
+// at its dataset, by a process.
+const maxTokens = 1000
+
 // send judges streams that leave.
-func (g *Guard) send(ctx context.Context, streams ...sendSpec) error {
+func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
 	var plain []string
 	for i := range streams {
 		name, err := g.stream(ctx, &streams[i], g.policy.Send)
@@ -24,12 +42,12 @@ func (g *Guard) send(ctx context.Context, streams ...sendSpec) error {
 	return g.sealed(ctx, plain, "only a raw stream of it may leave (without --decrypt)", nil)
 }
 
-// digest judges what hashes a stream instead of sending it: what was received
+// Digest judges what hashes a stream instead of sending it: what was received
 // is verified this way, too. A digest of plain text tells who has a guess
 // whether it is right. But what came in as plain text, and was encrypted with
 // a key of this host, is known to who sent it: its dataset has no key of its own.
-func (g *Guard) digest(ctx context.Context, q *contentQuery) error {
-	plain, err := g.stream(ctx, &q.sendSpec, g.all())
+func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
+	plain, err := g.stream(ctx, &q.SendSpec, g.all())
 	if err != nil {
 		return err
 	}
@@ -40,7 +58,7 @@ func (g *Guard) digest(ctx context.Context, q *contentQuery) error {
 
 // stream judges the names in a stream and returns the dataset whose content it
 // would show as plain text, were it encrypted; "" where the stream is raw.
-func (g *Guard) stream(ctx context.Context, s *sendSpec, roots []string) (plain string, err error) {
+func (g *Guard) stream(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
 	if !below(s.Dataset, roots) {
 		return "", outside(s.Dataset)
 	}
@@ -103,7 +121,7 @@ func (g *Guard) sealed(ctx context.Context, plain []string, may string, known fu
 // must be of versions that the named dataset has.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_iter.c (guid_to_name_redact_snaps)
-func (g *Guard) token(ctx context.Context, s *sendSpec, roots []string) (plain string, err error) {
+func (g *Guard) token(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
 	t, err := zfs.ParseToken(s.Token)
 	if err != nil {
 		return "", err

@@ -73,11 +73,11 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 			p, err := Parse(grants, nil, true)
 			require.NoError(t, err)
 			h := &encrypted{roots: host}
-			spec := sendSpec{Dataset: c.dataset, To: "a", Flags: streamFlags{Raw: c.raw}}
-			body := map[string]any{"estimate": []sendSpec{spec}, "digest": spec, "transfer": task{Send: &spec, Offered: "x"}}[c.op]
+			spec := zfs.SendSpec{Dataset: c.dataset, To: "a", Flags: zfs.StreamFlags{Raw: c.raw}}
+			body := map[string]any{"estimate": []zfs.SendSpec{spec}, "digest": spec, "transfer": site.Task{Send: &spec, Offered: "x"}}[c.op]
 			raw, err := json.Marshal(body)
 			require.NoError(t, err)
-			_, err = NewGuard(p, h, func(string) {}).Admit(t.Context(), c.op, raw)
+			_, err = admit(t, NewGuard(p, h, func(string) {}), c.op, string(raw))
 			if c.refused == "" {
 				require.NoError(t, err)
 			} else {
@@ -97,8 +97,8 @@ func TestEncryptionIsAskedOnce(t *testing.T) {
 	h := &encrypted{roots: map[string]string{"tank/a": "-", "tank/b": "-"}}
 	p, err := Parse([]string{"send=tank"}, nil, true)
 	require.NoError(t, err)
-	_, err = NewGuard(p, h, func(string) {}).Admit(t.Context(), "estimate",
-		json.RawMessage(`[{"dataset":"tank/a","to":"x","flags":{}},{"dataset":"tank/a","to":"y","flags":{}},{"dataset":"tank/b","to":"x","flags":{}}]`))
+	_, err = admit(t, NewGuard(p, h, func(string) {}), "estimate",
+		`[{"dataset":"tank/a","to":"x","flags":{}},{"dataset":"tank/a","to":"y","flags":{}},{"dataset":"tank/b","to":"x","flags":{}}]`)
 	require.NoError(t, err)
 	require.Equal(t, 1, h.asked)
 }

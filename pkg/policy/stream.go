@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
@@ -55,7 +57,7 @@ func checks(v string) bool { return plain(v) && v != "off" && v != "noparity" }
 
 // receive judges where a stream may go, and adds what keeps it from being
 // mounted. What is inside of it a zfs.Gate judges, as in every receive.
-func (g *Guard) receive(r *receiveSpec) error {
+func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 	if err := g.receivable(r.Target); err != nil {
 		return err
 	}
@@ -89,7 +91,8 @@ func (g *Guard) receive(r *receiveSpec) error {
 	return nil
 }
 
-func (g *Guard) transfer(ctx context.Context, t *task) error {
+// Transfer judges where streams come from and go to.
+func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 	if t.Send == nil && t.Receive == nil {
 		return errors.New("a transfer of nothing")
 	}
@@ -125,7 +128,8 @@ func (g *Guard) transfer(ctx context.Context, t *task) error {
 	return nil
 }
 
-func (g *Guard) offer(_ context.Context, o *offer) error {
+// Offer judges listeners.
+func Offer(_ context.Context, g *Guard, o *wire.Offer) error {
 	a, err := netip.ParseAddr(o.Address)
 	switch {
 	case err != nil || a.IsUnspecified() || a.IsMulticast():

@@ -58,14 +58,14 @@ func CheckDeviceState(t DeviceTask, s *DeviceState) error {
 }
 
 // CheckDigest refuses what is no digest of a stream.
-func CheckDigest(d Digest) error {
+func CheckDigest(d *Digest) error {
 	if !isHex(d.Sum, 16) {
 		return fmt.Errorf("%q is no digest", cut(d.Sum))
 	}
 	if len(d.Parts) > zfs.MaxParts || d.Shift > 63 {
 		return fmt.Errorf("a digest of %d parts of 2^%d positions", len(d.Parts), d.Shift)
 	}
-	return plausible(&d, shown)
+	return plausible(d, shown)
 }
 
 // CheckDeviceDigest refuses a digest of anything but what was asked for.
@@ -93,7 +93,7 @@ func CheckDeviceDigest(q DigestQuery, d *DeviceDigest) error {
 
 // CheckTicket refuses a ticket for anything but the listener that was asked for:
 // who dials connects where it says.
-func CheckTicket(o wire.Offer, t wire.Ticket) error {
+func CheckTicket(o wire.Offer, t *wire.Ticket) error {
 	host, port, err := net.SplitHostPort(t.Address)
 	if err != nil {
 		return errors.New("the ticket has no address")

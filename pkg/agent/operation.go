@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"zxfer/pkg/policy"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// operation is all that is said of one thing that can be asked of a host, with
+// arguments A and the answer R. The server, the client and what a restricted
+// agent takes are made of it.
+type operation[A, R any] struct {
+	name string // on the wire
+	do   func(ctx context.Context, s site.Site, args A, progress func(transfer.Progress)) (R, error)
+	// rule is what a restricted agent judges, and tells its audit.
+	rule policy.Rule[A]
+	// request is the most that the arguments may cost, in bytes of memory; 0 = small.
+	request int
+	// answer is what an answer to a question of so many bytes may cost besides
+	// what it repeats of it; nil = no more than small.
+	answer func(args A, question int) int
+	// check refuses an answer to something else than was asked; nil for one in
+	// which nothing can be wrong.
+	check func(args A, answer *R) error
+	// long operations last as long as a stream.
+	long bool
+	// secret arguments are shown nowhere.
+	secret bool
+}
+
+// none is no argument, or no answer.
+type none struct{}
+
+// ErrUnknownOperation is a call of what the agent does not have.
+var ErrUnknownOperation = errors.New("unknown operation")
+
+// asks makes an operation of a method of a Site that answers.
+func asks[A, R any](f func(site.Site, context.Context, A) (R, error)) func(context.Context, site.Site, A, func(transfer.Progress)) (R, error) {
+	return func(ctx context.Context, s site.Site, args A, _ func(transfer.Progress)) (R, error) {
+		return f(s, ctx, args)
+	}
+}
+
+// does makes an operation of one that only succeeds or fails.
+func does[A any](f func(site.Site, context.Context, A) error) func(context.Context, site.Site, A, func(transfer.Progress)) (none, error) {
+	return func(ctx context.Context, s site.Site, args A, _ func(transfer.Progress)) (none, error) {
+		return none{}, f(s, ctx, args)
+	}
+}
+
+// servable is an operation of whatever arguments and answer.
+type servable interface{ served() served }
+
+// operations are those of an agent by name.
+func operations() map[string]served {
+	byName := map[string]served{}
+	for _, o := range all() {
+		byName[o.served().name] = o.served()
+	}
+	return byName
+}
+
+// served is an operation as the server knows it.
+type served struct {
+	name    string
+	request int
+	long    bool
+	// carryOut reads arguments, has them judged, where there is a guard, and
+	// does what they say.
+	carryOut func(context.Context, site.Site, *policy.Guard, json.RawMessage, func(transfer.Progress)) (any, error)
+}
+
+func (o operation[A, R]) served() served {
+	return served{o.name, max(o.request, small), o.long, func(ctx context.Context, s site.Site, g *policy.Guard, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
+		args, err := o.arguments(ctx, g, body)
+		if err != nil {
+			return nil, err
+		}
+		return o.do(ctx, s, args, progress)
+	}}
+}
+
+func (o operation[A, R]) arguments(ctx context.Context, g *policy.Guard, body json.RawMessage) (args A, err error) {
+	if g != nil {
+		return policy.Admit(ctx, g, policy.Request{Op: o.name, Body: body, Secret: o.secret}, o.rule)
+	}
+	if err := policy.Decode(body, &args); err != nil {
+		return args, fmt.Errorf("malformed arguments: %w", err)
+	}
+	return args, nil
+}
+
+// ask asks the agent of a Remote. report may be nil.
+func ask[A, R any](ctx context.Context, r *Remote, o operation[A, R], args A, report func(transfer.Progress)) (answer R, err error) {
+	body, err := json.Marshal(args)
+	if err != nil {
+		return answer, err
+	}
+	cost := small + 4*len(body) // an error repeats of a question what it is about
+	if o.answer != nil {
+		cost += o.answer(args, len(body))
+	}
+	err = r.call(ctx, o.name, body, cost, &answer, report)
+	if err == nil && o.check != nil {
+		err = r.checked(o.name, o.check(args, &answer))
+	}
+	return answer, err
+}
+
+// tell asks for what has no answer.
+func tell[A any](ctx context.Context, r *Remote, o operation[A, none], args A) error {
+	_, err := ask(ctx, r, o, args, nil)
+	return err
+}
