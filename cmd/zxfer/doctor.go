@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -107,7 +108,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 
 // doctorIDs are all that --only and --skip take.
 func doctorIDs() []string {
-	ids := []string{"link", "link-back", "mtu", "plan", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}
+	ids := []string{"link-back", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}
 	ids = append(ids, probe.Local()...)
 	for _, c := range preflight.Checks() {
 		ids = append(ids, c.ID)
@@ -187,7 +188,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 		}
 	}
 	for _, id := range o.req.Only {
-		if o.req.Quick && id != "plan" && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id }) {
+		if o.req.Quick && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id && !c.Measured() }) {
 			return fault.Usagef("leave --quick out", "--only %s is a measurement, and --quick measures nothing", id)
 		}
 	}
@@ -240,14 +241,8 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	if err != nil {
 		return err
 	}
-	failed := 0
-	for _, f := range r.Findings {
-		if f.Severity == preflight.Fail {
-			failed++
-		}
-	}
-	if failed > 0 && !o.printAllow {
-		return &shown{fault.Refusef("", "%d checks failed", failed)}
+	if failed := finding.Failed(r.Findings); len(failed) > 0 && !o.printAllow {
+		return &shown{fault.Refusef("", "%d checks failed", len(failed))}
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe/delayline"
 	"zxfer/pkg/size"
 )
@@ -36,9 +36,9 @@ func linkRate(r job.DoctorReport) float64 {
 }
 
 // verdict is an error unless doctor says that of the link.
-func verdict(t *testing.T, r job.DoctorReport, severity preflight.Severity, summary string) (preflight.Finding, error) {
+func verdict(t *testing.T, r job.DoctorReport, severity finding.Severity, summary string) (finding.Finding, error) {
 	t.Helper()
-	f := finding(t, r, "link")
+	f := worstOf(t, r, "link")
 	if f.Severity != severity || !strings.Contains(f.Summary, summary) {
 		return f, fmt.Errorf("not %q: %+v", summary, f)
 	}
@@ -48,7 +48,7 @@ func verdict(t *testing.T, r job.DoctorReport, severity preflight.Severity, summ
 // carries is an error unless doctor finds that the link is as fast as its rate.
 func carries(t *testing.T, r job.DoctorReport, rate int64) error {
 	t.Helper()
-	_, err := verdict(t, r, preflight.OK, "which is what the path carries")
+	_, err := verdict(t, r, finding.OK, "which is what the path carries")
 	return errors.Join(err, within(goodput(rate), linkRate(r), 0.2))
 }
 
@@ -80,14 +80,14 @@ func TestFarLink(t *testing.T) { //nolint:paralleltest // it is a measurement
 		f.measured(t, func() error { return carries(t, f.doctor(t), 100e6) })
 	})
 	t.Run("packets of another size", func(t *testing.T) {
-		quick := func() preflight.Finding { return finding(t, f.doctor(t, "--time", "100ms"), "mtu") }
+		quick := func() finding.Finding { return worstOf(t, f.doctor(t, "--time", "100ms"), "mtu") }
 		f.on(t, f.far, "ip", "link", "set", "dev", f.far.Device, "mtu", "1400")
 		found := quick()
-		require.Equal(t, preflight.Note, found.Severity)
+		require.Equal(t, finding.Note, found.Severity)
 		_, command, ok := strings.Cut(found.Remedy, "on beta: ")
 		require.True(t, ok, found.Remedy)
 		f.on(t, f.far, "sh", "-c", command)
-		require.Equal(t, preflight.OK, quick().Severity)
+		require.Equal(t, finding.OK, quick().Severity)
 	})
 }
 
@@ -97,7 +97,7 @@ func TestFarLink(t *testing.T) { //nolint:paralleltest // it is a measurement
 func (f *farHosts) cured(t *testing.T, host delayline.Host, cause string, streams bool, args ...string) error {
 	t.Helper()
 	r := f.doctor(t, args...)
-	found, err := verdict(t, r, preflight.Warn, cause)
+	found, err := verdict(t, r, finding.Warn, cause)
 	if err != nil {
 		return err
 	}

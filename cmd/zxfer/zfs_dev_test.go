@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/device"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 )
 
@@ -326,7 +326,7 @@ func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is
 	run(t, "zpool", "create", "-O", "mountpoint=none", pool, dst)
 	run(t, "zpool", "export", pool)
 	r := devReport(t, mustZxfer(t, "dev", "--json", "--overwrite", "--confirm", strconv.Itoa(96<<20), src, "beta:"+dst))
-	i := slices.IndexFunc(r.Problems, func(p device.Problem) bool { return p.ID == "target-end" })
+	i := slices.IndexFunc(r.Problems, func(p finding.Finding) bool { return p.ID == "target-end" })
 	require.GreaterOrEqual(t, i, 0, "%+v", r.Problems)
 	require.Contains(t, r.Problems[i].Evidence, "zfs_member")
 	require.Contains(t, run(t, "wipefs", dst), "zfs_member")

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/preflight"
 )
 
 // doctor runs zxfer doctor on alpha and returns its report.
@@ -32,8 +32,8 @@ func doctor(t *testing.T, args ...string) job.DoctorReport {
 	return r
 }
 
-// finding returns the most serious finding of a check.
-func finding(t *testing.T, r job.DoctorReport, id string) (worst preflight.Finding) {
+// worstOf returns the most serious finding of a check.
+func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding) {
 	t.Helper()
 	for _, f := range r.Findings {
 		if f.ID == id && f.Severity.Compare(worst.Severity) > 0 {
@@ -92,10 +92,10 @@ func TestZFSDoctorImplementations(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.WriteFile(parameter, []byte("fastest"), 0o644) })
 	r := doctor(t, "--quick")
-	require.Contains(t, finding(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
+	require.Contains(t, worstOf(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
 	for id, p := range map[string]string{"fletcher": parameter, "aes": module("icp_aes_impl", "icp"), "gcm": module("icp_gcm_impl", "icp")} {
-		f := finding(t, r, id)
-		require.Equal(t, preflight.OK, f.Severity, id)
+		f := worstOf(t, r, id)
+		require.Equal(t, finding.OK, f.Severity, id)
 		require.Contains(t, f.Evidence, p+": "+cat(p))
 	}
 	// Which one is slow, the kernel's own measurement says: on a busy machine
@@ -111,10 +111,10 @@ func TestZFSDoctorImplementations(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.WriteFile(parameter, []byte(slowest), 0o644))
-	f := finding(t, doctor(t, "--quick"), "fletcher")
-	require.Equal(t, preflight.Warn, f.Severity, "%+v", f)
+	f := worstOf(t, doctor(t, "--quick"), "fletcher")
+	require.Equal(t, finding.Warn, f.Severity, "%+v", f)
 	run(t, "sh", "-c", f.Remedy)
-	require.Equal(t, preflight.OK, finding(t, doctor(t, "--quick"), "fletcher").Severity)
+	require.Equal(t, finding.OK, worstOf(t, doctor(t, "--quick"), "fletcher").Severity)
 }
 
 // The rate that doctor expects, against the transfer that follows.
@@ -160,8 +160,8 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		encryptedDataset(t, src)
 		zfsCmd(t, "snapshot", src+"@x")
 		lock(t, src)
-		f := finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
-		require.Equal(t, preflight.Note, f.Severity)
+		f := worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
+		require.Equal(t, finding.Note, f.Severity)
 		require.Contains(t, f.Remedy, "zfs load-key "+src)
 	})
 	t.Run("mounted over", func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		point := mountpoint(t, dst)
 		run(t, "mount", "-t", "zfs", "-o", "zfsutil", src, point)
 		t.Cleanup(func() { _ = exec.Command("umount", point).Run() })
-		require.Equal(t, preflight.Warn, finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "mounts").Severity)
+		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "mounts").Severity)
 	})
 	t.Run("stale resume token", func(t *testing.T) {
 		src, dst := dataset(t)
@@ -182,10 +182,10 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		zfsCmd(t, "snapshot", src+"@x")
 		_ = exec.Command("sh", "-c", fmt.Sprintf("zfs send %s@x | head -c 4000000 | zfs receive -s -u %s", src, dst)).Run()
 		r := doctor(t, "--quick", src, "beta:"+betaPool)
-		require.Contains(t, finding(t, r, "resume").Summary, dst)
+		require.Contains(t, worstOf(t, r, "resume").Summary, dst)
 		zfsCmd(t, "destroy", src+"@x")
 		zfsCmd(t, "snapshot", src+"@y")
-		require.Equal(t, preflight.Warn, finding(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
+		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
 	})
 	t.Run("holds left behind", func(t *testing.T) {
 		src, dst := dataset(t)
@@ -197,8 +197,8 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		zfsCmd(t, "snapshot", src+"@c")
 		facts := filepath.Join(t.TempDir(), "facts")
 		r := doctor(t, "--quick", "--capture", facts, src, "beta:"+dst)
-		f := finding(t, r, "holds")
-		require.Equal(t, preflight.Note, f.Severity)
+		f := worstOf(t, r, "holds")
+		require.Equal(t, finding.Note, f.Severity)
 		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
 		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "as elsewhere, from the facts")
 	})
@@ -209,8 +209,8 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 			"traditional": "exec nc.traditional \"$@\"", "busybox": "exec busybox nc --help", "gnu": "echo 'GNU netcat 0.7.1, a rewrite of the famous networking tool.'",
 		} {
 			require.NoError(t, os.WriteFile(nc, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
-			f := finding(t, doctor(t, "--quick"), "netcat")
-			require.NotEqual(t, preflight.OK, f.Severity, dialect)
+			f := worstOf(t, doctor(t, "--quick"), "netcat")
+			require.NotEqual(t, finding.OK, f.Severity, dialect)
 			require.Contains(t, strings.ToLower(f.Summary), dialect)
 			require.Contains(t, f.Remedy, "netcat-openbsd")
 		}

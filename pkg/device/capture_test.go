@@ -17,6 +17,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/finding"
 )
 
 // A capture is all that an inspection asked a host for: files of /proc, /sys
@@ -205,7 +207,7 @@ func TestCapturedDevices(t *testing.T) {
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
 			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the kernel itself tells
-			require.Equal(t, c.want, ids(CheckTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), Fail), "%+v", f)
+			require.Equal(t, c.want, ids(CheckTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
 			golden(t, strings.TrimSuffix(name, ".txtar")+".json", f)
 		})
 	}

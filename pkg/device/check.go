@@ -2,31 +2,12 @@ package device
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
+
+	"zxfer/pkg/finding"
 )
-
-// Severity of a Problem.
-type Severity string
-
-// Severities.
-const (
-	Fail Severity = "fail" // the copy is refused
-	Warn Severity = "warn"
-)
-
-// Problem is something that speaks against a copy.
-type Problem struct {
-	ID       string   `json:"id"`
-	Severity Severity `json:"severity"`
-	Summary  string   `json:"summary"`
-	Evidence string   `json:"evidence,omitempty"`
-	Remedy   string   `json:"remedy,omitempty"`
-	// Consent is that Allow can permit it, with the flags that Remedy names.
-	Consent bool `json:"consent,omitempty"`
-}
 
 // Allow is what the user consented to.
 type Allow struct {
@@ -40,73 +21,69 @@ type Allow struct {
 	Sparse bool `json:"sparse,omitempty"`
 }
 
-// judge collects problems.
-type judge []Problem
+// judge collects what speaks against a copy.
+type judge []finding.Finding
 
-func (j *judge) add(severity Severity, id, evidence, remedy, format string, args ...any) {
-	*j = append(*j, Problem{ID: id, Severity: severity, Evidence: evidence, Remedy: remedy, Summary: fmt.Sprintf(format, args...)})
+func (j *judge) add(severity finding.Severity, id, evidence, remedy, format string, args ...any) {
+	*j = append(*j, finding.Finding{ID: id, Severity: severity, Evidence: evidence, Remedy: remedy, Summary: fmt.Sprintf(format, args...)})
 }
 
 // CheckTarget is what speaks against writing the source to the target. What
 // the target is used for and what it cannot hold, nothing overrides; what lies
 // on it, consent does.
-func CheckTarget(src, dst Facts, allow Allow) []Problem {
+func CheckTarget(src, dst Facts, allow Allow) []finding.Finding {
 	var j judge
 	how := overlaps(src, dst)
 	if how != "" {
-		j.add(Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
+		j.add(finding.Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
 	}
 	if wwn := oneDisk(src, dst); wwn != "" && how == "" {
 		// Two disks in one dock may both have its name. What nobody uses is
 		// at worst written onto itself.
-		severity := Warn
+		severity := finding.Warn
 		if src.Busy || len(src.Mounts)+len(src.Swap) > 0 {
-			severity = Fail
+			severity = finding.Fail
 		}
 		j.add(severity, "target-same-disk", "WWN "+wwn, "compare lsblk -o NAME,SIZE,SERIAL,WWN,HCTL; if they are two, stop what uses the source",
 			"%s has the world-wide name of the source: it may be another path to that disk", dst.Path)
 	}
 	if len(dst.System) > 0 {
-		j.add(Fail, "target-system", strings.Join(dst.System, ", "), "boot another system to write to it",
+		j.add(finding.Fail, "target-system", strings.Join(dst.System, ", "), "boot another system to write to it",
 			"the running system needs %s", dst.Path)
 	}
 	for _, m := range dst.Mounts {
-		j.add(Fail, "target-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), "umount "+m.Point,
+		j.add(finding.Fail, "target-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), "umount "+m.Point,
 			"%s is mounted: %s on %s", dst.Path, m.Device, m.Point)
 	}
 	for _, s := range dst.Swap {
-		j.add(Fail, "target-swap", s, "swapoff it", "%s is swap: %s", dst.Path, s)
+		j.add(finding.Fail, "target-swap", s, "swapoff it", "%s is swap: %s", dst.Path, s)
 	}
 	for _, h := range dst.Holders {
-		j.add(Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.release(),
+		j.add(finding.Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.release(),
 			"%s is held by %s %s", dst.Path, h.Kind, first(h.Label, h.Name))
 	}
 	if dst.Busy && len(dst.Mounts)+len(dst.Swap)+len(dst.Holders) == 0 {
-		j.add(Fail, "target-held", dst.uses(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
+		j.add(finding.Fail, "target-held", dst.uses(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
 			"%s is in use: the kernel does not give it up for exclusive use", dst.Path)
 	}
 	if dst.Denied {
-		j.add(Fail, "target-denied", dst.Unprobed, "run as root, or as a user who may read and write it", "%s may not be opened: permission denied", dst.Path)
+		j.add(finding.Fail, "target-denied", dst.Unprobed, "run as root, or as a user who may read and write it", "%s may not be opened: permission denied", dst.Path)
 	}
 	if dst.ReadOnly {
-		j.add(Fail, "target-read-only", "", "blockdev --setrw for a device, mount -o remount,rw for an image's file system",
+		j.add(finding.Fail, "target-read-only", "", "blockdev --setrw for a device, mount -o remount,rw for an image's file system",
 			"%s is read-only", dst.Path)
 	}
 	if !dst.IsFile() && dst.Size < src.Size {
-		j.add(Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger one, or shrink the source first",
+		j.add(finding.Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger one, or shrink the source first",
 			"%s is %s too small", dst.Path, humanize.IBytes(uint64(src.Size-dst.Size)))
 	}
 	j.place(src, dst, allow)
-	if j.refuses() {
+	if len(finding.Failed(j)) > 0 {
 		return j // consent would not help
 	}
 	j.contents(dst, allow)
 	j.shape(src, dst)
 	return j
-}
-
-func (j judge) refuses() bool {
-	return slices.ContainsFunc(j, func(p Problem) bool { return p.Severity == Fail })
 }
 
 // release is how to take a holder off.
@@ -145,7 +122,7 @@ func (s Signature) text() string {
 // place judges where an image file is to be.
 func (j *judge) place(src, dst Facts, allow Allow) {
 	if dst.Kind == KindMissing && strings.HasPrefix(dst.Real, "/dev/") && !strings.HasPrefix(dst.Real, "/dev/shm/") {
-		j.add(Fail, "target-no-device", "", "check the name; an image file goes elsewhere",
+		j.add(finding.Fail, "target-no-device", "", "check the name; an image file goes elsewhere",
 			"there is no device %s, and a file there would be lost", dst.Path)
 	}
 	if !dst.IsFile() {
@@ -161,14 +138,14 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 	}
 	evidence := fmt.Sprintf("%d bytes free, %d of the file itself, %d needed", dst.FilesystemFree, dst.Allocated, need)
 	if allow.Sparse && src.Kind != KindFile {
-		j.add(Warn, "target-no-space", evidence, "make room", "%s fits only if enough of the source is zeros", dst.Path)
+		j.add(finding.Warn, "target-no-space", evidence, "make room", "%s fits only if enough of the source is zeros", dst.Path)
 		return
 	}
 	remedy := "make room"
 	if !allow.Sparse {
 		remedy += ", or add --sparse if enough of the source is zeros"
 	}
-	j.add(Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, humanize.IBytes(uint64(short)))
+	j.add(finding.Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, humanize.IBytes(uint64(short)))
 }
 
 // contents judges what lies on the target.
@@ -201,7 +178,7 @@ func (j *judge) contents(dst Facts, allow Allow) {
 		id = "target-confirm"
 		summary = "%s is not confirmed: --confirm has not " + what
 	}
-	j.add(Fail, id, strings.Join(found, ", "), remedy, summary, dst.Path)
+	j.add(finding.Fail, id, strings.Join(found, ", "), remedy, summary, dst.Path)
 	(*j)[len(*j)-1].Consent = true
 	if len(found) > 0 && !allow.Overwrite {
 		(*j)[len(*j)-1].Summary += ": " + strings.Join(found, ", ")
@@ -211,7 +188,7 @@ func (j *judge) contents(dst Facts, allow Allow) {
 // shape warns of what will be there but may not work.
 func (j *judge) shape(src, dst Facts) {
 	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
-		j.add(Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
+		j.add(finding.Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
 			"name another file, if what lies beyond is to stay", "%s is longer than the source, and will be cut to its size", dst.Path)
 	}
 	if dst.IsFile() {
@@ -223,11 +200,11 @@ func (j *judge) shape(src, dst Facts) {
 	}
 	// The table of an image is looked for in sectors of 512 bytes.
 	if src.LogicalSector != dst.LogicalSector && src.LogicalSector != 0 {
-		j.add(Warn, "sector-size", fmt.Sprintf("%d and %d bytes", src.LogicalSector, dst.LogicalSector), "copy the partitions one by one into a new table",
+		j.add(finding.Warn, "sector-size", fmt.Sprintf("%d and %d bytes", src.LogicalSector, dst.LogicalSector), "copy the partitions one by one into a new table",
 			"%s has other sectors than the source: its partition table will not be understood", dst.Path)
 	}
 	if src.PartitionTable == "gpt" && dst.Size > src.Size {
-		j.add(Warn, "gpt-end", "", "sgdisk --move-second-header "+dst.Path, "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
+		j.add(finding.Warn, "gpt-end", "", "sgdisk --move-second-header "+dst.Path, "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
 	}
 }
 
@@ -245,14 +222,14 @@ func (j *judge) beyond(src, dst Facts) {
 		return
 	}
 	sector := int64(max(dst.LogicalSector, 1))
-	j.add(Warn, "target-end", strings.Join(stay, ", "),
+	j.add(finding.Warn, "target-end", strings.Join(stay, ", "),
 		fmt.Sprintf("afterwards: blkdiscard --zeroout --offset %d %s", (src.Size+sector-1)/sector*sector, dst.Path),
 		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
 }
 
 // CheckSource is what speaks against reading the source: nothing that refuses
 // it, but what may make the copy inconsistent.
-func CheckSource(src Facts) []Problem {
+func CheckSource(src Facts) []finding.Finding {
 	var j judge
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {
@@ -261,22 +238,22 @@ func CheckSource(src Facts) []Problem {
 		return fmt.Sprintf("umount %s, or mount -o remount,ro %s, or copy a snapshot", point, point)
 	}
 	if src.Denied {
-		j.add(Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)
+		j.add(finding.Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)
 	}
 	if src.Name != "" && src.Size == 0 && !src.Denied {
-		j.add(Fail, "source-empty", "0 bytes", "insert the medium, or attach what the device is to show", "%s holds no medium: it has no bytes", src.Path)
+		j.add(finding.Fail, "source-empty", "0 bytes", "insert the medium, or attach what the device is to show", "%s holds no medium: it has no bytes", src.Path)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {
-			j.add(Warn, "source-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), remedy(m.Point),
+			j.add(finding.Warn, "source-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), remedy(m.Point),
 				"%s is mounted read-write on %s: the copy will hold it as of no single moment", src.Path, m.Point)
 		}
 	}
 	for _, s := range src.Swap {
-		j.add(Warn, "source-swap", s, "swapoff it", "%s is swap that is in use", src.Path)
+		j.add(finding.Warn, "source-swap", s, "swapoff it", "%s is swap that is in use", src.Path)
 	}
 	if src.Busy && len(src.Mounts)+len(src.Swap) == 0 {
-		j.add(Warn, "source-in-use", src.uses(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
+		j.add(finding.Warn, "source-in-use", src.uses(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
 	}
 	return j
 }

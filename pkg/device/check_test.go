@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/finding"
 )
 
 // Rules that need no device.
@@ -59,8 +61,8 @@ func TestCheckTarget(t *testing.T) {
 			src := src
 			src.WWN = "naa.5000c500a"
 			got := CheckTarget(src, c.dst, c.allow)
-			require.Equal(t, c.fail, ids(got, Fail), "%+v", got)
-			require.Equal(t, c.warn, ids(got, Warn), "%+v", got)
+			require.Equal(t, c.fail, ids(got, finding.Fail), "%+v", got)
+			require.Equal(t, c.warn, ids(got, finding.Warn), "%+v", got)
 			for _, p := range got {
 				require.NotEmpty(t, p.Remedy)
 				require.Contains(t, p.Summary, c.dst.Path)
@@ -73,7 +75,7 @@ func TestImageOfADiskWithOtherSectors(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
-	require.Equal(t, []string{"sector-size"}, ids(CheckTarget(src, dst, Allow{}), Warn))
+	require.Equal(t, []string{"sector-size"}, ids(CheckTarget(src, dst, Allow{}), finding.Warn))
 	src.PartitionTable = ""
 	require.Empty(t, CheckTarget(src, dst, Allow{}))
 }
@@ -84,7 +86,7 @@ func TestDiskWithTwoPaths(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, WWN: "naa.5", Minor: 16}
-	require.Equal(t, []string{"target-same-disk"}, ids(CheckTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), Fail))
+	require.Equal(t, []string{"target-same-disk"}, ids(CheckTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), finding.Fail))
 	src.WWN, dst.WWN = "t10.ATA     QEMU HARDDISK", "t10.ATA     QEMU HARDDISK"
 	require.Empty(t, CheckTarget(src, dst, Allow{}))
 	src.WWN, dst.WWN = "", ""
@@ -94,7 +96,7 @@ func TestDiskWithTwoPaths(t *testing.T) {
 // A drive without a medium is not copied as nothing.
 func TestCheckSource(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"source-empty"}, ids(CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), Fail))
+	require.Equal(t, []string{"source-empty"}, ids(CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))
 	require.Empty(t, CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
 	require.Empty(t, CheckSource(Facts{Path: "/empty", Kind: KindFile}))
 	require.Empty(t, CheckSource(Facts{Path: "-", Kind: "stream"}))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 )
 
 // broken maps a device whose sectors from first on, count of them, fail.
@@ -120,8 +121,8 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 	require.Equal(t, KindMissing, f.Kind)
 	require.Equal(t, "ext", f.FilesystemType)
 	src := source(t, 64*mib)
-	require.Equal(t, []string{"target-no-space"}, ids(CheckTarget(src, f, Allow{}), Fail))
-	require.Equal(t, []string{"target-no-space"}, ids(CheckTarget(src, f, Allow{Sparse: true}), Warn))
+	require.Equal(t, []string{"target-no-space"}, ids(CheckTarget(src, f, Allow{}), finding.Fail))
+	require.Equal(t, []string{"target-no-space"}, ids(CheckTarget(src, f, Allow{Sparse: true}), finding.Warn))
 	_, err := OpenTarget(context.Background(), f, 64*mib, Options{})
 	require.ErrorIs(t, err, unix.ENOSPC)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -154,7 +155,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.Equal(t, KindLVM, f.Kind)
 	require.Equal(t, "zx-snap/data-1", f.Label)
 	warnings := CheckSource(f)
-	require.Equal(t, []string{"source-mounted"}, ids(warnings, Warn))
+	require.Equal(t, []string{"source-mounted"}, ids(warnings, finding.Warn))
 	require.Contains(t, warnings[0].Remedy, "--lvm-snapshot")
 
 	s, err := SnapshotLV(context.Background(), f, "8m")

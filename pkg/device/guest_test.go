@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 )
 
 // guest skips a test that makes, mounts and breaks devices: it runs as root in
@@ -133,7 +134,7 @@ func look(t *testing.T, path string) Facts {
 	return f
 }
 
-func ids(problems []Problem, s Severity) []string {
+func ids(problems []finding.Finding, s finding.Severity) []string {
 	var out []string
 	for _, p := range problems {
 		if p.Severity == s && !slices.Contains(out, p.ID) {
@@ -160,7 +161,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 			captureIf(t, dev)
 			f := look(t, dev)
 			problems := CheckTarget(src, f, Allow{})
-			require.Equal(t, c.want, ids(problems, Fail), "%+v", f)
+			require.Equal(t, c.want, ids(problems, finding.Fail), "%+v", f)
 			if c.held {
 				_, err := OpenTarget(context.Background(), f, src.Size, Options{})
 				require.Error(t, err)
@@ -168,7 +169,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 			}
 			for _, p := range problems {
 				require.NotEmpty(t, p.Remedy, p.ID)
-				if p.Severity != Fail {
+				if p.Severity != finding.Fail {
 					continue
 				}
 				_, words, _ := strings.Cut(p.Remedy, "--overwrite --confirm '")
@@ -176,12 +177,12 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 				require.Equal(t, p.Consent, word != "")
 				allow := Allow{Overwrite: true, Confirm: word}
 				if p.Consent {
-					require.Empty(t, ids(CheckTarget(src, f, allow), Fail))
+					require.Empty(t, ids(CheckTarget(src, f, allow), finding.Fail))
 					allow.Confirm = "another"
-					require.Equal(t, []string{"target-confirm"}, ids(CheckTarget(src, f, allow), Fail))
+					require.Equal(t, []string{"target-confirm"}, ids(CheckTarget(src, f, allow), finding.Fail))
 				} else {
 					allow.Confirm = strconv.FormatInt(f.Size, 10)
-					require.Equal(t, c.want, ids(CheckTarget(src, f, allow), Fail), "nothing overrides it")
+					require.Equal(t, c.want, ids(CheckTarget(src, f, allow), finding.Fail), "nothing overrides it")
 				}
 			}
 			require.Equal(t, before, hash(t, dev))
@@ -223,10 +224,10 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 		{"a hard link", file, hard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Contains(t, ids(CheckTarget(look(t, c.src), look(t, c.dst), Allow{}), Fail), "target-is-source")
+			require.Contains(t, ids(CheckTarget(look(t, c.src), look(t, c.dst), Allow{}), finding.Fail), "target-is-source")
 		})
 	}
-	require.NotContains(t, ids(CheckTarget(look(t, disk), look(t, onFile), Allow{}), Fail), "target-is-source")
+	require.NotContains(t, ids(CheckTarget(look(t, disk), look(t, onFile), Allow{}), finding.Fail), "target-is-source")
 	require.NotEqual(t, onFile, twice)
 }
 

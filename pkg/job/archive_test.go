@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/zfs"
@@ -42,7 +43,7 @@ func TestJudgeOfATransfer(t *testing.T) {
 		Plan: plan.Plan{
 			Datasets: []*plan.Dataset{{Source: "tank/a", Target: "vault/a", Encrypted: true, Steps: []plan.Step{{Kind: plan.Full, Bytes: 1 << 40,
 				Send: zfs.SendSpec{Dataset: "tank/a", To: "x", Flags: zfs.StreamFlags{Raw: true}}, Receive: zfs.ReceiveSpec{Target: "vault/a"}}}}},
-			Conflicts: []*plan.Conflict{{ID: plan.IVSetMismatch, Source: "tank/a", Target: "vault/a", Message: "the raw chain is broken"}},
+			Conflicts: plan.Conflicts{{ID: plan.IVSetMismatch, Severity: finding.Fail, Source: "tank/a", Target: "vault/a", Summary: "the raw chain is broken"}},
 		},
 		RTT: 50 * time.Millisecond, Streams: 2, Holds: map[string][]string{"tank/a@x": {"zxfer:j:t"}},
 	}
@@ -60,7 +61,7 @@ func TestJudgeOfATransfer(t *testing.T) {
 	require.Equal(t, findings(in, Doctor{}), r.Findings)
 	var worst []string
 	for _, f := range r.Findings {
-		if f.Severity != preflight.OK {
+		if f.Severity != finding.OK {
 			worst = append(worst, f.ID)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -29,9 +30,9 @@ type Batch struct {
 	// Pretended tells that Survey has snapshots that do not exist yet: nothing
 	// is estimated. Only with DryRun.
 	Pretended bool
-	// Review, where not nil, is shown the plan before anything is changed and
-	// returns further conflicts. It may change the conflicts that are there.
-	Review func(*plan.Plan, plan.State) []*plan.Conflict
+	// Review, where not nil, is shown the plan before anything is changed, to
+	// refuse more of it. It may change the conflicts that are there.
+	Review func(*plan.Plan, plan.State)
 }
 
 // BatchResult is what became of a Batch.
@@ -59,8 +60,8 @@ type DatasetResult struct {
 	// Seconds is the time that its streams took.
 	Seconds float64
 	Err     error
-	// Conflict is set where Err is that the plan refused the dataset.
-	Conflict *plan.Conflict
+	// Conflict is the id of what the plan refused the dataset for, "" where it did not.
+	Conflict string
 }
 
 // RunBatch moves a Batch, or with DryRun only plans it. The error is of what
@@ -147,7 +148,7 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 	}
 	var refused []*DatasetResult
 	if b.Review != nil {
-		p.Conflicts = append(p.Conflicts, b.Review(&p, s.state)...)
+		b.Review(&p, s.state)
 	}
 	refused = partOff(&p, refused)
 	if err := s.checkChains(ctx, &p, &s.state); err != nil {
@@ -174,17 +175,17 @@ func (s *sender) partOffLarge(p *plan.Plan, refused []*DatasetResult) []*Dataset
 	for {
 		s.report.Findings = preflight.Send(s.preflightInput(p))
 		block := preflight.Blocking(s.report.Findings, s.req.SkipChecks)
-		i := slices.IndexFunc(block, func(f preflight.Finding) bool { return f.ID == preflight.Space })
+		i := slices.IndexFunc(block, func(f finding.Finding) bool { return f.ID == preflight.Space })
 		if i < 0 {
 			return refused
 		}
-		d := largestBelow(p, block[i].Dataset)
+		d := largestBelow(p, block[i].Target)
 		if d == nil {
 			return refused
 		}
-		p.Conflicts = append(p.Conflicts, &plan.Conflict{
-			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Hint: block[i].Remedy,
-			Message: fmt.Sprintf("%s: there is no room for %s: %s", s.target.label(), d.Target, block[i].Summary),
+		p.Refuse(finding.Finding{
+			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Remedy: block[i].Remedy,
+			Summary: fmt.Sprintf("%s: there is no room for %s: %s", s.target.label(), d.Target, block[i].Summary),
 		})
 		refused = partOff(p, refused)
 	}
@@ -225,7 +226,7 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	why := map[string]*DatasetResult{}
 	for _, c := range p.Conflicts {
 		if why[c.Source] == nil {
-			why[c.Source] = &DatasetResult{Source: c.Source, Target: c.Target, Conflict: c, Err: fault.Refusef(c.Hint, "%s", c.Message)}
+			why[c.Source] = &DatasetResult{Source: c.Source, Target: c.Target, Conflict: c.ID, Err: c.Err()}
 			refused = append(refused, why[c.Source])
 		}
 	}

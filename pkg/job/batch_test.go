@@ -19,7 +19,7 @@ func TestPartOff(t *testing.T) {
 		Datasets: []*plan.Dataset{
 			{Source: "t"}, {Source: "t/a"}, {Source: "t/a/b", Needs: []string{"t/a"}}, {Source: "t/a/b/c", Needs: []string{"t/a/b"}}, {Source: "t/z"},
 		},
-		Conflicts: []*plan.Conflict{{ID: plan.Diverged, Source: "t/a", Message: "diverged", Hint: "do this"}, {ID: plan.NameTaken, Source: "t/a", Message: "another"}},
+		Conflicts: plan.Conflicts{{ID: plan.Diverged, Source: "t/a", Summary: "diverged", Remedy: "do this"}, {ID: plan.NameTaken, Source: "t/a", Summary: "another"}},
 	}
 	refused := partOff(p, nil)
 	require.Empty(t, p.Conflicts)
@@ -50,9 +50,9 @@ func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	require.True(t, whole(&plan.Plan{Conflicts: []*plan.Conflict{{ID: plan.BadProperty}}}))
-	require.False(t, whole(&plan.Plan{Conflicts: []*plan.Conflict{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
-	require.False(t, whole(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: []*plan.Conflict{{ID: plan.NameTaken}}}))
+	require.True(t, whole(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.BadProperty}}}))
+	require.False(t, whole(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
+	require.False(t, whole(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: plan.Conflicts{{ID: plan.NameTaken}}}))
 }
 
 func TestPartial(t *testing.T) {

@@ -297,7 +297,7 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 	}
 	if len(p.Conflicts) > 0 {
 		c := p.Conflicts[0]
-		err := fault.Failf(c.Hint, "%s", c.Message)
+		err := fault.Failf(c.Remedy, "%s", c.Summary)
 		if c.ID != plan.HalfReceived {
 			err = &decided{err}
 		}

@@ -2,11 +2,11 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
@@ -28,7 +29,7 @@ import (
 func RunDev(ctx context.Context, req Dev, open Opener, rep DevReporter) (*DevReport, error) {
 	d := &copier{req: req, rep: rep, report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
-		DryRun: req.DryRun, Compare: req.Compare, Problems: []device.Problem{}, Findings: []preflight.Finding{}, Results: []*DevResult{},
+		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
 	d.source = &end{role: "source", host: req.Source.Host, open: open}
 	d.target = &end{role: "target", host: req.Target.Host, open: open}
@@ -62,6 +63,7 @@ type copier struct {
 	source, target *end
 	facts          struct{ source, target site.Facts }
 	link           linkChoice
+	input          preflight.Input
 	task           site.DeviceTask
 	state          site.DeviceState
 }
@@ -174,10 +176,11 @@ func (d *copier) survey(ctx context.Context) error {
 		return err
 	}
 	d.report.Wire = d.link.reportMode(d.link.name(false))
-	d.report.Findings = preflight.Device(preflight.Input{
+	d.input = preflight.Input{
 		Source: preflight.Host{Name: d.source.label(), System: systems[0]}, Target: preflight.Host{Name: d.target.label(), System: systems[1]},
 		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.Streams,
-	})
+	}
+	d.report.Findings = preflight.Device(d.input)
 	return nil
 }
 
@@ -264,20 +267,14 @@ func (d *copier) checkSource() {
 	case d.req.LVMSnapshot == "":
 		d.report.Problems = append(d.report.Problems, device.CheckSource(d.task.Source)...)
 	case d.task.Source.Kind != device.KindLVM:
-		d.report.Problems = append(d.report.Problems, device.Problem{ID: "source-no-lv", Severity: device.Fail,
+		d.report.Problems = append(d.report.Problems, finding.Finding{ID: "source-no-lv", Severity: finding.Fail,
 			Summary: d.task.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave --lvm-snapshot out"})
 	}
 }
 
 // refuse is the error of problems at fail level.
 func (d *copier) refuse() error {
-	var errs []error
-	for _, p := range d.report.Problems {
-		if p.Severity == device.Fail {
-			errs = append(errs, fault.Refusef(p.Remedy, "%s", p.Summary))
-		}
-	}
-	return errors.Join(append(errs, refusals(d.report.Findings, d.req.SkipChecks)...)...)
+	return finding.Refusal(slices.Concat(finding.Failed(d.report.Problems), preflight.Blocking(d.report.Findings, d.req.SkipChecks)))
 }
 
 // compare hashes both devices at once.

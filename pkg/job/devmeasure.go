@@ -32,12 +32,8 @@ func (d *copier) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	d.report.Ceilings = m.ceilings
-	for _, f := range m.findings {
-		if f.Severity != preflight.OK {
-			d.report.Findings = append(d.report.Findings, f)
-		}
-	}
+	d.report.Ceilings, d.input.Links = m.ceilings, m.links
+	d.report.Findings = preflight.Device(d.input)
 	d.report.Expected = expect(m.ceilings, d.report.Size, d.task.Options.BandLimit, m.machines(d.facts.source, d.facts.target))
 	return nil
 }

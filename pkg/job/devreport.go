@@ -5,7 +5,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/preflight"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -55,30 +55,30 @@ type DevReporter interface {
 // DevReport is the account of `zxfer dev`: before (plan) and after (results).
 // It is the object that --json prints.
 type DevReport struct {
-	Schema    string              `json:"schema"` // "zxfer.dev/v1"
-	Source    string              `json:"source"`
-	Target    string              `json:"target"`
-	DryRun    bool                `json:"dry_run"`
-	Compare   bool                `json:"compare,omitempty"`
-	Wire      WireReport          `json:"wire"`
-	From      *device.Facts       `json:"source_device,omitempty"`
-	To        *device.Facts       `json:"target_device,omitempty"`
-	Problems  []device.Problem    `json:"problems"`
-	Findings  []preflight.Finding `json:"findings"`           // of the hosts and the way between them
-	Ceilings  []probe.Ceiling     `json:"ceilings,omitempty"` // of a measurement
-	Expected  *Expected           `json:"expected,omitempty"`
-	Size      uint64              `json:"size"`
-	Block     int                 `json:"block"`
-	Delta     bool                `json:"delta,omitempty"`
-	Resumable uint64              `json:"resumable,omitempty"` // bytes that an interrupted copy stored
-	Unusable  string              `json:"unusable,omitempty"`  // why such a copy cannot be resumed
-	Results   []*DevResult        `json:"results"`             // of every try
-	Seconds   float64             `json:"seconds,omitempty"`
-	Equal     *bool               `json:"equal,omitempty"`  // of a comparison
-	Differ    []transfer.Range    `json:"differ,omitempty"` // of a comparison: where about
-	Outcome   string              `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
-	Error     string              `json:"error,omitempty"`
-	Hint      string              `json:"hint,omitempty"`
+	Schema    string            `json:"schema"` // "zxfer.dev/v1"
+	Source    string            `json:"source"`
+	Target    string            `json:"target"`
+	DryRun    bool              `json:"dry_run"`
+	Compare   bool              `json:"compare,omitempty"`
+	Wire      WireReport        `json:"wire"`
+	From      *device.Facts     `json:"source_device,omitempty"`
+	To        *device.Facts     `json:"target_device,omitempty"`
+	Problems  []finding.Finding `json:"problems"`
+	Findings  []finding.Finding `json:"findings"`           // of the hosts and the way between them
+	Ceilings  []probe.Ceiling   `json:"ceilings,omitempty"` // of a measurement
+	Expected  *Expected         `json:"expected,omitempty"`
+	Size      uint64            `json:"size"`
+	Block     int               `json:"block"`
+	Delta     bool              `json:"delta,omitempty"`
+	Resumable uint64            `json:"resumable,omitempty"` // bytes that an interrupted copy stored
+	Unusable  string            `json:"unusable,omitempty"`  // why such a copy cannot be resumed
+	Results   []*DevResult      `json:"results"`             // of every try
+	Seconds   float64           `json:"seconds,omitempty"`
+	Equal     *bool             `json:"equal,omitempty"`  // of a comparison
+	Differ    []transfer.Range  `json:"differ,omitempty"` // of a comparison: where about
+	Outcome   string            `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
+	Error     string            `json:"error,omitempty"`
+	Hint      string            `json:"hint,omitempty"`
 }
 
 // DevResult is the end of one try.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
@@ -41,10 +42,10 @@ func (d *Doctor) wants(id string) bool {
 // DoctorReport is what `zxfer doctor --json` prints. Fields are only ever
 // added.
 type DoctorReport struct {
-	Schema   string              `json:"schema"` // "zxfer.doctor/v1"
-	Findings []preflight.Finding `json:"findings"`
-	Ceilings []probe.Ceiling     `json:"ceilings"`
-	Expected *Expected           `json:"expected"` // null where nothing was measured
+	Schema   string            `json:"schema"` // "zxfer.doctor/v1"
+	Findings []finding.Finding `json:"findings"`
+	Ceilings []probe.Ceiling   `json:"ceilings"`
+	Expected *Expected         `json:"expected"` // null where nothing was measured
 	// Allow are the zfs allow lines that a user who is not root needs.
 	Allow []string `json:"allow,omitempty"`
 	// Plan tells what a planned transfer would do, in zfs command lines.
@@ -58,7 +59,7 @@ type DoctorReport struct {
 // report is returned, as far as it got, with an error too. Findings at fail
 // level are no error.
 func RunDoctor(ctx context.Context, req Doctor, open Opener, log func(string)) (*DoctorReport, error) {
-	d := &doctor{req: req, log: log, report: &DoctorReport{Schema: DoctorSchema, Findings: []preflight.Finding{}, Ceilings: []probe.Ceiling{}}}
+	d := &doctor{req: req, log: log, report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	d.sender = &sender{req: req.Send, rep: quietReporter(log), report: &Report{}}
 	d.source = &end{role: "source", host: req.Send.Source.Host, open: open}
 	d.target = d.source
@@ -98,11 +99,13 @@ func (d *doctor) run(ctx context.Context) error {
 			return err
 		}
 	}
-	d.judge()
-	if d.req.Quick {
-		return nil
+	if !d.req.Quick {
+		if err := d.measure(ctx); err != nil {
+			return err
+		}
 	}
-	return d.measure(ctx)
+	d.judge()
+	return nil
 }
 
 // measure measures what every host can do by itself, the link in both
@@ -112,11 +115,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	m := s.measurer(d.req.Time)
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		for _, f := range m.findings {
-			if f.ID != "mtu" || d.req.wants(f.ID) {
-				d.report.Findings = append(d.report.Findings, f)
-			}
-		}
+		d.input.Links = m.links
 	}()
 	if err := m.idle(ctx); err != nil {
 		return err
@@ -237,13 +236,8 @@ func (d *doctor) judge() {
 	}
 }
 
-// findings are those of the checks, and the plan's conflicts.
-func findings(in preflight.Input, req Doctor) []preflight.Finding {
-	out := preflight.Doctor(in, func(id string) bool { return !req.wants(id) })
-	for _, c := range in.Plan.Conflicts {
-		if req.wants("plan") {
-			out = append(out, preflight.Finding{ID: "plan", Host: in.Target.Name, Severity: preflight.Fail, Summary: c.Message, Evidence: "both listings", Remedy: c.Hint})
-		}
-	}
-	return out
+// findings are those of the checks. What judges one direction of the link
+// judges both.
+func findings(in preflight.Input, req Doctor) []finding.Finding {
+	return preflight.Doctor(in, func(id string) bool { return !req.wants(id) && (id != linkOut || !req.wants(linkBack)) })
 }

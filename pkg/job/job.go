@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -90,15 +90,15 @@ type StepResult struct {
 // Report is the whole job's account: before (plan) and after (results). It is
 // the object that --json prints.
 type Report struct {
-	Schema   string              `json:"schema"` // "zxfer.send/v1"
-	Source   string              `json:"source"`
-	Target   string              `json:"target"`
-	DryRun   bool                `json:"dry_run"`
-	Plan     *plan.Plan          `json:"plan"`
-	Wire     WireReport          `json:"wire"`
-	Hosts    []HostReport        `json:"hosts"`
-	Findings []preflight.Finding `json:"findings"`
-	Commands []string            `json:"commands"` // the equivalent zfs command lines
+	Schema   string            `json:"schema"` // "zxfer.send/v1"
+	Source   string            `json:"source"`
+	Target   string            `json:"target"`
+	DryRun   bool              `json:"dry_run"`
+	Plan     *plan.Plan        `json:"plan"`
+	Wire     WireReport        `json:"wire"`
+	Hosts    []HostReport      `json:"hosts"`
+	Findings []finding.Finding `json:"findings"`
+	Commands []string          `json:"commands"` // the equivalent zfs command lines
 	// PlanSeconds is how long the survey of both hosts, once they were reached,
 	// the plan and its estimates took.
 	PlanSeconds float64         `json:"plan_seconds,omitempty"`

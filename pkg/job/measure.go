@@ -47,7 +47,7 @@ type measurer struct {
 	log            func(string)
 
 	ceilings []probe.Ceiling
-	findings []preflight.Finding
+	links    []preflight.Measured
 	others   map[string]float64 // processors that are busy with something else, by host
 }
 
@@ -102,7 +102,7 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
 	return nil
 }
 
-// crossing measures the link in one direction, and judges it.
+// crossing measures the link in one direction.
 func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error {
 	link, err := m.try(ctx, m.link, id, from, to)
 	if err != nil || link == nil {
@@ -112,14 +112,7 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 	if err != nil {
 		return err
 	}
-	f := link.Finding(more)
-	if id == linkBack && f.Severity == preflight.Warn {
-		f.Severity = preflight.Note // the transfer goes the other way
-	}
-	m.findings = append(m.findings, f)
-	if id == linkOut {
-		m.findings = append(m.findings, link.MTUFinding()...)
-	}
+	m.links = append(m.links, preflight.Measured{Link: *link, More: more, Back: id == linkBack})
 	return nil
 }
 
@@ -164,8 +157,7 @@ func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, 
 	}
 	m.ceilings = append(m.ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
-		m.findings = append(m.findings, preflight.Finding{ID: "link", Host: from.label(), Severity: preflight.Fail,
-			Summary: "no data connection can be made", Evidence: err.Error(), Remedy: "open a port and name it: --port-range; or let the other end connect: --dial"})
+		m.links = append(m.links, preflight.Measured{Link: preflight.Link{From: from.label()}, Failed: err.Error()})
 	}
 	if err != nil || sent.Network == nil {
 		return nil, nil
@@ -243,13 +235,8 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 		}
 	}
 	err := s.measureEnds(ctx, m, func(id string) bool { return taken || id != probe.SourceRead })
-	s.report.Ceilings = m.ceilings
-	for _, f := range m.findings {
-		if f.Severity != preflight.OK {
-			s.measured = append(s.measured, f)
-		}
-	}
-	s.report.Findings = append(s.report.Findings, s.measured...)
+	s.report.Ceilings, s.links = m.ceilings, m.links
+	s.report.Findings = preflight.Send(s.preflightInput(s.report.Plan))
 	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.options().BandLimit, s.machines(m))
 	return err
 }

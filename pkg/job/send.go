@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -80,13 +81,12 @@ type sender struct {
 	systems struct{ source, target *sysinfo.System }
 	link    linkChoice
 	streams streamCounter
-	// measured is what measurements found to be wrong.
-	measured []preflight.Finding
+	links   []preflight.Measured
 }
 
 func newSender(req Send, open Opener, rep Reporter) *sender {
 	req.Plan.Bookmark = req.Bookmark
-	req.Plan.AnyKey = slices.Contains(req.SkipChecks, string(plan.KeyChanged))
+	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
 	s := &sender{req: req, rep: rep, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
@@ -241,31 +241,13 @@ func (s *sender) plan(ctx context.Context, estimate bool) error {
 	}
 	s.report.Commands = commands(&p)
 	s.report.Wire = s.link.report(&p)
-	s.report.Findings = append(preflight.Send(s.preflightInput(&p)), s.measured...)
+	s.report.Findings = preflight.Send(s.preflightInput(&p))
 	return nil
 }
 
 // admit refuses a plan with conflicts or blocking findings.
 func (s *sender) admit() error {
-	var errs []error
-	for _, c := range s.report.Plan.Conflicts {
-		errs = append(errs, fault.Refusef(c.Hint, "%s", c.Message))
-	}
-	return errors.Join(append(errs, refusals(s.report.Findings, s.req.SkipChecks)...)...)
-}
-
-// refusals are the errors of findings that stop a job.
-func refusals(findings []preflight.Finding, skip []string) []error {
-	var errs []error
-	for _, f := range preflight.Blocking(findings, skip) {
-		hint := f.Remedy
-		if hint != "" {
-			hint += "\n"
-		}
-		hint += "--skip-check " + f.ID + " passes over this check"
-		errs = append(errs, fault.Refusef(hint, "%s: %s", f.Host, f.Summary))
-	}
-	return errs
+	return finding.Refusal(slices.Concat(s.report.Plan.Conflicts, preflight.Blocking(s.report.Findings, s.req.SkipChecks)))
 }
 
 // takeSnapshot takes the snapshot of --snapshot and plans anew with it.

@@ -209,7 +209,7 @@ func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
 	return preflight.Input{
 		Source: host(s.source, s.facts.source, s.systems.source), Target: host(s.target, s.facts.target, s.systems.target),
 		SourceListing: s.state.Source, TargetListing: s.state.Target, Plan: *p,
-		RTT: s.source.rtt() + s.target.rtt(), Streams: s.link.Streams,
+		RTT: s.source.rtt() + s.target.rtt(), Streams: s.link.Streams, Links: s.links,
 	}
 }
 

@@ -31,7 +31,7 @@ func TestEncryption(t *testing.T) {
 		source  []string // properties; nil = not encrypted
 		target  []string // nil = absent
 		flags   string
-		refused ConflictID
+		refused string
 		texts   []string
 	}{
 		{"raw without a key", nil, []string{encrypted, locked}, nil, "w", "", nil},
@@ -281,7 +281,7 @@ func TestIVSets(t *testing.T) {
 				return
 			}
 			refused(t, p, IVSetMismatch, tt.refused)
-			require.NotEmpty(t, p.Conflicts[0].Hint)
+			require.NotEmpty(t, p.Conflicts[0].Remedy)
 		})
 	}
 	source, _ := NeedIVSets(made(t, request(), state("#mark,1 @b,2")))

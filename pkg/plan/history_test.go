@@ -128,7 +128,7 @@ func TestHistoryConflicts(t *testing.T) {
 		ask            func(*Request)
 		source, target string
 		properties     []string // of the target
-		id             ConflictID
+		id             string
 		texts          []string
 	}{
 		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "--snapshot NAME"}},
@@ -196,7 +196,7 @@ func TestRollbackOfWhatIsKept(t *testing.T) {
 	CheckLosses(&p, s)
 	refused(t, p, Kept, "beta:vault/a cannot lose", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
 		"zfs release keep vault/a@y", "zfs destroy vault/c")
-	require.NotContains(t, p.Conflicts[0].Message, "@o")
+	require.NotContains(t, p.Conflicts[0].Summary, "@o")
 	require.Empty(t, NeedLosses(made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))))
 }
 
@@ -205,7 +205,7 @@ func TestEvidenceIsBounded(t *testing.T) {
 	p := made(t, request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
 	refused(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
 	require.Len(t, p.Conflicts[0].SourceVersions, evidence)
-	require.NotContains(t, p.Conflicts[0].Message, "@s34")
+	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
 // A bookmark that could not be made once all has arrived is refused before.

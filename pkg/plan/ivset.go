@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"zxfer/pkg/finding"
+)
 
 // chain is the base of a step whose IV sets tell whether the step is possible.
 // Every raw receive takes over the IV set of what was sent; every other write
@@ -39,17 +43,17 @@ func CheckIVSets(p *Plan, s State) {
 		if a == "" || b == "" || (a == b) == c.raw {
 			continue
 		}
-		conflict := &Conflict{ID: IVSetMismatch, Source: d.Source, Target: d.Target}
+		conflict := finding.Finding{ID: IVSetMismatch, Source: d.Source, Target: d.Target}
 		if c.raw {
-			conflict.Message = fmt.Sprintf("the raw chain is broken: %s and %s have one GUID but different IV sets (%s and %s), so no raw increment can go on from there",
+			conflict.Summary = fmt.Sprintf("the raw chain is broken: %s and %s have one GUID but different IV sets (%s and %s), so no raw increment can go on from there",
 				on(s.SourceHost, c.source), on(s.TargetHost, c.target), a, b)
-			conflict.Hint = "roll the target back to the last snapshot that was received raw: " + command("zfs", "rollback", "-r", d.Target+"@NAME") +
+			conflict.Remedy = "roll the target back to the last snapshot that was received raw: " + command("zfs", "rollback", "-r", d.Target+"@NAME") +
 				"\nor send it in full to a new name"
 		} else {
-			conflict.Message = fmt.Sprintf("%s was received raw: a decrypted increment of %s would end its chain for ever",
+			conflict.Summary = fmt.Sprintf("%s was received raw: a decrypted increment of %s would end its chain for ever",
 				on(s.TargetHost, c.target), on(s.SourceHost, d.Source))
-			conflict.Hint = "leave --decrypt out, or send it in full to a new name"
+			conflict.Remedy = "leave --decrypt out, or send it in full to a new name"
 		}
-		p.Conflicts = append(p.Conflicts, conflict)
+		p.Refuse(conflict)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/finding"
 )
 
 // NeedLosses returns the target's snapshots, by full name, that a plan lets it
@@ -42,10 +44,10 @@ func CheckLosses(p *Plan, s State) {
 		}
 		slices.Sort(remedies)
 		remedies = slices.Compact(remedies)
-		p.Conflicts = append(p.Conflicts, &Conflict{
+		p.Refuse(finding.Finding{
 			ID: Kept, Source: d.Source, Target: d.Target,
-			Message: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", on(s.TargetHost, d.Target), some(why, len(why))),
-			Hint:    strings.Join(remedies[:min(evidence, len(remedies))], "\n"),
+			Summary: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", on(s.TargetHost, d.Target), some(why, len(why))),
+			Remedy:  strings.Join(remedies[:min(evidence, len(remedies))], "\n"),
 		})
 	}
 }

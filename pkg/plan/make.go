@@ -35,7 +35,7 @@ type arrival struct {
 func Make(req Request, state State) Plan {
 	p := &planner{
 		req: req, state: state,
-		plan:   Plan{Datasets: []*Dataset{}, Conflicts: []*Conflict{}, Notes: []string{}},
+		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
 		source: map[string]*zfs.Dataset{}, target: map[string]*zfs.Dataset{},
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
 		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},

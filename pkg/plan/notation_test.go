@@ -120,7 +120,7 @@ func planned(p Plan) string {
 func only(t testing.TB, p Plan) *Dataset {
 	t.Helper()
 	for _, c := range p.Conflicts {
-		require.Fail(t, "unexpected conflict", "%s: %s", c.ID, c.Message)
+		require.Fail(t, "unexpected conflict", "%s: %s", c.ID, c.Summary)
 	}
 	require.Len(t, p.Datasets, 1)
 	return p.Datasets[0]
@@ -128,13 +128,13 @@ func only(t testing.TB, p Plan) *Dataset {
 
 // refused requires exactly one conflict, of that kind, whose message and hint
 // have all the texts.
-func refused(t testing.TB, p Plan, id ConflictID, texts ...string) {
+func refused(t testing.TB, p Plan, id string, texts ...string) {
 	t.Helper()
 	require.Len(t, p.Conflicts, 1, "%s", planned(p))
 	c := p.Conflicts[0]
-	require.Equal(t, id, c.ID, c.Message)
+	require.Equal(t, id, c.ID, c.Summary)
 	for _, text := range texts {
-		require.Contains(t, c.Message+"\nhint: "+c.Hint, text)
+		require.Contains(t, c.Summary+"\nhint: "+c.Remedy, text)
 	}
 }
 

@@ -61,9 +61,9 @@ type State struct {
 
 // Plan is the ordered steps of a job, or the conflicts that forbid it.
 type Plan struct {
-	Datasets  []*Dataset  `json:"datasets"`  // in an order that respects Needs
-	Conflicts []*Conflict `json:"conflicts"` // any: nothing may be done
-	Notes     []string    `json:"notes"`     // what was chosen, dropped or skipped, and why
+	Datasets  []*Dataset `json:"datasets"`  // in an order that respects Needs
+	Conflicts Conflicts  `json:"conflicts"` // any: nothing may be done
+	Notes     []string   `json:"notes"`     // what was chosen, dropped or skipped, and why
 }
 
 // Dataset is what will be done for one dataset.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -144,7 +145,7 @@ func (p *planner) checkInheritors() {
 			continue
 		}
 		source := p.sourceRoot(p.source[above.Source])
-		if sameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c *Conflict) bool { return c.Target == root.Name }) {
+		if sameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
 		p.conflict(KeyChanged, above.Source, root.Name,

@@ -73,7 +73,7 @@ func TestPoolRoot(t *testing.T) {
 	req := Request{Source: "tank", Target: "vault"}
 	p := made(t, req, root(""))
 	refused(t, p, NoCommon, "vault/NAME")
-	require.NotContains(t, p.Conflicts[0].Hint, "zfs rename", "a pool's root cannot be renamed")
+	require.NotContains(t, p.Conflicts[0].Remedy, "zfs rename", "a pool's root cannot be renamed")
 	require.Empty(t, only(t, made(t, req, root("@a,1"))).Steps)
 	into := only(t, made(t, Request{Source: "tank", Target: "vault/tank"}, root("")))
 	require.Equal(t, "full @a", steps(into))

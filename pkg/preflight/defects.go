@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -62,7 +63,7 @@ type defect struct {
 	since    version
 	fixed    []version // by branch; none: in no release yet
 	meets    func(u *use) bool
-	severity Severity
+	severity finding.Severity
 	summary  string
 	link     string
 	remedy   string // but for an upgrade, or beside it
@@ -119,7 +120,7 @@ func knownDefects() []defect {
 			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
 		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, meets: func(u *use) bool { return u.source && u.decrypts },
 			summary: "decrypted sends of encrypted data may leave errors in the snapshots that they read", link: openzfs + "issues/12014"},
-		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, meets: func(u *use) bool { return u.source && !u.patched }, severity: Note,
+		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, meets: func(u *use) bool { return u.source && !u.patched }, severity: finding.Note,
 			summary: "what programs copied on this host may have zeros in place of data that was just written; streams carry it as it is stored", link: openzfs + "issues/15526"},
 		// The second one (#18724) came with the fix of the first.
 		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, meets: func(u *use) bool { return u.source && u.active("block_cloning") },
@@ -138,24 +139,24 @@ func knownDefects() []defect {
 		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, meets: func(u *use) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
 			summary: "an increment from a redaction bookmark may leave zeros in place of the last block of a file", link: openzfs + "issues/18477",
 			remedy: "keep a common snapshot, which is preferred as the base"},
-		{fixed: []version{{2, 4, 2}}, meets: func(u *use) bool { return u.target && u.intoMounted }, severity: Note,
+		{fixed: []version{{2, 4, 2}}, meets: func(u *use) bool { return u.target && u.intoMounted }, severity: finding.Note,
 			summary: "who opens .zfs/snapshot of a mounted copy while it receives may block the host's mounts", link: openzfs + "issues/18415",
 			remedy: "unmount the copy meanwhile"},
-		{meets: func(u *use) bool { return u.target && u.oldLargeDnodes }, severity: Fail,
+		{meets: func(u *use) bool { return u.target && u.oldLargeDnodes }, severity: finding.Fail,
 			summary: "a plain increment of a filesystem of ZPL version 4 or older with large dnodes frees contents of files in the copy", link: openzfs + "issues/18773",
 			remedy: copyFiles},
 		{meets: func(u *use) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
 			summary: "a plain increment of a filesystem of ZPL version 4 or older frees contents of files in the copy, if its dnodesize ever was another", link: openzfs + "issues/18773",
 			remedy: copyFiles},
-		{since: version{2, 2, 0}, meets: func(u *use) bool { return u.target && u.intoEncrypted }, severity: Note,
+		{since: version{2, 2, 0}, meets: func(u *use) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
 			summary: "receiving a plain stream into an encrypted dataset was seen to panic the kernel", link: openzfs + "issues/16623",
 			remedy: "no release has a fix; encrypted on the source, the data goes raw"},
 	}
 }
 
-func defects(in *Input) []Finding {
+func defects(in *Input) []finding.Finding {
 	u := usage(in)
-	var out []Finding
+	var out []finding.Finding
 	for _, side := range []struct {
 		host   Host
 		pool   zfs.Pool
@@ -170,8 +171,8 @@ func defects(in *Input) []Finding {
 		u.patched = strings.Contains(side.host.ZFS, "+deb12u")
 		for _, d := range knownDefects() {
 			if !v.before(d.since) && v.lacks(d.fixed) && d.meets(&u) {
-				out = append(out, Finding{
-					Host: side.host.Name, Severity: cmp.Or(d.severity, Warn), Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
+				out = append(out, finding.Finding{
+					Host: side.host.Name, Severity: cmp.Or(d.severity, finding.Warn), Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
 					Evidence: "/sys/module/zfs/version: " + side.host.ZFS + "; " + d.link,
 					Remedy:   d.cure(),
 				})

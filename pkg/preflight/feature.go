@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,7 +40,7 @@ func streamFeatures() []feature {
 }
 
 // features compares what the source's pool uses with what the target's takes.
-func features(in *Input) []Finding {
+func features(in *Input) []finding.Finding {
 	source, target := &in.SourceListing.Pool, &in.TargetListing.Pool
 	if in.Plan.Steps() == 0 || len(source.Features) == 0 || len(target.Features) == 0 {
 		return nil
@@ -48,16 +49,16 @@ func features(in *Input) []Finding {
 	for _, d := range in.Plan.Datasets {
 		encrypted = encrypted || d.Encrypted
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, x := range streamFeatures() {
 		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !encrypted {
 			continue
 		}
-		f := Finding{Host: in.Target.Name, Severity: Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
+		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
 			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, orUnknown(target.Features[x.name]), target.Name),
 			Remedy:   target.Enabling("there", x.name)}
 		if x.refused {
-			f.Severity = Warn
+			f.Severity = finding.Warn
 		}
 		out = append(out, f)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -16,7 +17,7 @@ const shownHolds = 5
 // holds finds holds of zxfer's jobs that the next transfer to this target does
 // not need: a job keeps the newest snapshot that both sides have, and moves
 // its hold there when that has arrived.
-func holds(in *Input) []Finding {
+func holds(in *Input) []finding.Finding {
 	if len(in.Holds) == 0 {
 		return nil
 	}
@@ -54,7 +55,7 @@ func holds(in *Input) []Finding {
 	if len(old) == 0 {
 		return nil
 	}
-	f := Finding{Host: in.Source.Name, Severity: Note,
+	f := finding.Finding{Host: in.Source.Name, Severity: finding.Note,
 		Summary:  "holds of zxfer's jobs keep what this target does not need: " + listed(old),
 		Evidence: "zfs holds; the newest snapshot that both sides have is a later one",
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -14,39 +15,39 @@ const (
 	aesSource      = "https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/icp/algs/aes/aes_impl.c"
 	gcmSource      = "https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/icp/algs/modes/gcm.c"
 	tcpSource      = "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html"
-	sysfsSource    = "https://www.kernel.org/doc/html/latest/admin-guide/abi-testing.html"
+	tcpInfoSource  = "https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h"
 )
 
 // hostChecks are those of one host by itself.
 func hostChecks() []Check {
 	return []Check{
-		{ID: "platform", Title: "The host runs Linux", Needs: sysinfo.Platform, Docs: "https://openzfs.github.io/openzfs-docs/Getting%20Started/index.html", host: platform},
-		{ID: "zfs-module", Title: "The ZFS kernel module is loaded, and is of the same version as the tools", Needs: "/sys/module/zfs/version, zfs version", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-version.8.html", host: zfsModule, zfs: true},
-		{ID: "zfs-device", Title: "The user may talk to ZFS", Needs: "/dev/zfs", Docs: "https://github.com/openzfs/zfs/blob/zfs-2.3.0/udev/rules.d/90-zfs.rules.in", host: zfsDevice, zfs: true},
-		{ID: "fpu", Title: "The kernel lets ZFS use vector registers", Needs: "/proc/kallsyms, /proc/spl/kstat/zfs/simd", Docs: "https://github.com/openzfs/zfs/issues/8793", host: fpu, zfs: true},
-		{ID: "fletcher", Title: "ZFS checksums with the fastest implementation", Needs: "zfs_fletcher_4_impl, /proc/spl/kstat/zfs/fletcher_4_bench", Docs: fletcherSource, host: fletcher, zfs: true},
-		{ID: "aes", Title: "ZFS encrypts with the processor's AES instructions", Needs: "icp_aes_impl, /proc/cpuinfo", Docs: aesSource, host: aes, zfs: true},
-		{ID: "gcm", Title: "ZFS authenticates with the processor's carry-less multiplication", Needs: "icp_gcm_impl, /proc/cpuinfo", Docs: gcmSource, host: gcm, zfs: true},
-		{ID: "pools", Title: "The host's pools are healthy and not nearly full", Needs: "zpool get", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools, zfs: true},
-		{ID: "mounts", Title: "No ZFS filesystem is hidden below another mount", Needs: "/proc/self/mounts", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", host: mounts, zfs: true},
-		{ID: "tcp-scaling", Title: "TCP windows may grow beyond 64 KiB", Needs: "net.ipv4.tcp_window_scaling", Docs: tcpSource, host: tcpScaling},
-		{ID: "tcp-buffers", Title: "Socket buffers may grow to what a fast link needs", Needs: "net.ipv4.tcp_rmem, tcp_wmem", Docs: tcpSource, host: tcpBuffers},
-		{ID: "nic", Title: "Network interfaces run without errors, in full duplex", Needs: "/sys/class/net", Docs: "https://www.kernel.org/doc/html/latest/networking/statistics.html", host: nics},
-		{ID: "governor", Title: "The processor's clock is not held low", Needs: "scaling_governor", Docs: "https://www.kernel.org/doc/html/latest/admin-guide/pm/cpufreq.html", host: governor},
-		{ID: "netcat", Title: "The nc that comes first in PATH is one that ends when it should", Needs: "nc -h", Docs: "https://manpages.debian.org/trixie/netcat-openbsd/nc.1.en.html", host: netcat},
-		{ID: "pyzfs", Title: "libzfs_core can be used, which does in one call what zfs(8) does name by name", Needs: sysinfo.PyZFS, Docs: "https://github.com/openzfs/zfs/tree/zfs-2.3.0/contrib/pyzfs", host: pyzfs, zfs: true},
-		{ID: "tools", Title: "Programs that help are installed", Needs: "PATH", Docs: "https://www.maier-komor.de/mbuffer.html", host: tools},
+		{ID: "platform", Title: "The host runs Linux", Needs: sysinfo.Platform, Docs: "https://openzfs.github.io/openzfs-docs/Getting%20Started/index.html", host: platform, device: true},
+		{ID: "zfs-module", Title: "The ZFS kernel module is loaded, and is of the same version as the tools", Needs: "/sys/module/zfs/version, zfs version", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-version.8.html", host: zfsModule},
+		{ID: "zfs-device", Title: "The user may talk to ZFS", Needs: "/dev/zfs", Docs: "https://github.com/openzfs/zfs/blob/zfs-2.3.0/udev/rules.d/90-zfs.rules.in", host: zfsDevice},
+		{ID: "fpu", Title: "The kernel lets ZFS use vector registers", Needs: "/proc/kallsyms, /proc/spl/kstat/zfs/simd", Docs: "https://github.com/openzfs/zfs/issues/8793", host: fpu},
+		{ID: "fletcher", Title: "ZFS checksums with the fastest implementation", Needs: "zfs_fletcher_4_impl, /proc/spl/kstat/zfs/fletcher_4_bench", Docs: fletcherSource, host: fletcher},
+		{ID: "aes", Title: "ZFS encrypts with the processor's AES instructions", Needs: "icp_aes_impl, /proc/cpuinfo", Docs: aesSource, host: aes},
+		{ID: "gcm", Title: "ZFS authenticates with the processor's carry-less multiplication", Needs: "icp_gcm_impl, /proc/cpuinfo", Docs: gcmSource, host: gcm},
+		{ID: "pools", Title: "The host's pools are healthy and not nearly full", Needs: "zpool get", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools},
+		{ID: "mounts", Title: "No ZFS filesystem is hidden below another mount", Needs: "/proc/self/mounts", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", host: mounts},
+		{ID: "tcp-scaling", Title: "TCP windows may grow beyond 64 KiB", Needs: "net.ipv4.tcp_window_scaling", Docs: tcpSource, host: tcpScaling, device: true},
+		{ID: "tcp-buffers", Title: "Socket buffers may grow to what a fast link needs", Needs: "net.ipv4.tcp_rmem, tcp_wmem", Docs: tcpSource, host: tcpBuffers, device: true},
+		{ID: "nic", Title: "Network interfaces run without errors, in full duplex", Needs: "/sys/class/net", Docs: "https://www.kernel.org/doc/html/latest/networking/statistics.html", host: nics, device: true},
+		{ID: "governor", Title: "The processor's clock is not held low", Needs: "scaling_governor", Docs: "https://www.kernel.org/doc/html/latest/admin-guide/pm/cpufreq.html", host: governor, device: true},
+		{ID: "netcat", Title: "The nc that comes first in PATH is one that ends when it should", Needs: "nc -h", Docs: "https://manpages.debian.org/trixie/netcat-openbsd/nc.1.en.html", host: netcat, device: true},
+		{ID: "pyzfs", Title: "libzfs_core can be used, which does in one call what zfs(8) does name by name", Needs: sysinfo.PyZFS, Docs: "https://github.com/openzfs/zfs/tree/zfs-2.3.0/contrib/pyzfs", host: pyzfs},
+		{ID: "tools", Title: "Programs that help are installed", Needs: "PATH", Docs: "https://www.maier-komor.de/mbuffer.html", host: tools, device: true},
 	}
 }
 
-func one(f Finding) []Finding { return []Finding{f} }
+func one(f finding.Finding) []finding.Finding { return []finding.Finding{f} }
 
-func platform(s *sysinfo.System) []Finding {
+func platform(s *sysinfo.System) []finding.Finding {
 	if system, _, _ := strings.Cut(s.Platform, "/"); system != "" && system != "linux" {
-		return one(Finding{Severity: Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
+		return one(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
-	return one(Finding{Severity: OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
+	return one(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
 		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), english.Plural(s.CPU.Count, "CPU", ""), orUnknown(s.CPU.Model), size(s.Memory))})
 }
 
@@ -57,20 +58,20 @@ func orUnknown(s string) string {
 	return s
 }
 
-func zfsModule(s *sysinfo.System) []Finding {
+func zfsModule(s *sysinfo.System) []finding.Finding {
 	const path = "/sys/module/zfs/version"
 	switch {
 	case s.ZFS == "" && s.Tools.Paths["zfs"] == "":
-		return one(Finding{Severity: Note, Summary: "no ZFS here: only devices and images can be moved", Evidence: path + " is missing, and zfs is not on PATH",
+		return one(finding.Finding{Severity: finding.Note, Summary: "no ZFS here: only devices and images can be moved", Evidence: path + " is missing, and zfs is not on PATH",
 			Remedy: "apt install zfsutils-linux zfs-dkms && modprobe zfs"})
 	case s.ZFS == "":
-		return one(Finding{Severity: Fail, Summary: "the ZFS tools are here, but the kernel module is not loaded", Evidence: path + " is missing",
+		return one(finding.Finding{Severity: finding.Fail, Summary: "the ZFS tools are here, but the kernel module is not loaded", Evidence: path + " is missing",
 			Remedy: "modprobe zfs (in a container: on its host)"})
 	case s.Userland != "" && !sameRelease(s.ZFS, s.Userland):
-		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("the kernel module is %s, the tools are %s", s.ZFS, s.Userland),
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the kernel module is %s, the tools are %s", s.ZFS, s.Userland),
 			Evidence: path + ": " + s.ZFS + "; zfs version: " + s.Userland, Remedy: "reboot, or load the module of the installed version, after an upgrade"})
 	}
-	return one(Finding{Severity: OK, Summary: "OpenZFS " + s.ZFS, Evidence: path + ": " + s.ZFS})
+	return one(finding.Finding{Severity: finding.OK, Summary: "OpenZFS " + s.ZFS, Evidence: path + ": " + s.ZFS})
 }
 
 func sameRelease(a, b string) bool {
@@ -79,40 +80,40 @@ func sameRelease(a, b string) bool {
 	return !okA || !okB || v == w
 }
 
-func zfsDevice(s *sysinfo.System) []Finding {
+func zfsDevice(s *sysinfo.System) []finding.Finding {
 	if s.ZFS == "" || s.DevZFS == "ok" || s.DevZFS == "" {
 		return nil
 	}
-	return one(Finding{Severity: Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
+	return one(finding.Finding{Severity: finding.Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
 		Remedy: "run zxfer as root; or, in a container, pass /dev/zfs through"})
 }
 
-func pyzfs(s *sysinfo.System) []Finding {
+func pyzfs(s *sysinfo.System) []finding.Finding {
 	switch {
 	case s.ZFS == "" || s.Tools.PyZFS == "":
 		return nil
 	case s.Tools.PyZFS == sysinfo.Missing:
-		return one(Finding{Severity: Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
+		return one(finding.Finding{Severity: finding.Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
 			Evidence: "no libzfs_core among python3's modules", Remedy: "apt install python3-pyzfs"})
 	}
-	return one(Finding{Severity: OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
+	return one(finding.Finding{Severity: finding.OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
 }
 
-func pools(s *sysinfo.System) []Finding {
-	var out []Finding
+func pools(s *sysinfo.System) []finding.Finding {
+	var out []finding.Finding
 	for _, p := range s.Pools {
 		health := p.Properties["health"]
 		percent, _ := number(p.Properties["capacity"])
-		f := Finding{Severity: OK, Evidence: fmt.Sprintf("zpool get health,capacity %s: %s, %d", p.Name, health, percent)}
+		f := finding.Finding{Severity: finding.OK, Evidence: fmt.Sprintf("zpool get health,capacity %s: %s, %d", p.Name, health, percent)}
 		switch {
 		case health == "DEGRADED":
-			f.Severity, f.Summary = Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", p.Name)
+			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", p.Name)
 			f.Remedy = command("zpool", "status", "-v", p.Name)
 		case health != "ONLINE":
-			f.Severity, f.Summary = Fail, fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", p.Name, health)
+			f.Severity, f.Summary = finding.Fail, fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", p.Name, health)
 			f.Remedy = command("zpool", "status", "-v", p.Name)
 		case percent > fullPercent:
-			f.Severity, f.Summary = Warn, fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", p.Name, percent, fullPercent)
+			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", p.Name, percent, fullPercent)
 			f.Remedy = "what uses it: " + command("zfs", "list", "-o", "space", "-r", p.Name)
 		default:
 			free, _ := number(p.Properties["free"])
@@ -125,8 +126,8 @@ func pools(s *sysinfo.System) []Finding {
 
 // mounts finds filesystems of ZFS that a later mount hides: what is written
 // to the path goes elsewhere, and what was received does not show.
-func mounts(s *sysinfo.System) []Finding {
-	var out []Finding
+func mounts(s *sysinfo.System) []finding.Finding {
+	var out []finding.Finding
 	for i, m := range s.Mounts {
 		if m.Type != "zfs" {
 			continue
@@ -136,7 +137,7 @@ func mounts(s *sysinfo.System) []Finding {
 			if later.Point != m.Point && !strings.HasPrefix(m.Point, strings.TrimSuffix(later.Point, "/")+"/") {
 				continue
 			}
-			out = append(out, Finding{Severity: Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, mounted at %s later", m.Device, m.Point, later.Device, later.Point),
+			out = append(out, finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, mounted at %s later", m.Device, m.Point, later.Device, later.Point),
 				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + ", or give one of them another mountpoint"})
 			break
 		}

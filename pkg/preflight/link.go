@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"zxfer/pkg/finding"
 )
 
 // Link is what was measured of the network in one direction.
@@ -101,12 +103,25 @@ func (l Link) window(rate uint64) int64 {
 	return w
 }
 
-// Finding says what limits the link and how to mend it. more is the same link
-// measured with more and more streams, empty where that was not tried: what
-// the fastest had is what the path carries, and what a cure can be expected to
-// give.
-func (l Link) Finding(more []Link) Finding {
-	f := Finding{ID: "link", Host: l.From, Severity: OK,
+// Measured is a link as it was measured.
+type Measured struct {
+	Link
+	// More is the same link measured with more and more streams, empty where
+	// that was not tried: what the fastest had is what the path carries, and
+	// what a cure can be expected to give.
+	More   []Link
+	Back   bool   // the transfer goes the other way
+	Failed string // why there was no data connection; nothing but From is known then
+}
+
+// carries says what limits a link and how to mend it.
+func carries(m *Measured) []finding.Finding {
+	if m.Failed != "" {
+		return one(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "no data connection can be made", Evidence: m.Failed,
+			Remedy: "open a port and name it: --port-range; or let the other end connect: --dial"})
+	}
+	l, more := m.Link, m.More
+	f := finding.Finding{Host: l.From, Severity: finding.OK,
 		Evidence: fmt.Sprintf("%d streams for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
 			l.Streams, l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
 			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, orUnknown(l.Congestion))}
@@ -127,7 +142,7 @@ func (l Link) Finding(more []Link) Finding {
 			expected = "for as much, "
 		}
 		cause, cure := l.cure(best.BytesPerSecond, expected)
-		f.Severity, f.Summary, f.Remedy = Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure), "; or ")
+		f.Severity, f.Summary, f.Remedy = finding.Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure), "; or ")
 	case l.processor() != "":
 		f.Summary = where + ", limited by the " + l.processor() + ", not by the network"
 	case len(more) > 0 && more[len(more)-1].processor() != "":
@@ -136,7 +151,10 @@ func (l Link) Finding(more []Link) Finding {
 	default:
 		f.Summary = where + ", which is what the path carries"
 	}
-	return f
+	if m.Back && f.Severity == finding.Warn {
+		f.Severity = finding.Note
+	}
+	return one(f)
 }
 
 // moreStreams recommends the fewest streams that were about as fast as the best
@@ -184,25 +202,25 @@ func (l Link) cure(rate uint64, expected string) (cause, cure string) {
 	return cause, expected + cure
 }
 
-// MTUFinding compares the packets that pass with what the interfaces at both
-// ends could send. It says nothing where that is not known.
+// mtu compares the packets that pass with what the interfaces at both ends could
+// send. It says nothing where that is not known.
 //
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (tcpi_pmtu)
-func (l Link) MTUFinding() []Finding {
-	if l.PathMTU == 0 || l.MTU == 0 {
+func mtu(l *Measured) []finding.Finding {
+	if l.Back || l.PathMTU == 0 || l.MTU == 0 {
 		return nil
 	}
-	f := Finding{ID: "mtu", Host: l.From, Severity: OK, Summary: fmt.Sprintf("packets of up to %d bytes pass to %s", l.PathMTU, l.To),
+	f := finding.Finding{Host: l.From, Severity: finding.OK, Summary: fmt.Sprintf("packets of up to %d bytes pass to %s", l.PathMTU, l.To),
 		Evidence: fmt.Sprintf("TCP_INFO: tcpi_pmtu %d; MTU of %s on %s: %d", l.PathMTU, l.Interface, l.From, l.MTU)}
 	if l.PeerMTU > 0 {
 		f.Evidence += fmt.Sprintf(", of %s on %s: %d", l.PeerInterface, l.To, l.PeerMTU)
 	}
 	switch {
 	case l.PathMTU < l.MTU:
-		f.Severity, f.Summary = Note, fmt.Sprintf("packets of more than %d bytes do not pass to %s, although %s has an MTU of %d", l.PathMTU, l.To, l.Interface, l.MTU)
+		f.Severity, f.Summary = finding.Note, fmt.Sprintf("packets of more than %d bytes do not pass to %s, although %s has an MTU of %d", l.PathMTU, l.To, l.Interface, l.MTU)
 		f.Remedy = "raise the MTU of what is on the way; or on " + l.From + ": " + command("ip", "link", "set", "dev", l.Interface, "mtu", fmt.Sprint(l.PathMTU))
 	case l.PeerMTU > 0 && l.PeerMTU != l.MTU:
-		f.Severity, f.Summary = Note, fmt.Sprintf("the interfaces have different MTUs, %d and %d: segments are of the smaller size", l.MTU, l.PeerMTU)
+		f.Severity, f.Summary = finding.Note, fmt.Sprintf("the interfaces have different MTUs, %d and %d: segments are of the smaller size", l.MTU, l.PeerMTU)
 		host, name := l.From, l.Interface
 		if l.PeerMTU < l.MTU {
 			host, name = l.To, l.PeerInterface

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -13,22 +14,22 @@ import (
 // tcp_wmem[2] is 4 MiB.
 const smallBuffer = 4 << 20
 
-func tcpScaling(s *sysinfo.System) []Finding {
+func tcpScaling(s *sysinfo.System) []finding.Finding {
 	if s.TCP.Scaling != "0" {
 		return nil
 	}
-	return one(Finding{Severity: Warn, Summary: "TCP windows cannot grow beyond 64 KiB: 1 ms of round trip allows 65 MB/s, 20 ms 3 MB/s",
+	return one(finding.Finding{Severity: finding.Warn, Summary: "TCP windows cannot grow beyond 64 KiB: 1 ms of round trip allows 65 MB/s, 20 ms 3 MB/s",
 		Evidence: "net.ipv4.tcp_window_scaling = 0", Remedy: "sysctl -w net.ipv4.tcp_window_scaling=1"})
 }
 
-func tcpBuffers(s *sysinfo.System) []Finding {
+func tcpBuffers(s *sysinfo.System) []finding.Finding {
 	if s.TCP.ReadMax == 0 || s.TCP.WriteMax == 0 {
 		return nil
 	}
-	f := Finding{Severity: OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size(uint64(s.TCP.ReadMax)), size(uint64(s.TCP.WriteMax))),
+	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size(uint64(s.TCP.ReadMax)), size(uint64(s.TCP.WriteMax))),
 		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, orUnknown(s.TCP.Congestion))}
 	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
-		f.Severity = Note
+		f.Severity = finding.Note
 		f.Remedy = "on a path with a long round trip: more --streams, or " + windowSysctl(16<<20)
 	}
 	return one(f)
@@ -44,19 +45,19 @@ func windowSysctl(bytes int64) string {
 // https://datatracker.ietf.org/doc/html/rfc3649#section-1
 const nicErrors = 10
 
-func nics(s *sysinfo.System) []Finding {
-	var out []Finding
+func nics(s *sysinfo.System) []finding.Finding {
+	var out []finding.Finding
 	for _, l := range s.Links {
-		f := Finding{Severity: OK, Summary: fmt.Sprintf("%s is up, MTU %d", l.Name, l.MTU), Evidence: "/sys/class/net/" + l.Name}
+		f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s is up, MTU %d", l.Name, l.MTU), Evidence: "/sys/class/net/" + l.Name}
 		if l.Speed > 0 {
 			f.Summary += fmt.Sprintf(", %d Mbit/s", l.Speed)
 		}
 		switch {
 		case l.Duplex == "half":
-			f.Severity, f.Summary = Warn, l.Name+" runs in half duplex: the two ends do not agree"
+			f.Severity, f.Summary = finding.Warn, l.Name+" runs in half duplex: the two ends do not agree"
 			f.Remedy = "ethtool " + l.Name + "; let both ends negotiate"
 		case l.Received > 0 && l.Errors*1_000_000/l.Received > nicErrors:
-			f.Severity, f.Summary = Warn, fmt.Sprintf("%s received %d of %d packets with errors", l.Name, l.Errors, l.Received)
+			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("%s received %d of %d packets with errors", l.Name, l.Errors, l.Received)
 			f.Evidence += "/statistics/rx_errors"
 			f.Remedy = "ethtool -S " + l.Name + "; change the cable, the port or the transceiver"
 		}
@@ -65,45 +66,45 @@ func nics(s *sysinfo.System) []Finding {
 	return out
 }
 
-func governor(s *sysinfo.System) []Finding {
+func governor(s *sysinfo.System) []finding.Finding {
 	switch s.CPU.Governor {
 	case "powersave":
 		// With intel_pstate and amd-pstate powersave scales up under load.
-		return one(Finding{Severity: Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+		return one(finding.Finding{Severity: finding.Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
 			Remedy: "during a transfer that the processor limits: cpupower frequency-set -g performance"})
 	case "":
 		return nil
 	}
-	return one(Finding{Severity: OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
+	return one(finding.Finding{Severity: finding.OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
 }
 
 // netcat names the dialect: only matters to who moves data with nc by hand,
 // or to a host without zxfer.
-func netcat(s *sysinfo.System) []Finding {
+func netcat(s *sysinfo.System) []finding.Finding {
 	path := s.Tools.Paths["nc"]
 	if path == "" {
-		return one(Finding{Severity: Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
+		return one(finding.Finding{Severity: finding.Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
 	}
-	f := Finding{Severity: OK, Summary: "nc is of the dialect " + s.Tools.NC, Evidence: "nc -h of " + path}
+	f := finding.Finding{Severity: finding.OK, Summary: "nc is of the dialect " + s.Tools.NC, Evidence: "nc -h of " + path}
 	switch s.Tools.NC {
 	case sysinfo.OpenBSD:
 		f.Summary += ", reads 16 KiB at a time, ends with -N"
 	case sysinfo.GNU:
-		f.Severity, f.Summary = Warn, "nc is GNU netcat, which reads 1 KiB at a time: pipelines through it are several times slower"
+		f.Severity, f.Summary = finding.Warn, "nc is GNU netcat, which reads 1 KiB at a time: pipelines through it are several times slower"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.Traditional:
-		f.Severity, f.Summary = Note, "nc is the traditional one, which reads 8 KiB at a time and ends only with -q 0"
+		f.Severity, f.Summary = finding.Note, "nc is the traditional one, which reads 8 KiB at a time and ends only with -q 0"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.BusyBox:
-		f.Severity, f.Summary = Note, "nc is busybox's, which has neither -N nor -q"
+		f.Severity, f.Summary = finding.Note, "nc is busybox's, which has neither -N nor -q"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.UnknownNC:
-		f.Severity, f.Summary = Note, "nc is of no dialect that zxfer knows"
+		f.Severity, f.Summary = finding.Note, "nc is of no dialect that zxfer knows"
 	}
 	return one(f)
 }
 
-func tools(s *sysinfo.System) []Finding {
+func tools(s *sysinfo.System) []finding.Finding {
 	if len(s.Tools.Paths) == 0 {
 		return nil
 	}
@@ -114,9 +115,9 @@ func tools(s *sysinfo.System) []Finding {
 		}
 	}
 	if len(missing) == 0 {
-		return one(Finding{Severity: OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
+		return one(finding.Finding{Severity: finding.OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
 	}
-	return one(Finding{Severity: Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
+	return one(finding.Finding{Severity: finding.Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
 }
 
 const (
@@ -131,7 +132,7 @@ const (
 // window foretells where the kernels' limits for windows keep data below what
 // the network carries: streams × window / round trip. A receiver's buffer also
 // holds the kernel's own overhead, at worst half of it.
-func window(in *Input) []Finding {
+func window(in *Input) []finding.Finding {
 	s, t := in.Source.System, in.Target.System
 	if s == nil || t == nil || in.RTT < far || in.Streams < 1 || s.TCP.WriteMax == 0 || t.TCP.ReadMax == 0 {
 		return nil
@@ -146,7 +147,7 @@ func window(in *Input) []Finding {
 		return nil
 	}
 	need := Link{Streams: in.Streams, RTT: in.RTT}.window(uint64(link))
-	return one(Finding{Host: in.Source.Name, Severity: Note,
+	return one(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
 		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with --streams %d",
 			size(uint64(w)), size(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),

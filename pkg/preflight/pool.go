@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -13,19 +14,19 @@ import (
 // https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html (Free Space)
 const fullPercent = 90
 
-func poolHealth(in *Input) []Finding {
+func poolHealth(in *Input) []finding.Finding {
 	if in.Plan.Steps() == 0 {
 		return nil
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, side := range []struct {
 		host   Host
 		pool   zfs.Pool
 		target bool
 	}{{in.Source, in.SourceListing.Pool, false}, {in.Target, in.TargetListing.Pool, true}} {
 		health, readonly := side.pool.Properties["health"], side.pool.Properties["readonly"]
-		f := Finding{
-			Host: side.host.Name, Severity: Fail,
+		f := finding.Finding{
+			Host: side.host.Name, Severity: finding.Fail,
 			Evidence: fmt.Sprintf("zpool get health,readonly %s: %s, %s", side.pool.Name, health, readonly),
 			Remedy:   command("zpool", "status", "-v", side.pool.Name),
 		}
@@ -36,7 +37,7 @@ func poolHealth(in *Input) []Finding {
 			f.Summary = fmt.Sprintf("pool %s is imported read-only", side.pool.Name)
 			f.Remedy = command("zpool", "export", side.pool.Name) + " && " + command("zpool", "import", side.pool.Name)
 		case health == "DEGRADED":
-			f.Severity, f.Summary = Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", side.pool.Name)
+			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", side.pool.Name)
 		default:
 			continue
 		}
@@ -45,14 +46,14 @@ func poolHealth(in *Input) []Finding {
 	return out
 }
 
-func poolFull(in *Input) []Finding {
+func poolFull(in *Input) []finding.Finding {
 	pool := in.TargetListing.Pool
 	percent, ok := number(pool.Properties["capacity"])
 	if !ok || percent <= fullPercent || in.Plan.Steps() == 0 {
 		return nil
 	}
-	return []Finding{{
-		Host: in.Target.Name, Severity: Warn,
+	return []finding.Finding{{
+		Host: in.Target.Name, Severity: finding.Warn,
 		Summary:  fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", pool.Name, percent, fullPercent),
 		Evidence: fmt.Sprintf("zpool get capacity %s: %d", pool.Name, percent),
 		Remedy:   "what uses it: " + command("zfs", "list", "-o", "space", "-r", pool.Name),

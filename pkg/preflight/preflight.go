@@ -3,14 +3,14 @@
 // a function from facts to findings with evidence and remedy.
 //
 // It is pure: it looks at nothing by itself, and changes nothing. What a plan
-// cannot do at all is a conflict of package plan, not a finding.
+// cannot do at all package plan finds by itself.
 package preflight
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -18,35 +18,6 @@ import (
 
 // Space is the id of the check of the target's room.
 const Space = "space"
-
-// Severity says how serious a finding is.
-type Severity string
-
-// The severities, in order. Fail stops a transfer before anything was changed.
-const (
-	OK   Severity = "ok"
-	Note Severity = "note"
-	Warn Severity = "warn"
-	Fail Severity = "fail"
-)
-
-// Compare orders severities, the more serious last; what is none of them
-// comes first.
-func (s Severity) Compare(t Severity) int {
-	all := []Severity{OK, Note, Warn, Fail}
-	return cmp.Compare(slices.Index(all, s), slices.Index(all, t))
-}
-
-// Finding is what a check found.
-type Finding struct {
-	ID       string   `json:"id"` // of the check
-	Host     string   `json:"host"`
-	Severity Severity `json:"severity"`
-	Summary  string   `json:"summary"`
-	Evidence string   `json:"evidence,omitempty"` // what was read, and where
-	Remedy   string   `json:"remedy,omitempty"`   // a command where there is one
-	Dataset  string   `json:"dataset,omitempty"`  // of Space: that lacks room, with all below
-}
 
 // Host is one end, as far as checks need it.
 type Host struct {
@@ -71,25 +42,31 @@ type Input struct {
 	// Streams the connections that data will take.
 	RTT     time.Duration `json:"rtt_ns"`
 	Streams int           `json:"streams"`
+	// Links are what was measured of the network, in order.
+	Links []Measured `json:"-"`
 	// Holds are tags by the full names of the source's snapshots; nil where
 	// they were not asked for.
 	Holds map[string][]string `json:"holds,omitempty"`
 }
 
-// Check is one row of the table. It has one of find and host.
+// Check is one row of the table. It has one of the functions.
 type Check struct {
 	ID    string // stable: users name it to --skip-check
 	Title string // what holds where the check finds nothing
 	Needs string // what it reads
 	Docs  string // where to read on: the source or issue behind its threshold
 
-	find func(*Input) []Finding          // of a planned transfer
-	host func(*sysinfo.System) []Finding // of one host; Host and ID are filled in
-	zfs  bool                            // of a host: of no interest to who copies devices
+	find     func(*Input) []finding.Finding          // of a planned transfer
+	host     func(*sysinfo.System) []finding.Finding // of one host, which is filled in
+	link     func(*Measured) []finding.Finding       // of a measured link
+	conflict func(id string) bool                    // which conflicts of the plan it tells
+	device   bool                                    // concerns who copies devices too
 }
 
 // Checks are all checks, in the order in which they are shown.
-func Checks() []Check { return slices.Concat(hostChecks(), transferChecks()) }
+func Checks() []Check {
+	return slices.Concat(hostChecks(), transferChecks(), linkChecks(), planChecks())
+}
 
 // transferChecks are those of a planned send.
 //
@@ -108,106 +85,143 @@ func transferChecks() []Check {
 		{ID: "holds", Title: "No job has left holds on snapshots that nobody needs", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
 		{ID: "features", Title: "The target's pool takes what the source's uses", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
 		{ID: "zfs-defects", Title: "Both ZFS versions are free of defects that the plan would meet", Needs: "the plan and both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
-		{ID: "window", Title: "TCP windows are large enough for the round trip", Needs: "net.ipv4.tcp_rmem, tcp_wmem, the round trip of the control connection", Docs: tcpSource, find: window},
+		{ID: "window", Title: "TCP windows are large enough for the round trip", Needs: "net.ipv4.tcp_rmem, tcp_wmem, the round trip of the control connection", Docs: tcpSource, find: window, device: true},
 	}
 }
 
-// Send evaluates all checks of a send: those of both hosts, where their files
-// were read, and those of the plan.
-func Send(in Input) []Finding {
-	out := []Finding{}
-	for _, c := range Checks() {
-		if c.host != nil {
-			out = append(out, c.serious(&in)...)
-			continue
-		}
-		for _, f := range c.find(&in) {
-			f.ID = c.ID
-			out = append(out, f)
-		}
+// linkChecks are those of a link that was measured.
+func linkChecks() []Check {
+	return []Check{
+		{ID: "link", Title: "The network carries what the hosts could move", Needs: "TCP_INFO of a measured link", Docs: tcpInfoSource, link: carries, device: true},
+		{ID: "mtu", Title: "Packets of the interfaces' size pass unfragmented", Needs: "TCP_INFO of a measured link, the interfaces' MTU", Docs: tcpInfoSource, link: mtu, device: true},
 	}
-	return out
 }
 
-// Device evaluates the checks that concern the copy of a device: those of both
-// hosts but for ZFS's, and of the way between them. Of the Input it takes the
-// hosts, RTT and Streams.
-func Device(in Input) []Finding {
-	out := []Finding{}
-	for _, c := range Checks() {
-		if c.host != nil && !c.zfs {
-			out = append(out, c.serious(&in)...)
-		}
+// planChecks are the conflicts of a plan, as doctor tells them. A send shows
+// these by themselves.
+func planChecks() []Check {
+	return []Check{
+		{ID: plan.KeyChanged, Title: "The copy's encryption root is still one whose key the source's is", Needs: "zfs get encryptionroot,keyformat,pbkdf2salt", Docs: "https://github.com/openzfs/zfs/issues/12614",
+			conflict: func(id string) bool { return id == plan.KeyChanged }},
+		{ID: noWay, Title: "A way from the source's state to the target's exists", Needs: "both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html",
+			conflict: func(id string) bool { return id != plan.KeyChanged }},
 	}
-	for _, f := range window(&in) {
-		f.ID = "window"
-		out = append(out, f)
-	}
-	return out
 }
 
-// serious evaluates a check of hosts for a transfer. What is well, or merely
-// of interest, is doctor's to tell.
-func (c Check) serious(in *Input) []Finding {
-	return slices.DeleteFunc(c.onHosts(in), func(f Finding) bool { return f.Severity.Compare(Warn) < 0 })
-}
+// noWay is the check that nobody may pass over.
+const noWay = "plan"
 
-// Doctor evaluates all checks and returns what is well too. skip tells the
-// checks to leave out, by id. Without a plan only those of hosts find
-// anything.
-func Doctor(in Input, skip func(id string) bool) []Finding {
-	out := []Finding{}
-	for _, c := range Checks() {
-		if skip(c.ID) {
-			continue
+// evaluate is what a check finds.
+func (c Check) evaluate(in *Input) []finding.Finding {
+	var out []finding.Finding
+	switch {
+	case c.find != nil:
+		out = c.find(in)
+	case c.host != nil:
+		out = c.onHosts(in)
+	case c.link != nil:
+		for i := range in.Links {
+			out = append(out, c.link(&in.Links[i])...)
 		}
-		if c.host != nil {
-			out = append(out, c.onHosts(&in)...)
-			continue
+	case c.conflict != nil:
+		for _, f := range in.Plan.Conflicts {
+			if c.conflict(f.ID) {
+				f.Host, f.Evidence = in.Target.Name, "both listings"
+				out = append(out, f)
+			}
 		}
-		found := c.find(&in)
-		if len(found) == 0 && in.Plan.Steps() > 0 {
-			found = []Finding{{Host: in.Target.Name, Severity: OK, Summary: c.Title}}
-		}
-		for _, f := range found {
-			f.ID = c.ID
-			out = append(out, f)
-		}
+	}
+	for i := range out {
+		out[i].ID = c.ID
 	}
 	return out
 }
 
 // onHosts evaluates a check of hosts on one or both.
-func (c Check) onHosts(in *Input) []Finding {
-	var out []Finding
+func (c Check) onHosts(in *Input) []finding.Finding {
+	var out []finding.Finding
 	for i, h := range []Host{in.Source, in.Target} {
 		if h.System == nil || i == 1 && h.Name == in.Source.Name {
 			continue
 		}
 		for _, f := range c.host(h.System) {
-			f.ID, f.Host = c.ID, h.Name
+			f.Host = h.Name
 			out = append(out, f)
 		}
+	}
+	return out
+}
+
+// Send evaluates the checks of a send. What is well, or of a host merely of
+// interest, is doctor's to tell.
+func Send(in Input) []finding.Finding {
+	return serious(&in, slices.Concat(hostChecks(), transferChecks(), linkChecks()))
+}
+
+// Device evaluates the checks that concern the copy of a device: those of both
+// hosts but for ZFS's, and of the way between them. Of the Input it takes the
+// hosts, RTT, Streams and Links.
+func Device(in Input) []finding.Finding {
+	return serious(&in, slices.DeleteFunc(Checks(), func(c Check) bool { return !c.device }))
+}
+
+func serious(in *Input, checks []Check) []finding.Finding {
+	out := []finding.Finding{}
+	for _, c := range checks {
+		least := finding.Note
+		if c.host != nil {
+			least = finding.Warn
+		}
+		for _, f := range c.evaluate(in) {
+			if f.Severity.Compare(least) >= 0 {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// Doctor evaluates all checks and returns what is well too. skip tells the
+// checks to leave out, by id. Without a plan or a measured link only those of
+// hosts find anything.
+func Doctor(in Input, skip func(id string) bool) []finding.Finding {
+	out := []finding.Finding{}
+	for _, c := range Checks() {
+		if skip(c.ID) {
+			continue
+		}
+		found := c.evaluate(&in)
+		if c.find != nil && len(found) == 0 && in.Plan.Steps() > 0 {
+			found = one(finding.Finding{ID: c.ID, Host: in.Target.Name, Severity: finding.OK, Summary: c.Title})
+		}
+		out = append(out, found...)
 	}
 	return out
 }
 
 // Blocking returns the findings that forbid the transfer, but for those whose
-// ids are to be skipped.
-func Blocking(findings []Finding, skip []string) []Finding {
-	var out []Finding
-	for _, f := range findings {
-		if f.Severity == Fail && !slices.Contains(skip, f.ID) {
-			out = append(out, f)
+// ids are to be skipped, and says how to skip the others.
+func Blocking(findings []finding.Finding, skip []string) []finding.Finding {
+	var out []finding.Finding
+	for _, f := range finding.Failed(findings) {
+		if slices.Contains(skip, f.ID) {
+			continue
 		}
+		if f.Remedy != "" {
+			f.Remedy += "\n"
+		}
+		f.Remedy += "--skip-check " + f.ID + " passes over this check"
+		out = append(out, f)
 	}
 	return out
 }
 
-// Skippable tells whether an id is one that may be passed over: of a check, or of
-// the one conflict of a plan that somebody may know better than what is looked at.
+// Measured tells that the check judges a measurement.
+func (c Check) Measured() bool { return c.link != nil }
+
+// Skippable tells whether an id is of a check that may be passed over.
 func Skippable(id string) bool {
-	return id == string(plan.KeyChanged) || slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
+	return id != noWay && slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
 func command(argv ...string) string { return zfs.CommandLine(argv) }

@@ -2,12 +2,12 @@ package preflight
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -50,7 +50,7 @@ func step(bytes uint64, flags zfs.StreamFlags) plan.Step {
 	return plan.Step{Kind: plan.Full, Bytes: bytes, Send: zfs.SendSpec{Flags: flags}}
 }
 
-func ids(findings []Finding) []string {
+func ids(findings []finding.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		out = append(out, fmt.Sprintf("%s %s@%s", f.Severity, f.ID, f.Host))
@@ -222,17 +222,24 @@ func TestUpToDate(t *testing.T) {
 
 func TestBlocking(t *testing.T) {
 	t.Parallel()
-	found := []Finding{{ID: "a", Severity: Warn}, {ID: "b", Severity: Fail}, {ID: "c", Severity: Fail}, {ID: "d", Severity: Note}}
-	require.Equal(t, found[1:3], Blocking(found, nil))
-	require.Equal(t, found[2:3], Blocking(found, []string{"b", "a"}))
+	found := []finding.Finding{{ID: "a", Severity: finding.Warn}, {ID: "b", Severity: finding.Fail}, {ID: "c", Severity: finding.Fail, Remedy: "mend it"}}
+	block := Blocking(found, nil)
+	require.Equal(t, []string{"fail b@", "fail c@"}, ids(block))
+	require.Equal(t, "--skip-check b passes over this check", block[0].Remedy)
+	require.Equal(t, "mend it\n--skip-check c passes over this check", block[1].Remedy)
+	require.Equal(t, "mend it", found[2].Remedy, "of the report, which is shown with another hint")
+	require.Equal(t, []string{"fail c@"}, ids(Blocking(found, []string{"b", "a"})))
 	require.Empty(t, Blocking(found, []string{"b", "c"}))
 }
 
-func TestSeverity(t *testing.T) {
+// What a measurement found is passed over like all else, what no plan can do is not.
+func TestSkippable(t *testing.T) {
 	t.Parallel()
-	all := []Severity{Warn, OK, "other", Fail, Note}
-	slices.SortFunc(all, Severity.Compare)
-	require.Equal(t, []Severity{"other", OK, Note, Warn, Fail}, all)
+	for _, id := range []string{"link", "mtu", Space, plan.KeyChanged} {
+		require.True(t, Skippable(id), id)
+	}
+	require.False(t, Skippable("plan"))
+	require.False(t, Skippable("nonsense"))
 }
 
 func TestTable(t *testing.T) {

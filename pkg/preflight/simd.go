@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -19,14 +20,14 @@ const fasterBy = 20
 // then went without SIMD; from 0.8.3 on it saves the registers itself
 // (openzfs#9346), and the missing export means nothing. On ARM kernel_neon_begin
 // became GPL-only in Linux 6.2 (openzfs#14555).
-func fpu(s *sysinfo.System) []Finding {
+func fpu(s *sysinfo.System) []finding.Finding {
 	if s.ZFS == "" {
 		return nil
 	}
 	if allowed, ok := s.SIMD["kfpu_allowed"]; ok {
-		f := Finding{Severity: OK, Summary: "ZFS may use vector registers", Evidence: "/proc/spl/kstat/zfs/simd: kfpu_allowed " + allowed}
+		f := finding.Finding{Severity: finding.OK, Summary: "ZFS may use vector registers", Evidence: "/proc/spl/kstat/zfs/simd: kfpu_allowed " + allowed}
 		if allowed != "1" {
-			f.Severity, f.Summary = Warn, "ZFS may not use vector registers: checksums, RAID-Z and encryption are several times slower"
+			f.Severity, f.Summary = finding.Warn, "ZFS may not use vector registers: checksums, RAID-Z and encryption are several times slower"
 			f.Remedy = "build ZFS for a kernel and with a configuration in which it may"
 		}
 		return one(f)
@@ -51,15 +52,15 @@ func fpu(s *sysinfo.System) []Finding {
 	arm := strings.HasSuffix(s.Platform, "/arm64")
 	switch {
 	case s.Fletcher.Vectors():
-		return one(Finding{Severity: OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
+		return one(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
 	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
-		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
 			Evidence: evidence, Remedy: "use a kernel that exports it, or expect slower checksums and encryption"})
 	case !arm && dropsExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
-		return one(Finding{Severity: Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
+		return one(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
 			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later, which needs no such export"})
 	case !arm && !exported:
-		return one(Finding{Severity: Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
+		return one(finding.Finding{Severity: finding.Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ func setParameter(i sysinfo.Implementation, value string) string {
 	return fmt.Sprintf("echo %s > /%s", value, i.Path)
 }
 
-func fletcher(s *sysinfo.System) []Finding {
+func fletcher(s *sysinfo.System) []finding.Finding {
 	i, bench := s.Fletcher, s.FletcherBench
 	if !i.Known() {
 		return nil
@@ -102,10 +103,10 @@ func fletcher(s *sysinfo.System) []Finding {
 		said += " (" + used + ")"
 	}
 	if rate > 0 && bestRate > rate+rate*fasterBy/100 {
-		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", said, megabytes(rate), best, megabytes(bestRate)),
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", said, megabytes(rate), best, megabytes(bestRate)),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	}
-	f := Finding{Severity: OK, Summary: "fletcher_4 is " + said, Evidence: evidence}
+	f := finding.Finding{Severity: finding.OK, Summary: "fletcher_4 is " + said, Evidence: evidence}
 	if rate > 0 {
 		f.Summary += " at " + megabytes(rate)
 	}
@@ -118,17 +119,17 @@ type unit struct {
 	names []string // implementations that use them
 }
 
-func aes(s *sysinfo.System) []Finding {
+func aes(s *sysinfo.System) []finding.Finding {
 	return instructions(s, s.AES, "AES", []string{"generic", "x86_64"}, unit{[]string{"aes"}, []string{"aesni"}})
 }
 
-func gcm(s *sysinfo.System) []Finding {
+func gcm(s *sysinfo.System) []finding.Finding {
 	return instructions(s, s.GCM, "GCM", []string{"generic"}, unit{[]string{"pclmulqdq"}, []string{"pclmulqdq", "avx", "avx2-vaes"}})
 }
 
 // instructions judges the choice of an implementation that has no benchmark:
 // slow ones are wrong where an instruction does the same.
-func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow []string, u unit) []Finding {
+func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow []string, u unit) []finding.Finding {
 	if !i.Known() {
 		return nil
 	}
@@ -139,13 +140,13 @@ func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow
 	}
 	switch {
 	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // on ARM there is only the generic one
-		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
 			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
 	case chosenSlow && i.Has(u.names...):
-		return one(Finding{Severity: Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, strings.Join(u.names[:1], "")),
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, strings.Join(u.names[:1], "")),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	case !s.CPU.Has(u.flags...) && len(s.CPU.Flags) > 0 && !strings.HasSuffix(s.Platform, "/arm64"):
-		return one(Finding{Severity: Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})
+		return one(finding.Finding{Severity: finding.Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})
 	}
-	return one(Finding{Severity: OK, Summary: what + " is " + i.Chosen, Evidence: evidence})
+	return one(finding.Finding{Severity: finding.OK, Summary: what + " is " + i.Chosen, Evidence: evidence})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -21,7 +22,7 @@ type demand struct {
 // space compares the estimates with what is available where they arrive. What
 // is available to a dataset is bounded by the pool and by the quotas of every
 // dataset above, and shared with all below.
-func space(in *Input) []Finding {
+func space(in *Input) []finding.Finding {
 	existing := map[string]*zfs.Dataset{}
 	for _, d := range slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets) {
 		existing[d.Name] = d
@@ -30,25 +31,25 @@ func space(in *Input) []Finding {
 	for _, d := range in.Plan.Datasets {
 		add(demands, existing, d)
 	}
-	var out []Finding
+	var out []finding.Finding
 	for name, want := range demands {
 		available, ok := number(existing[name].Get("available"))
 		if !ok || want.bytes <= available || tooSmallAbove(demands, existing, name) {
 			continue
 		}
-		f := Finding{
-			Host: in.Target.Name, Severity: Fail, Dataset: name,
+		f := finding.Finding{
+			Host: in.Target.Name, Severity: finding.Fail, Target: name,
 			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size(available), size(want.bytes)),
 			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
 			Remedy:   "what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
 		}
 		if want.rough {
-			f.Severity = Warn
+			f.Severity = finding.Warn
 			f.Summary += ", if it takes as much room there as on the way"
 		}
 		out = append(out, f)
 	}
-	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Summary, b.Summary) })
+	slices.SortFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Summary, b.Summary) })
 	return out
 }
 

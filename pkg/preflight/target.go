@@ -3,23 +3,24 @@ package preflight
 import (
 	"fmt"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
 // resume tells of receives that were cut off: such a dataset takes no other
 // stream until it is resumed or dropped.
-func resume(in *Input) []Finding {
-	var out []Finding
+func resume(in *Input) []finding.Finding {
+	var out []finding.Finding
 	for _, d := range in.TargetListing.Datasets {
 		if d.ResumeToken() == "" {
 			continue
 		}
-		f := Finding{Host: in.Target.Name, Severity: Note, Summary: d.Name + " waits for the rest of a receive that was cut off; this transfer resumes it",
+		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: d.Name + " waits for the rest of a receive that was cut off; this transfer resumes it",
 			Evidence: "zfs get receive_resume_token " + d.Name}
 		for _, p := range in.Plan.Datasets {
 			if p.Target == d.Name && p.Discard != "" {
-				f.Severity, f.Summary = Warn, d.Name+" waits for the rest of a receive that cannot be resumed: "+p.Discard
+				f.Severity, f.Summary = finding.Warn, d.Name+" waits for the rest of a receive that cannot be resumed: "+p.Discard
 				f.Remedy = command("zfs", "receive", "-A", d.Name)
 			}
 		}
@@ -30,22 +31,22 @@ func resume(in *Input) []Finding {
 
 // keyStatus tells of encrypted datasets of the source whose key is not
 // loaded: raw streams need none, decrypted ones do.
-func keyStatus(in *Input) []Finding {
+func keyStatus(in *Input) []finding.Finding {
 	decrypts := map[string]bool{}
 	for _, p := range in.Plan.Datasets {
 		for _, st := range p.Steps {
 			decrypts[p.Source] = decrypts[p.Source] || !st.Send.Flags.Raw
 		}
 	}
-	var out []Finding
+	var out []finding.Finding
 	for _, d := range in.SourceListing.Datasets {
 		if !d.Encrypted() || d.KeyLoaded() {
 			continue
 		}
-		f := Finding{Host: in.Source.Name, Severity: Note, Summary: "the key of " + d.Name + " is not loaded: it is sent raw, which needs none",
+		f := finding.Finding{Host: in.Source.Name, Severity: finding.Note, Summary: "the key of " + d.Name + " is not loaded: it is sent raw, which needs none",
 			Evidence: fmt.Sprintf("zfs get keystatus %s: %s", d.Name, d.Get("keystatus")), Remedy: "to read it here: " + command("zfs", "load-key", d.Name)}
 		if decrypts[d.Name] {
-			f.Severity, f.Summary = Fail, "the key of "+d.Name+" is not loaded, and a decrypted stream needs it"
+			f.Severity, f.Summary = finding.Fail, "the key of "+d.Name+" is not loaded, and a decrypted stream needs it"
 		}
 		out = append(out, f)
 	}
@@ -55,7 +56,7 @@ func keyStatus(in *Input) []Finding {
 // covered finds mounts on or above the mountpoint of the target, or of what
 // exists next above it, that are not its own: what arrives does not show
 // there.
-func covered(in *Input) []Finding {
+func covered(in *Input) []finding.Finding {
 	if in.Target.System == nil {
 		return nil
 	}
@@ -81,6 +82,6 @@ func covered(in *Input) []Finding {
 	if own {
 		summary += ", which it hides"
 	}
-	return one(Finding{Host: in.Target.Name, Severity: Warn, Summary: summary, Evidence: "/proc/self/mounts",
+	return one(finding.Finding{Host: in.Target.Name, Severity: finding.Warn, Summary: summary, Evidence: "/proc/self/mounts",
 		Remedy: command("umount", point) + ", or: " + command("zfs", "set", "mountpoint=none", at.Name)})
 }

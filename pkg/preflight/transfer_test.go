@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -171,16 +172,41 @@ func TestFeatures(t *testing.T) {
 
 func TestMTU(t *testing.T) {
 	t.Parallel()
-	l := Link{From: "alpha", To: "beta", PathMTU: 1500, Interface: "eth0", MTU: 1500, PeerInterface: "eth1", PeerMTU: 1500}
-	require.Equal(t, []string{"ok mtu@alpha"}, ids(l.MTUFinding()))
+	judged := func(l Measured) []finding.Finding {
+		return Doctor(Input{Links: []Measured{l}}, func(id string) bool { return id != "mtu" })
+	}
+	l := Measured{Link: Link{From: "alpha", To: "beta", PathMTU: 1500, Interface: "eth0", MTU: 1500, PeerInterface: "eth1", PeerMTU: 1500}}
+	require.Equal(t, []string{"ok mtu@alpha"}, ids(judged(l)))
 	tunnel := l
 	tunnel.PathMTU = 1420
-	require.Equal(t, []string{"note mtu@alpha"}, ids(tunnel.MTUFinding()))
-	require.Contains(t, tunnel.MTUFinding()[0].Remedy, "ip link set dev eth0 mtu 1420")
+	require.Equal(t, []string{"note mtu@alpha"}, ids(judged(tunnel)))
+	require.Contains(t, judged(tunnel)[0].Remedy, "ip link set dev eth0 mtu 1420")
 	jumbo := l
 	jumbo.PathMTU, jumbo.MTU = 9000, 9000
-	require.Contains(t, jumbo.MTUFinding()[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
-	require.Empty(t, Link{PathMTU: 1500}.MTUFinding())
+	require.Contains(t, judged(jumbo)[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
+	back := tunnel
+	back.Back = true
+	require.Empty(t, judged(back), "one direction tells")
+	require.Empty(t, judged(Measured{Link: Link{PathMTU: 1500}}))
+}
+
+// A link that was measured is judged by the table as all else is; of a transfer
+// only what is wrong is told, and of the way back nothing is serious.
+func TestMeasuredLinks(t *testing.T) {
+	t.Parallel()
+	short := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network (receiver window)"}}
+	back := short
+	back.From, back.To, back.Back = "beta", "alpha", true
+	fast := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
+	failed := Measured{Link: Link{From: "alpha"}, Failed: "connection refused"}
+	in := sound()
+	in.Links = []Measured{short, back, fast, failed}
+	want := []string{"warn link@alpha", "note link@beta", "fail link@alpha"}
+	require.Equal(t, want, ids(Send(in)))
+	require.Equal(t, want, ids(Device(in)))
+	require.Equal(t, []string{"fail link@alpha"}, ids(Blocking(Device(in), nil)))
+	require.Empty(t, Blocking(Device(in), []string{"link"}))
+	require.Subset(t, ids(Doctor(in, func(string) bool { return false })), append(want, "ok link@alpha"))
 }
 
 // What holds a link back shows in what more streams had of it.
@@ -234,10 +260,10 @@ func TestLink(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := tt.link.Finding(tt.more)
+			f := carries(&Measured{Link: tt.link, More: tt.more})[0]
 			require.Equal(t, tt.remedy, f.Remedy)
 			require.Contains(t, f.Summary, ", "+tt.summary)
-			require.Equal(t, map[bool]Severity{true: OK, false: Warn}[tt.remedy == ""], f.Severity)
+			require.Equal(t, map[bool]finding.Severity{true: finding.OK, false: finding.Warn}[tt.remedy == ""], f.Severity)
 		})
 	}
 }

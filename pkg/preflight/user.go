@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -14,18 +15,18 @@ import (
 // /dev/zfs is open to the user at all, shows when it is tried.
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
-func permissions(in *Input) []Finding {
+func permissions(in *Input) []finding.Finding {
 	if in.Plan.Steps() == 0 {
 		return nil
 	}
-	var out []Finding
+	var out []finding.Finding
 	ask := func(h Host, dataset string, perms []string) {
 		if h.Root || h.User == "" {
 			return
 		}
 		slices.Sort(perms)
-		out = append(out, Finding{
-			Host: h.Name, Severity: Note,
+		out = append(out, finding.Finding{
+			Host: h.Name, Severity: finding.Note,
 			Summary:  fmt.Sprintf("%s is not root: the plan needs permissions on %s", h.User, dataset),
 			Evidence: "effective user " + h.User,
 			Remedy:   "as root, once: " + command("zfs", "allow", "-u", h.User, strings.Join(slices.Compact(perms), ","), dataset),
@@ -115,7 +116,7 @@ const maxKeys = 16
 // keys notes what arrives encrypted by a key that the target does not know:
 // it needs none to receive, but to read. What a raw stream makes is an
 // encryption root of its own, whatever it was on the source.
-func keys(in *Input) []Finding {
+func keys(in *Input) []finding.Finding {
 	var names, roots []string
 	for _, d := range in.Plan.Datasets {
 		if !d.Encrypted || len(d.Steps) == 0 {
@@ -145,8 +146,8 @@ func keys(in *Input) []Finding {
 			open = append(open, command("zfs", "load-key", r))
 		}
 	}
-	return []Finding{{
-		Host: in.Target.Name, Severity: Note,
+	return []finding.Finding{{
+		Host: in.Target.Name, Severity: finding.Note,
 		Summary:  what + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
 		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -21,7 +22,7 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 	}
 	var expected strings.Builder
 	expectedText(&expected, r.Expected)
-	t.write(deviceHeadline(r) + problemsText(r.Problems, device.Warn) + warningsText(r.Findings) + expected.String())
+	t.write(deviceHeadline(r) + warningsText(slices.Concat(r.Problems, r.Findings)) + expected.String())
 }
 
 // DeviceStarted shows that a copy begins.
@@ -117,7 +118,7 @@ func devicePlanText(r *job.DevReport) string {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, oneLine(r.Wire.Why))
 	}
 	_ = w.Flush() // a Builder takes everything
-	return trimRight(b.String()) + problemsText(r.Problems, "") + findingsText(r.Findings) + measuredText(r.Ceilings, r.Expected)
+	return trimRight(b.String()) + findingsText(slices.Concat(r.Problems, r.Findings)) + measuredText(r.Ceilings, r.Expected)
 }
 
 // deviceText shows one device, as rows of a table.
@@ -142,23 +143,6 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	for _, m := range f.Mounts {
 		row("  mounted", m.Device+" on "+m.Point)
 	}
-}
-
-// problemsText lists problems, of one severity or of all ("").
-func problemsText(problems []device.Problem, only device.Severity) string {
-	var b strings.Builder
-	for _, p := range problems {
-		if only != "" && p.Severity != only {
-			continue
-		}
-		fmt.Fprintf(&b, "%s: %s\n", p.Severity, oneLine(p.Summary))
-		if p.Remedy != "" {
-			for _, l := range lines(p.Remedy) {
-				fmt.Fprintf(&b, "  %s\n", oneLine(l))
-			}
-		}
-	}
-	return b.String()
 }
 
 // deviceSummary is the last word of a job that succeeded.

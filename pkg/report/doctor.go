@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 )
 
@@ -44,33 +43,6 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 		b.WriteString(oneLine(l) + "\n")
 	}
 	return writeString(w, b.String())
-}
-
-func diagnosisText(b *strings.Builder, findings []preflight.Finding) {
-	var hosts []string
-	for _, f := range findings {
-		if !slices.Contains(hosts, f.Host) {
-			hosts = append(hosts, f.Host)
-		}
-	}
-	for _, h := range hosts {
-		fmt.Fprintf(b, "%s\n", oneLine(h))
-		for _, f := range findings {
-			if f.Host != h {
-				continue
-			}
-			fmt.Fprintf(b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
-			if f.Severity == preflight.OK {
-				continue
-			}
-			if f.Evidence != "" {
-				fmt.Fprintf(b, "                      seen: %s\n", oneLine(f.Evidence))
-			}
-			for l := range strings.Lines(f.Remedy) {
-				fmt.Fprintf(b, "                      do:   %s\n", oneLine(l))
-			}
-		}
-	}
 }
 
 // ceilingsText shows the rates, the highest first, and marks the one that the

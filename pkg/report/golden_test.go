@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -78,7 +78,7 @@ func planned() *job.Report {
 				},
 			},
 		},
-		Findings: []preflight.Finding{
+		Findings: []finding.Finding{
 			{ID: "space", Host: "backup1", Severity: "ok", Summary: "enough space"},
 			{ID: "raw-ashift", Host: "backup1", Severity: "warn", Summary: "raw receive to a larger ashift needs 2.1.3", Evidence: "ashift 9 to 12", Remedy: "upgrade OpenZFS on backup1\nor use --decrypt"},
 		},
@@ -91,10 +91,10 @@ func diverged() *job.Report {
 	r := planned()
 	r.Outcome = "refused"
 	r.Findings, r.Commands = nil, nil
-	r.Plan = &plan.Plan{Conflicts: []*plan.Conflict{{
+	r.Plan = &plan.Plan{Conflicts: plan.Conflicts{{
 		ID: "diverged", Source: "local:tank/home", Target: "backup1:vault/home",
-		Message:        "local:tank/home and backup1:vault/home have no common snapshot: source has @d @c, target has @theirs",
-		Hint:           "send to another dataset, or destroy the target's first",
+		Summary:        "local:tank/home and backup1:vault/home have no common snapshot: source has @d @c, target has @theirs",
+		Remedy:         "send to another dataset, or destroy the target's first",
 		SourceVersions: []string{"@d", "@c", "#b"}, TargetVersions: nil,
 	}}}
 	return r

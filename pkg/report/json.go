@@ -208,7 +208,6 @@ func withoutNulls(r job.Report) job.Report {
 			notNil(&c.Steps)
 			p.Datasets[i] = &c
 		}
-		notNil(&p.Conflicts)
 		notNil(&p.Notes)
 		r.Plan = &p
 	}

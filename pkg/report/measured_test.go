@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 )
@@ -48,7 +48,7 @@ func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
 	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: job.WireReport{Mode: "tls"},
 		From: &device.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &device.Facts{Path: "/img", Kind: device.KindMissing},
-		Findings: []preflight.Finding{{ID: "nic", Host: "local", Severity: preflight.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
+		Findings: []finding.Finding{{ID: "nic", Host: "local", Severity: finding.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
 		Ceilings: measuredCeilings(), Expected: expectation()}
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs})

@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/preflight"
 )
 
 // planText is the whole plan: hosts, wire, steps, what stands in the way,
@@ -122,64 +121,11 @@ func stepSize(st *plan.Step) string {
 	return "about " + size(st.Bytes)
 }
 
-// conflictsText shows the evidence of both sides; withMessage also what
-// [Error] prints for a job that was refused.
-func conflictsText(conflicts []*plan.Conflict, withMessage bool) string {
-	var b strings.Builder
-	for _, c := range conflicts {
-		fmt.Fprintf(&b, "conflict (%s): %s -> %s\n", c.ID, oneLine(c.Source), oneLine(c.Target))
-		if withMessage {
-			fmt.Fprintf(&b, "  %s\n", oneLine(c.Message))
-		}
-		fmt.Fprintf(&b, "  source has  %s\n", versions(c.SourceVersions))
-		fmt.Fprintf(&b, "  target has  %s\n", versions(c.TargetVersions))
-		if withMessage {
-			for _, h := range lines(c.Hint) {
-				fmt.Fprintf(&b, "  hint: %s\n", h)
-			}
-		}
-	}
-	return b.String()
-}
-
-func versions(names []string) string {
-	if len(names) == 0 {
-		return "no snapshots or bookmarks"
-	}
-	return oneLine(list(names, 8))
-}
-
 func notesText(notes []string) string {
 	if len(notes) == 0 {
 		return ""
 	}
 	return "notes\n" + indented(notes)
-}
-
-// findingsText leaves out the checks that found nothing.
-func findingsText(findings []preflight.Finding) string {
-	var b strings.Builder
-	for _, f := range findings {
-		if f.Severity != "ok" {
-			b.WriteString(findingText(f))
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return "checks\n" + b.String()
-}
-
-func findingText(f preflight.Finding) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "  %s: %s: %s (%s)\n", f.Severity, oneLine(f.Host), oneLine(f.Summary), f.ID)
-	for _, l := range lines(f.Evidence) {
-		fmt.Fprintf(&b, "    %s\n", l)
-	}
-	for _, l := range lines(f.Remedy) {
-		fmt.Fprintf(&b, "    hint: %s\n", l)
-	}
-	return b.String()
 }
 
 func commandsText(commands []string) string {
@@ -255,21 +201,6 @@ func headline(r *job.Report) string {
 	}
 	b.WriteString(warningsText(r.Findings))
 	expectedText(&b, r.Expected)
-	return b.String()
-}
-
-// warningsText is what a user should know of before a job that goes on.
-func warningsText(findings []preflight.Finding) string {
-	var b strings.Builder
-	for _, f := range findings {
-		if f.Severity != "warn" {
-			continue
-		}
-		fmt.Fprintf(&b, "warning: %s: %s (%s)\n", oneLine(f.Host), oneLine(f.Summary), f.ID)
-		for _, l := range lines(f.Remedy) {
-			fmt.Fprintf(&b, "hint: %s\n", l)
-		}
-	}
 	return b.String()
 }
 

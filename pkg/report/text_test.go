@@ -29,7 +29,7 @@ func TestTextConflict(t *testing.T) {
 	t.Parallel()
 	r := diverged()
 	c := r.Plan.Conflicts[0]
-	refused := fault.Refusef(c.Hint, "%s", c.Message)
+	refused := c.Err()
 
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})

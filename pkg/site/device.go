@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -215,15 +216,8 @@ func openJournal(t DeviceTask, fresh bool) (*device.Journal, error) {
 // DeviceProblems are what speaks against the copy, with the target as it is
 // now. Of a target that an interrupted copy of this very source has begun, its
 // contents do not count: they are that copy's.
-func DeviceProblems(t DeviceTask, now device.Facts, state DeviceState) []device.Problem {
-	var out []device.Problem
-	for _, p := range device.CheckTarget(t.Source, now, t.Allow) {
-		if p.Consent && state.Begun {
-			continue
-		}
-		out = append(out, p)
-	}
-	return out
+func DeviceProblems(t DeviceTask, now device.Facts, state DeviceState) []finding.Finding {
+	return slices.DeleteFunc(device.CheckTarget(t.Source, now, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
 }
 
 func openSource(ctx context.Context, t DeviceTask) (transfer.BlockSource, error) {

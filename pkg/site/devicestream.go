@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -299,11 +300,5 @@ func (w *deviceWriter) account(d *transfer.DeviceResult) {
 
 // refusals is the error of what forbids to write to a target, nil for nothing.
 func refusals(t DeviceTask, now device.Facts, state DeviceState) error {
-	var refused []error
-	for _, p := range DeviceProblems(t, now, state) {
-		if p.Severity == device.Fail {
-			refused = append(refused, fault.Refusef(p.Remedy, "%s", p.Summary))
-		}
-	}
-	return errors.Join(refused...)
+	return finding.Refusal(finding.Failed(DeviceProblems(t, now, state)))
 }

@@ -21,7 +21,7 @@ const module = "zxfer/"
 // pure packages parse, plan and decide: they can be tested without a system,
 // and the same input always gives the same output.
 func pure() []string {
-	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault",
+	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault", "pkg/finding",
 		"pkg/size", "pkg/way", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/importer"}
 }
 

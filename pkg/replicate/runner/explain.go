@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -15,26 +16,26 @@ import (
 // Conflicts that a single transfer cannot know of: they need the memory of
 // earlier runs, or a look at all datasets at once.
 const (
-	Renamed   plan.ConflictID = "renamed"   // the source dataset, and the target still has the old name
-	Recreated plan.ConflictID = "recreated" // another dataset of the same name
+	Renamed   = "renamed"   // the source dataset, and the target still has the old name
+	Recreated = "recreated" // another dataset of the same name
 )
 
-// review explains what the planner can only state, and finds what it cannot
+// review explains what the planner can only state, and refuses what it cannot
 // see. Nothing of it is mended here: every hint names the commands that would.
-func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Conflict {
+func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) {
 	w.shared.Lock()
 	defer w.shared.Unlock()
-	for _, c := range p.Conflicts {
+	for i := range p.Conflicts {
+		c := &p.Conflicts[i]
 		w.recreated(t, c, st)
 		if c.ID == plan.KeyChanged {
-			c.Hint = strings.Replace(c.Hint, "--skip-check "+string(c.ID), fmt.Sprintf("skip_checks = [%q] in the job's [job.transfer]", c.ID), 1)
+			c.Remedy = strings.Replace(c.Remedy, "--skip-check "+c.ID, fmt.Sprintf("skip_checks = [%q] in the job's [job.transfer]", c.ID), 1)
 		}
 	}
-	var found []*plan.Conflict
 	orphans := orphansOf(t, w.source.Name, &st, w.all)
 	for _, d := range p.Datasets {
-		if c := renamed(d, &st, orphans); c != nil {
-			found = append(found, c)
+		if c, ok := renamed(d, &st, orphans); ok {
+			p.Refuse(c)
 			continue
 		}
 		if d.NewKey != "" {
@@ -42,7 +43,6 @@ func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) []*plan.Confli
 		}
 		w.rootChanged(d, &st)
 	}
-	return found
 }
 
 // orphansOf finds the datasets of the target that hold the snapshots of the
@@ -70,33 +70,33 @@ func orphansOf(t *targetWork, root string, st *plan.State, all zfs.Listing) map[
 
 // renamed finds a dataset that would be sent in full although the target has
 // its history under another name.
-func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) *plan.Conflict {
+func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
 	if len(d.Steps) == 0 || d.Steps[0].Kind != plan.Full && d.Steps[0].Kind != plan.Clone {
-		return nil
+		return c, false
 	}
 	source := st.Source.Find(d.Source)
 	if source == nil {
-		return nil
+		return c, false
 	}
 	for _, v := range slices.Backward(source.Snapshots()) {
 		old := orphans[v.GUID]
 		if old == "" {
 			continue
 		}
-		return &plan.Conflict{
+		return finding.Finding{
 			ID: Renamed, Source: d.Source, Target: d.Target,
-			Message: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
+			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
 				on(st.SourceHost, d.Source), st.TargetHost, v.Name, old),
-			Hint: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, d.Target}) +
+			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, d.Target}) +
 				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
-		}
+		}, true
 	}
-	return nil
+	return c, false
 }
 
 // recreated says so where a dataset has nothing in common with its copy
 // because it is another one of the same name.
-func (w *work) recreated(t *targetWork, c *plan.Conflict, st plan.State) {
+func (w *work) recreated(t *targetWork, c *finding.Finding, st plan.State) {
 	if c.ID != plan.NoCommon {
 		return
 	}
@@ -109,9 +109,9 @@ func (w *work) recreated(t *targetWork, c *plan.Conflict, st plan.State) {
 		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
 	}
 	c.ID = Recreated
-	c.Message = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
+	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
 		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
-	c.Hint = "keep the old copy under another name, and the new dataset is sent in full: " +
+	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + w.run.Started.Format("20060102")}) +
 		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
 }

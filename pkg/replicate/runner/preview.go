@@ -92,11 +92,8 @@ func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool)
 		if d.Err == nil {
 			continue
 		}
-		dr := &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: record.Refused, Error: d.Err.Error(), Hint: fault.HintOf(d.Err)}
-		if d.Conflict != nil {
-			dr.Conflict = string(d.Conflict.ID)
-		}
-		tp.Refused = append(tp.Refused, dr)
+		tp.Refused = append(tp.Refused, &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: record.Refused,
+			Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 	}
 	return tp
 }

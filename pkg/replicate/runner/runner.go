@@ -234,7 +234,7 @@ func (w *work) request(t *targetWork, g *gate) job.Batch {
 	if g != nil {
 		b.Gate = g.of(t.Name)
 	}
-	b.Review = func(p *plan.Plan, st plan.State) []*plan.Conflict { return w.review(t, p, st) }
+	b.Review = func(p *plan.Plan, st plan.State) { w.review(t, p, st) }
 	return b
 }
 

@@ -75,10 +75,7 @@ func (w *work) tally(t *targetWork, err error) {
 		r.Bytes += d.Bytes
 		if d.Err != nil {
 			r.Failed++
-			dr.Outcome, dr.Error, dr.Hint = outcomeOf(d.Err), d.Err.Error(), fault.HintOf(d.Err)
-			if d.Conflict != nil {
-				dr.Conflict = string(d.Conflict.ID)
-			}
+			dr.Outcome, dr.Error, dr.Hint, dr.Conflict = outcomeOf(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
 		} else {
 			r.Sent++
 		}

@@ -1,0 +1,37 @@
+package finding
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+func TestSeverity(t *testing.T) {
+	t.Parallel()
+	all := []Severity{Warn, OK, "other", Fail, Note}
+	slices.SortFunc(all, Severity.Compare)
+	require.Equal(t, []Severity{"other", OK, Note, Warn, Fail}, all)
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	found := []Finding{{ID: "a", Severity: Warn}, {ID: "b", Severity: Fail, Host: "beta", Summary: "no room", Remedy: "make some"}, {ID: "c", Severity: Fail, Summary: "no way"}}
+	require.Equal(t, found[1:], Failed(found))
+	err := Refusal(Failed(found))
+	require.EqualError(t, err, "beta: no room\nno way")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Equal(t, "make some", fault.HintOf(err))
+	require.NoError(t, Refusal(Failed(found[:1])))
+}
+
+// Programs read these names: fields are only ever added.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(Finding{ID: "space", Host: "beta", Severity: Fail, Summary: "s", Evidence: "e", Remedy: "r", Consent: true, Target: "vault"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"id":"space","host":"beta","severity":"fail","summary":"s","evidence":"e","remedy":"r","consent":true,"dataset":"vault"}`, string(text))
+}

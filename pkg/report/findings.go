@@ -1,0 +1,94 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/finding"
+)
+
+// findingsText shows what was found with its evidence, but for what is well.
+func findingsText(findings []finding.Finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		if f.Severity == finding.OK {
+			continue
+		}
+		fmt.Fprintf(&b, "  %s: %s (%s)\n", f.Severity, oneLine(f.Text()), f.ID)
+		prefixed(&b, "    ", f.Evidence)
+		prefixed(&b, "    hint: ", f.Remedy)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "checks\n" + b.String()
+}
+
+// warningsText is what a user should know of before a job that goes on.
+func warningsText(findings []finding.Finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		if f.Severity == finding.Warn {
+			fmt.Fprintf(&b, "warning: %s (%s)\n", oneLine(f.Text()), f.ID)
+			prefixed(&b, "hint: ", f.Remedy)
+		}
+	}
+	return b.String()
+}
+
+// diagnosisText shows all that was found, by host.
+func diagnosisText(b *strings.Builder, findings []finding.Finding) {
+	var hosts []string
+	for _, f := range findings {
+		if !slices.Contains(hosts, f.Host) {
+			hosts = append(hosts, f.Host)
+		}
+	}
+	for _, h := range hosts {
+		fmt.Fprintf(b, "%s\n", oneLine(h))
+		for _, f := range findings {
+			if f.Host != h {
+				continue
+			}
+			fmt.Fprintf(b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
+			if f.Severity != finding.OK {
+				const indent = "                      "
+				prefixed(b, indent+"seen: ", oneLine(f.Evidence))
+				prefixed(b, indent+"do:   ", f.Remedy)
+			}
+		}
+	}
+}
+
+// conflictsText shows the evidence of both sides; withMessage also what
+// [Error] prints for a job that was refused.
+func conflictsText(conflicts []finding.Finding, withMessage bool) string {
+	var b strings.Builder
+	for _, c := range conflicts {
+		fmt.Fprintf(&b, "conflict (%s): %s -> %s\n", c.ID, oneLine(c.Source), oneLine(c.Target))
+		if withMessage {
+			prefixed(&b, "  ", oneLine(c.Summary))
+		}
+		fmt.Fprintf(&b, "  source has  %s\n", versions(c.SourceVersions))
+		fmt.Fprintf(&b, "  target has  %s\n", versions(c.TargetVersions))
+		if withMessage {
+			prefixed(&b, "  hint: ", c.Remedy)
+		}
+	}
+	return b.String()
+}
+
+func versions(names []string) string {
+	if len(names) == 0 {
+		return "no snapshots or bookmarks"
+	}
+	return oneLine(list(names, 8))
+}
+
+// prefixed writes the non-empty lines of a text, cleaned.
+func prefixed(b *strings.Builder, prefix, text string) {
+	for _, l := range lines(text) {
+		b.WriteString(prefix + l + "\n")
+	}
+}
