@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -322,6 +321,3 @@ func Partial(l *zfs.Listing) map[uint64]bool {
 	}
 	return need
 }
-
-// Waits tells that a dataset's failure is that another failed.
-func Waits(err error) bool { return errors.As(err, new(*skipped)) }

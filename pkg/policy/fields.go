@@ -27,7 +27,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
 	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Arrival", "Whole"),
-	reflect.TypeFor[wire.Offer](): fields("Address Advertise PortLow Peer Deadline Window",
+	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Window",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
 	reflect.TypeFor[wire.Ticket]():      fields("Address Window Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
 	reflect.TypeFor[transfer.Options](): fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),

@@ -134,22 +134,12 @@ func Offer(_ context.Context, g *Guard, o *wire.Offer) error {
 	switch {
 	case err != nil || a.IsUnspecified() || a.IsMulticast():
 		return fmt.Errorf("the agent listens on one address of its host, not on %q", cut(o.Address))
-	case o.Advertise != "" && netip.Addr{} == parsed(o.Advertise):
-		return fmt.Errorf("%q is not an IP address to be reached at", cut(o.Advertise))
 	case o.PortLow != 0 && o.PortLow < 1024:
 		return fmt.Errorf("port %d is a privileged one", o.PortLow)
 	case o.Peer != "" && !g.policy.peer(o.Peer):
 		return fmt.Errorf("%q may not connect; --peer ADDRESS in authorized_keys allows it", cut(o.Peer))
 	}
 	return bounded(o.Window, o.Deadline)
-}
-
-func parsed(s string) netip.Addr {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a
 }
 
 func bounded(window int, deadline time.Duration) error {

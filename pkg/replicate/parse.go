@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 
@@ -68,13 +67,6 @@ func jobLines(text []byte) []int {
 		}
 	}
 	return lines
-}
-
-// Write writes a job file that Parse reads.
-func Write(w io.Writer, f *File) error {
-	e := toml.NewEncoder(w)
-	e.SetTablesInline(false)
-	return e.Encode(f)
 }
 
 // syntax turns an error of the decoder into one that names line and key.

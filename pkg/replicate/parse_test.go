@@ -2,10 +2,12 @@ package replicate
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
@@ -69,10 +71,17 @@ func TestParse(t *testing.T) {
 	require.Nil(t, f.Find("office"))
 
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, f))
+	require.NoError(t, write(&b, f))
 	again, err := Parse("y.toml", b.Bytes())
 	require.NoError(t, err, b.String())
 	require.Equal(t, f, again, "what is written reads as what was read")
+}
+
+// write writes a job file that Parse reads.
+func write(w io.Writer, f *File) error {
+	e := toml.NewEncoder(w)
+	e.SetTablesInline(false)
+	return e.Encode(f)
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -175,7 +184,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		require.NoError(t, Write(&b, file))
+		require.NoError(t, write(&b, file))
 		_, err = Parse("y", b.Bytes())
 		require.NoError(t, err, b.String())
 	})

@@ -98,18 +98,14 @@ func CheckTicket(o wire.Offer, t *wire.Ticket) error {
 	if err != nil {
 		return errors.New("the ticket has no address")
 	}
-	wanted := o.Address
-	if o.Advertise != "" {
-		wanted = o.Advertise
-	}
 	low, high := 1024, 65535 // the kernel's choice
 	if o.PortLow > 0 {
 		low, high = o.PortLow, o.PortHigh
 	}
 	n, err := strconv.Atoi(port)
 	switch {
-	case !sameAddress(host, wanted):
-		return fmt.Errorf("the ticket is for %q, and a listener at %s was asked for", cut(host), wanted)
+	case !sameAddress(host, o.Address):
+		return fmt.Errorf("the ticket is for %q, and a listener at %s was asked for", cut(host), o.Address)
 	case err != nil || n < low || n > high:
 		return fmt.Errorf("the ticket is for port %q, and one of %d-%d was asked for", cut(port), low, high)
 	case t.Mode != o.Mode || t.Streams != max(o.Streams, 1) || t.Window != o.Window:

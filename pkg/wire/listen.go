@@ -103,9 +103,6 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*
 		_ = l.tcp.Close() // never used
 		return nil, err
 	}
-	if o.Advertise != "" {
-		host = o.Advertise
-	}
 	l.ticket.Address = net.JoinHostPort(host, port)
 	l.mu.Lock() // ctx may have ended already
 	timer := time.AfterFunc(o.Deadline+acceptGrace, func() { l.finish(l.nobody(o.Deadline)) })

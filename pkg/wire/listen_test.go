@@ -455,12 +455,6 @@ func TestPortRange(t *testing.T) {
 	}
 }
 
-func TestAdvertise(t *testing.T) {
-	t.Parallel()
-	l, _ := listen(t, Offer{Mode: Signed, Advertise: "203.0.113.5"})
-	require.True(t, strings.HasPrefix(l.Ticket().Address, "203.0.113.5:"))
-}
-
 func TestWindowIsGranted(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed, Window: 128 << 10})

@@ -23,8 +23,6 @@ type Offer struct {
 	Mode    Mode   `json:"mode"`
 	Streams int    `json:"streams"` // connections, at least 1
 	Address string `json:"address"` // IP to listen on and to be reached at; never a wildcard unless the user asks
-	// Advertise replaces Address in the ticket where the host is reached by another one (NAT).
-	Advertise string `json:"advertise,omitempty"`
 	// PortLow and PortHigh bound the port; 0 lets the kernel choose.
 	PortLow  int `json:"port_low,omitempty"`
 	PortHigh int `json:"port_high,omitempty"`

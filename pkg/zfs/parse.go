@@ -119,34 +119,6 @@ func ParseEstimate(r io.Reader) (uint64, error) {
 	return size, nil
 }
 
-// Versions are those of the tools and of the kernel module, such as
-// "2.3.9-1". They differ after an upgrade without a reboot.
-type Versions struct {
-	Userland string `json:"userland"`
-	Module   string `json:"module"`
-}
-
-// ParseVersionOutput parses the output of zfs version. Module stays "" where
-// the module is not loaded.
-func ParseVersionOutput(r io.Reader) (Versions, error) {
-	var v Versions
-	err := eachLine(r, func(_ int, line string) error {
-		if m, ok := strings.CutPrefix(line, "zfs-kmod-"); ok {
-			v.Module = m
-		} else if u, ok := strings.CutPrefix(line, "zfs-"); ok {
-			v.Userland = u
-		}
-		return nil
-	})
-	if err == nil && v.Userland == "" {
-		err = fmt.Errorf(`got no line that begins with "zfs-", expected one`)
-	}
-	if err != nil {
-		return Versions{}, fmt.Errorf("output of zfs version: %w", err)
-	}
-	return v, nil
-}
-
 // ParseHolds reads zfs holds -H: the tags of each snapshot, by full name. A tag
 // may hold any text, also what looks like a row about another snapshot: where
 // there are not as many as its userrefs, ParseHoldsOf tells.

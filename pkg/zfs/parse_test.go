@@ -78,18 +78,6 @@ func TestParseEstimate(t *testing.T) {
 	}
 }
 
-func TestParseVersionOutput(t *testing.T) {
-	t.Parallel()
-	v, err := ParseVersionOutput(bytes.NewReader(fixture(t, "version.txt")))
-	require.NoError(t, err)
-	require.Equal(t, Versions{"2.3.9-0+deb13u1", "2.3.9-0+deb13u1"}, v)
-	v, err = ParseVersionOutput(strings.NewReader("zfs-2.1.11-1\n"))
-	require.NoError(t, err)
-	require.Equal(t, Versions{Userland: "2.1.11-1"}, v)
-	_, err = ParseVersionOutput(strings.NewReader("nonsense\n"))
-	require.ErrorContains(t, err, "zfs-")
-}
-
 func addFixtures(f *testing.F) {
 	files, err := filepath.Glob("testdata/zfs-2.3.9/*.txt")
 	require.NoError(f, err)
@@ -117,8 +105,5 @@ func FuzzParsers(f *testing.F) {
 			require.NotZero(t, p.GUID)
 		}
 		_, _ = ParseEstimate(bytes.NewReader(b))
-		if v, err := ParseVersionOutput(bytes.NewReader(b)); err == nil {
-			require.NotEmpty(t, v.Userland)
-		}
 	})
 }

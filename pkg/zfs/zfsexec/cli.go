@@ -87,23 +87,6 @@ func (c *CLI) StartChild(cmd *exec.Cmd) error {
 	return c.spawn.run(cmd)
 }
 
-// Version returns the versions of the tools and of the loaded module.
-func (c *CLI) Version(ctx context.Context) (zfs.Versions, error) {
-	out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpVersion}, []string{"version"})
-	if err != nil {
-		return zfs.Versions{}, err
-	}
-	v, err := zfs.ParseVersionOutput(out)
-	if err != nil {
-		return zfs.Versions{}, err
-	}
-	// The module's own word beats what the tools believe.
-	if m := moduleVersion(); m != "" {
-		v.Module = m
-	}
-	return v, nil
-}
-
 // userName is who runs the tools, for hints.
 func userName() string {
 	if u, err := user.Current(); err == nil {

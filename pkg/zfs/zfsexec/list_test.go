@@ -215,15 +215,6 @@ func TestCreateParents(t *testing.T) {
 	require.ErrorIs(t, c.CreateParents(t.Context(), "zxt-no-pool/a/b"), &zfs.Error{Kind: zfs.NotFound})
 }
 
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	zfstest.Require(t)
-	v, err := newCLI(t).Version(t.Context())
-	require.NoError(t, err)
-	require.Regexp(t, `^\d+\.\d+\.\d+`, v.Userland)
-	require.Regexp(t, `^\d+\.\d+\.\d+`, v.Module)
-}
-
 func TestNoTools(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/zfs"); err == nil {
 		t.Skip("zfs is installed where PATH does not matter")
