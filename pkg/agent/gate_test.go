@@ -116,7 +116,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 // being refused.
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
-	refused := map[string]string{"site.Task.Device": "devices are not for restricted keys"}
+	refused := map[string]string{"site.Task.Device": "devices are not for restricted keys", "site.Task.Noise": "nor is measuring"}
 	guard := policy.NewGuard(&policy.Policy{}, &fakeSite{}, func(string) {})
 	judged := func(o servable, args reflect.Value) string {
 		body, err := json.Marshal(args.Interface())

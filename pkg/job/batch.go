@@ -164,7 +164,7 @@ func (s *sender) planBatch(ctx context.Context, b *Batch) ([]*DatasetResult, err
 	}
 	refused = s.partOffLarge(&p, refused)
 	s.report.Commands = commands(&p)
-	s.report.Wire = s.link.report(&p)
+	s.report.Wire = wireReport(s.link, &p)
 	return refused, nil
 }
 
@@ -247,6 +247,9 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	return refused
 }
 
+// lastLook bounds the look at the target of a batch that was interrupted.
+const lastLook = 30 * time.Second
+
 // account fills in what became of each dataset, after one more look at the
 // target where something was sent.
 func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed map[string]error) error {
@@ -254,7 +257,7 @@ func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed
 		// What was interrupted wants to be told of all the same, but soon.
 		look, cancel := ctx, context.CancelFunc(func() {})
 		if ctx.Err() != nil {
-			look, cancel = context.WithTimeout(context.WithoutCancel(ctx), windDown)
+			look, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 		}
 		defer cancel()
 		l, err := s.listTarget(look, b, s.state.Target.Root)

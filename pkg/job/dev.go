@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
@@ -62,7 +63,7 @@ type copier struct {
 	report         *DevReport
 	source, target *end
 	facts          struct{ source, target site.Facts }
-	link           linkChoice
+	link           meet.Link
 	input          preflight.Input
 	task           site.DeviceTask
 	state          site.DeviceState
@@ -151,7 +152,7 @@ func (d *copier) survey(ctx context.Context) error {
 	}
 	d.task.Allow.Sparse = d.task.Sparse
 	o := &d.task.Options
-	o.Options = streamOptions(&d.req.Way, time.Now())
+	o.Options = meet.Options(&d.req.Way, time.Now())
 	o.Block = d.req.Options.Block
 	if o.Block == 0 {
 		o.Block = chooseBlock(from, to)
@@ -171,11 +172,11 @@ func (d *copier) survey(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	d.link, err = chooseLink(d.req.Way, d.source, d.target, *sf, *tf, d.source.rtt()+d.target.rtt())
+	d.link, err = meet.Choose(d.req.Way, meet.Side{Host: d.source, Facts: *sf}, meet.Side{Host: d.target, Facts: *tf})
 	if err != nil {
 		return err
 	}
-	d.report.Wire = d.link.reportMode(d.link.name(false))
+	d.report.Wire = d.link.Report(false, true)
 	d.input = preflight.Input{
 		Source: preflight.Host{Name: d.source.label(), System: systems[0]}, Target: preflight.Host{Name: d.target.label(), System: systems[1]},
 		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.Streams,
@@ -284,7 +285,7 @@ func (d *copier) compare(ctx context.Context) error {
 		size = d.task.Source.Size
 		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, size))
 	}
-	v := newView(0, d.report.Size, func(p StepProgress) { d.rep.Progress(1, p) })
+	onSource, onTarget := meet.Watch(d.report.Size, func(p meet.Progress) { d.rep.Progress(1, p) })
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b site.DeviceDigest
 	g, gctx := errgroup.WithContext(ctx)
@@ -296,8 +297,8 @@ func (d *copier) compare(ctx context.Context) error {
 			})
 		})
 	}
-	digest(d.source, d.task.Source, &a, v.sent)
-	digest(d.target, d.task.Target, &b, v.received)
+	digest(d.source, d.task.Source, &a, onSource)
+	digest(d.target, d.task.Target, &b, onTarget)
 	if err := g.Wait(); err != nil {
 		return err
 	}

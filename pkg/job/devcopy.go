@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -12,8 +11,8 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
 )
 
 // copy copies the device, anew after a cut until Retries tries in a row have
@@ -124,27 +123,16 @@ func (d *copier) unreadable() error {
 
 // try makes one try.
 func (d *copier) try(ctx context.Context, tries int) error {
-	started := time.Now()
 	done := uint64(d.state.Stored)
 	if d.req.NoResume && tries == 0 {
 		done = 0
 	}
-	v := &deviceView{view: newView(done, d.report.Size, func(p StepProgress) { d.rep.Progress(1, p) })}
 	d.rep.DeviceStarted(d.report, done)
-	var sent, received transfer.Result
-	var err error
-	if d.link.listener == nil {
-		task := d.task
-		task.Read, task.Write = true, true
-		err = d.source.do(ctx, func(st site.Site) (err error) {
-			received, err = st.Transfer(ctx, site.Task{Device: &task}, v.both)
-			return err
-		})
-		sent = received
-	} else {
-		sent, received, err = d.across(ctx, v)
-	}
-	r := d.result(sent, received, time.Since(started))
+	res, err := meet.Run(ctx, d.link,
+		meet.From{Host: d.source, What: site.ReadDevice{DeviceTask: d.task}},
+		meet.To{Host: d.target, What: site.WriteDevice{DeviceTask: d.task}},
+		meet.Count{Done: done, Total: d.report.Size}, func(p meet.Progress) { d.rep.Progress(1, p) })
+	r := d.result(res)
 	if err == nil {
 		err = d.agree(r)
 	}
@@ -166,9 +154,10 @@ func (d *copier) agree(r *DevResult) error {
 }
 
 // result joins both ends' accounts.
-func (d *copier) result(sent, received transfer.Result, took time.Duration) *DevResult {
-	r := &DevResult{Seconds: took.Seconds(), Wire: d.link.name(false), Network: sent.Network,
-		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: sent.Stages}
+func (d *copier) result(res meet.Result) *DevResult {
+	sent, received := res.Sent, res.Received
+	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
+		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}
 	if received.Device != nil {
 		r.DeviceResult = *received.Device
 	}
@@ -190,60 +179,5 @@ func (d *copier) result(sent, received transfer.Result, took time.Duration) *Dev
 	if r.Seconds > 0 {
 		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
 	}
-	receiver := received.Stages
-	if d.link.listener != nil {
-		r.Stages = append(append([]transfer.Stage{}, sent.Stages...), received.Stages...)
-	} else {
-		receiver = nil
-	}
-	r.LimitedBy = transfer.LimitedBy(sent.Stages, receiver, sent.Network)
 	return r
-}
-
-// across offers a listener on one end, dials it from the other, and runs both
-// halves. The error is the cause, not its echo at the other end.
-func (d *copier) across(ctx context.Context, v *deviceView) (sent, received transfer.Result, err error) {
-	p, stop, err := d.link.open(ctx, false, d.report.Size)
-	if err != nil {
-		return sent, received, err
-	}
-	defer stop()
-	read, write := d.task, d.task
-	read.Read, write.Write = true, true
-	send, receive := site.Task{Device: &read}, site.Task{Device: &write}
-	if d.link.listener == d.target {
-		send.Ticket, receive.Offered = &p.ticket, p.offered
-	} else {
-		receive.Ticket, send.Offered = &p.ticket, p.offered
-	}
-	return halves(ctx, d.source, d.target, send, receive, v.sent, v.received)
-}
-
-// deviceView shows how much of a device both ends are done with: the sender
-// knows what need not be sent, the receiver what was stored.
-type deviceView struct {
-	*view
-	mu   sync.Mutex
-	done int64 // by the sender, blocks that were there included
-}
-
-func (v *deviceView) sent(p transfer.Progress) {
-	v.mu.Lock()
-	v.done = p.Bytes
-	v.mu.Unlock()
-	v.view.sent(p)
-}
-
-func (v *deviceView) received(p transfer.Progress) {
-	v.mu.Lock()
-	p.Bytes = max(p.Bytes, v.done-int64(v.base))
-	v.mu.Unlock()
-	v.view.received(p)
-}
-
-// both is for a local copy: it tells of all that was read.
-func (v *deviceView) both(p transfer.Progress) {
-	p.Bytes = max(0, p.Bytes-int64(v.base))
-	v.view.sent(p)
-	v.view.received(p)
 }

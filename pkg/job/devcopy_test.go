@@ -12,8 +12,10 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
@@ -57,6 +59,13 @@ func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progr
 	return transfer.Result{Device: &transfer.DeviceResult{}}, nil
 }
 
+// within is the link of a host to itself.
+func within(t *testing.T, e *end) meet.Link {
+	l, err := meet.Choose(way.Way{}, meet.Side{Host: e}, meet.Side{Host: e})
+	require.NoError(t, err)
+	return l
+}
+
 type mute struct{ DevReporter }
 
 func (mute) Log(string)                            {}
@@ -92,6 +101,7 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
 			d.source = &end{role: "source", open: h}
 			d.target = d.source
+			d.link = within(t, d.source)
 			d.task.Source, d.task.Target = c.source, c.target
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
@@ -119,6 +129,7 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
 			d.source = &end{role: "source", open: h}
 			d.target = d.source
+			d.link = within(t, d.source)
 			d.task.Source, d.task.Target = a, b
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			err := d.copy(t.Context())

@@ -13,7 +13,7 @@ import (
 // writing next to an image file. A block device is not written to: there is
 // nowhere beside it.
 func (d *copier) measure(ctx context.Context) error {
-	m := &measurer{source: d.source, target: d.target, facts: [2]site.Facts{d.facts.source, d.facts.target}, link: d.link, time: measureTime, log: d.rep.Log}
+	m := &measurer{source: d.source, target: d.target, facts: [2]site.Facts{d.facts.source, d.facts.target}, link: d.link.As(false), time: measureTime, log: d.rep.Log}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}

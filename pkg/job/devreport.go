@@ -6,6 +6,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -47,7 +48,7 @@ type DevReporter interface {
 	// DeviceStarted is called for every try.
 	DeviceStarted(r *DevReport, done uint64)
 	// Progress is called about twice a second; id is 1.
-	Progress(id int, p StepProgress)
+	Progress(id int, p meet.Progress)
 	// DeviceFinished is called for every try that was started.
 	DeviceFinished(r *DevReport, result *DevResult)
 }
@@ -60,7 +61,7 @@ type DevReport struct {
 	Target    string            `json:"target"`
 	DryRun    bool              `json:"dry_run"`
 	Compare   bool              `json:"compare,omitempty"`
-	Wire      WireReport        `json:"wire"`
+	Wire      meet.Report       `json:"wire"`
 	From      *device.Facts     `json:"source_device,omitempty"`
 	To        *device.Facts     `json:"target_device,omitempty"`
 	Problems  []finding.Finding `json:"problems"`

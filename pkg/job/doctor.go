@@ -135,10 +135,11 @@ func (d *doctor) measure(ctx context.Context) error {
 		}
 	}
 	if d.target != d.source {
-		var err error
-		if m.link, err = chooseLink(d.req.Send.Way, d.source, d.target, s.facts.source, s.facts.target, d.source.rtt()+d.target.rtt()); err != nil {
+		link, err := s.chooseLink()
+		if err != nil {
 			return err
 		}
+		m.link = link.As(anyEncrypted(s.report.Plan))
 		for _, way := range []struct {
 			id       string
 			from, to *end

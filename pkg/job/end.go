@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/site"
@@ -26,8 +25,6 @@ type end struct {
 	// missed is why it could not be reached the first time: those who ask at the
 	// same time need not find out again.
 	missed error
-	// met tells that data crossed between this end and the other.
-	met atomic.Bool
 }
 
 // label is the host as messages name it.
@@ -36,6 +33,25 @@ func (e *end) label() string {
 		return "local"
 	}
 	return e.host
+}
+
+// The methods of a meet.Host.
+
+// Local tells this host.
+func (e *end) Local() bool { return e.host == "" }
+
+// Label is label.
+func (e *end) Label() string { return e.label() }
+
+// Do is do.
+func (e *end) Do(ctx context.Context, f func(site.Site) error) error { return e.do(ctx, f) }
+
+// RTT is rtt.
+func (e *end) RTT() time.Duration { return e.rtt() }
+
+// Relay leads to a loopback address of the host through the remote shell.
+func (e *end) Relay(ctx context.Context, address string) (string, error) {
+	return e.open.Relay(ctx, e.host, address)
 }
 
 // get returns the open Site, opening it if need be.

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
@@ -53,18 +54,9 @@ type Reporter interface {
 	// Started is called for every stream; id is unique within the job.
 	Started(id int, d *plan.Dataset, step int)
 	// Progress is called about twice a second for every running stream.
-	Progress(id int, p StepProgress)
+	Progress(id int, p meet.Progress)
 	// Finished is called for every stream that was started.
 	Finished(id int, r *StepResult)
-}
-
-// StepProgress joins both ends' views of a running stream.
-type StepProgress struct {
-	Bytes     uint64        `json:"bytes"`           // arrived, those of an earlier, cut stream included
-	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
-	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
-	Elapsed   time.Duration `json:"elapsed_ns"`
-	LimitedBy string        `json:"limited_by,omitempty"`
 }
 
 // StepResult is one stream's end.
@@ -95,7 +87,7 @@ type Report struct {
 	Target   string            `json:"target"`
 	DryRun   bool              `json:"dry_run"`
 	Plan     *plan.Plan        `json:"plan"`
-	Wire     WireReport        `json:"wire"`
+	Wire     meet.Report       `json:"wire"`
 	Hosts    []HostReport      `json:"hosts"`
 	Findings []finding.Finding `json:"findings"`
 	Commands []string          `json:"commands"` // the equivalent zfs command lines
@@ -111,15 +103,6 @@ type Report struct {
 	Outcome     string          `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
 	Error       string          `json:"error,omitempty"`
 	Hint        string          `json:"hint,omitempty"`
-}
-
-// WireReport says how bytes cross and why.
-type WireReport struct {
-	Mode    string `json:"mode"` // local, signed, tls, plain, ssh, nc
-	Why     string `json:"why"`
-	Streams int    `json:"streams,omitempty"`
-	Dial    string `json:"dial,omitempty"` // which side dials
-	Address string `json:"address,omitempty"`
 }
 
 // HostReport is one end's facts, as far as a plan shows them.

@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
-// The links as reports name them; each is a pair of probe.LinkSend and
-// probe.LinkReceive.
+// The links as reports name them.
 const (
 	linkOut  = "link"
 	linkBack = "link-back"
@@ -41,8 +40,7 @@ const (
 type measurer struct {
 	source, target *end
 	facts          [2]site.Facts // of the two
-	link           linkChoice
-	encrypted      bool // the streams are: the wire depends on it
+	link           meet.Link     // as the streams cross it
 	time           time.Duration
 	log            func(string)
 
@@ -136,33 +134,37 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 }
 
 // try measures one direction; nil where it could not be measured.
-func (m *measurer) try(ctx context.Context, choice linkChoice, id string, from, to *end) (*preflight.Link, error) {
-	c := probe.Ceiling{ID: id, Host: from.label(),
-		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.name(m.encrypted), choice.Streams)}
+func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *end) (*preflight.Link, error) {
+	c := probe.Ceiling{ID: id, Host: from.label(), Peer: to.label(),
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.Wire, choice.Streams)}
 	if choice.Wire == way.SSH {
 		c.Skipped = "not measured: the remote shell's own connection"
 		m.ceilings = append(m.ceilings, c)
 		return nil, nil
 	}
 	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.label(), to.label(), choice.Streams))
-	sent, received, err := m.cross(ctx, choice, from, to)
+	res, err := m.cross(ctx, choice, from, to)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
 	}
-	c.BytesPerSecond, c.Seconds, c.CPU, c.Network = received.BytesPerSecond, received.Seconds, sent.CPU, sent.Network
-	c.Peer, c.PeerCPU = to.label(), received.CPU
-	c.Limit = transfer.LimitedBy(sent.Stages, received.Stages, sent.Network)
 	if err != nil {
-		c.BytesPerSecond, c.Skipped = 0, err.Error()
+		c.Skipped = err.Error()
+	} else {
+		sent, received := res.Sent.Pace, res.Received.Pace
+		c.Seconds, c.CPU, c.PeerCPU = received.Seconds, sent.CPU, received.CPU
+		if received.Seconds > 0 {
+			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)
+		}
+		c.Network, c.Limit = res.Sent.Network, res.LimitedBy
 	}
 	m.ceilings = append(m.ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
 		m.links = append(m.links, preflight.Measured{Link: preflight.Link{From: from.label()}, Failed: err.Error()})
 	}
-	if err != nil || sent.Network == nil {
+	if err != nil || c.Network == nil {
 		return nil, nil
 	}
-	n, peer := sent.Network, received.Network
+	n, peer := c.Network, res.Received.Network
 	if peer == nil {
 		peer = &wire.Network{}
 	}
@@ -181,44 +183,11 @@ func (m *measurer) factsOf(e *end) site.Facts {
 	return m.facts[1]
 }
 
-// cross offers a link and moves noise over it.
-func (m *measurer) cross(ctx context.Context, choice linkChoice, from, to *end) (sent, received probe.Ceiling, err error) {
+// cross moves noise over a link.
+func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (meet.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
-	var ticket wire.Ticket
-	err = choice.listener.do(ctx, func(st site.Site) (err error) {
-		ticket, err = st.Offer(ctx, choice.offer(m.encrypted, 0))
-		return err
-	})
-	if err != nil {
-		return sent, received, err
-	}
-	request := func(e *end, id string) probe.Request {
-		r := probe.Request{ID: id, Time: m.time}
-		if e == choice.dialer {
-			r.Ticket = &ticket
-		} else {
-			r.Offered = ticket.Session
-		}
-		return r
-	}
-	half := func(ctx context.Context, e *end, id string, into *probe.Ceiling) error {
-		return e.do(ctx, func(st site.Site) (err error) {
-			*into, err = st.Measure(ctx, request(e, id))
-			return err
-		})
-	}
-	var sendErr, receiveErr error
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { sendErr = half(gctx, from, probe.LinkSend, &sent); return sendErr })
-	g.Go(func() error { receiveErr = half(gctx, to, probe.LinkReceive, &received); return receiveErr })
-	err = g.Wait()
-	for _, e := range []error{sendErr, receiveErr} {
-		if e != nil && fault.ClassOf(e) == fault.Refused {
-			err = e // the cause of the other's
-		}
-	}
-	return sent, received, err
+	return meet.Run(ctx, choice, meet.From{Host: from, What: site.Noise{Time: m.time}}, meet.To{Host: to, What: site.Nowhere{}}, meet.Count{}, nil)
 }
 
 // measure measures what a planned stream passes: the link, the source's zfs
@@ -242,8 +211,8 @@ func (s *sender) measure(ctx context.Context, taken bool) error {
 }
 
 func (s *sender) measurer(d time.Duration) *measurer {
-	return &measurer{source: s.source, target: s.target, facts: [2]site.Facts{s.facts.source, s.facts.target}, link: s.link,
-		encrypted: anyEncrypted(s.report.Plan), time: d, log: s.rep.Log}
+	return &measurer{source: s.source, target: s.target, facts: [2]site.Facts{s.facts.source, s.facts.target},
+		link: s.link.As(anyEncrypted(s.report.Plan)), time: d, log: s.rep.Log}
 }
 
 // measureEnds measures the source's largest stream and the target's writing.

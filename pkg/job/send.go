@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -79,7 +80,7 @@ type sender struct {
 	facts          struct{ source, target site.Facts }
 	// systems are what the hosts' files tell; nil where that is not known.
 	systems struct{ source, target *sysinfo.System }
-	link    linkChoice
+	link    meet.Link
 	streams streamCounter
 	links   []preflight.Measured
 }
@@ -194,8 +195,12 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 		hostReport(s.source.label(), "source", s.facts.source),
 		hostReport(s.target.label(), "target", s.facts.target),
 	}
-	s.link, err = chooseLink(s.req.Way, s.source, s.target, s.facts.source, s.facts.target, s.source.rtt()+s.target.rtt())
+	s.link, err = s.chooseLink()
 	return err
+}
+
+func (s *sender) chooseLink() (meet.Link, error) {
+	return meet.Choose(s.req.Way, meet.Side{Host: s.source, Facts: s.facts.source}, meet.Side{Host: s.target, Facts: s.facts.target})
 }
 
 // startBackend lets this host's libzfs_core, which takes a while, start while the
@@ -215,6 +220,14 @@ func (s *sender) startBackend(ctx context.Context) (done func()) {
 		})
 	}()
 	return func() { cancel(); <-over }
+}
+
+// wireReport says how a plan's streams will cross.
+func wireReport(l meet.Link, p *plan.Plan) meet.Report {
+	moves := func(sealed bool) bool {
+		return slices.ContainsFunc(p.Datasets, func(d *plan.Dataset) bool { return len(d.Steps) > 0 && d.Encrypted == sealed })
+	}
+	return l.Report(moves(true), moves(false))
 }
 
 func hostReport(name, role string, f site.Facts) HostReport {
@@ -240,7 +253,7 @@ func (s *sender) plan(ctx context.Context, estimate bool) error {
 		}
 	}
 	s.report.Commands = commands(&p)
-	s.report.Wire = s.link.report(&p)
+	s.report.Wire = wireReport(s.link, &p)
 	s.report.Findings = preflight.Send(s.preflightInput(&p))
 	return nil
 }

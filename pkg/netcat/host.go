@@ -189,8 +189,7 @@ func (h *Host) Offer(context.Context, wire.Offer) (wire.Ticket, error) {
 	return wire.Ticket{}, h.without("listen there")
 }
 
-// Transfer is refused: a stream to or from the host is a Task of this host's
-// Local, with OpenReceive or OpenSend as its other end.
+// Transfer is refused: OpenFrom and OpenTo give its ends to this process.
 func (h *Host) Transfer(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error) {
 	return transfer.Result{}, h.without("move a stream between two other hosts")
 }

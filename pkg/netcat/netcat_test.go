@@ -154,7 +154,7 @@ func TestDialects(t *testing.T) {
 			dir, h := open(t, nc, keeps)
 			for _, size := range []int{0, 1, 3_000_000} {
 				data := random(size)
-				sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 4<<20)
+				sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 4<<20)
 				require.NoError(t, err)
 				_, err = sink.Write(data)
 				require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestDialects(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(data, stored), "%d bytes arrived, %d were sent", len(stored), size)
 
-				src, err := h.OpenSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 4<<20)
+				src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 4<<20)
 				require.NoError(t, err)
 				got, err := io.ReadAll(src)
 				require.NoError(t, err)
@@ -189,7 +189,7 @@ func anyNC(t *testing.T) string {
 func TestAFailedReceiveTellsWhy(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, anyNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
-	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	for err == nil {
 		_, err = sink.Write(random(1 << 20))
@@ -203,7 +203,7 @@ func TestAFailedReceiveTellsWhy(t *testing.T) {
 func TestAnAbortedReceive(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, anyNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
-	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.NoError(t, err)
 	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 1000\n"...)
 	require.NoError(t, os.WriteFile(nc, text, 0o700))
-	opened, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	opened, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	_, err = opened.Write(random(1000))
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 			text, err := os.ReadFile(nc)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1), 0o700))
-			src, err := h.OpenSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
+			src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
 			require.NoError(t, err)
 			_, err = io.ReadAll(src)
 			require.ErrorIs(t, err, c.want)
@@ -293,7 +293,7 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 	}
 	dir, h := open(t, anyNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
 	h.silence = time.Second // beats come every five
-	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
@@ -336,7 +336,7 @@ exec`), 1), 0o700))
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	sink, err := h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	require.NoError(t, sink.Commit(t.Context()))
 	require.Contains(t, <-logged, "it does not begin with the secret")
@@ -351,7 +351,7 @@ func TestHostsThatLackSomething(t *testing.T) {
 
 	_, h := open(t, anyNC(t), keeps)
 	h.tools.nc = "false"
-	_, err = h.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
 	_, err = h.Digest(t.Context(), site.ContentQuery{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))

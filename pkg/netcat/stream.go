@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/rsh"
+	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -144,10 +145,17 @@ var (
 	_ transfer.Withholder = (*sink)(nil)
 )
 
-// OpenReceive starts to store a stream on the host. offer is of the listener
-// here; buffer is the memory of the host's mbuffer in bytes, if it has one.
-// What was opened ends by Commit or Abort.
-func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
+// OpenTo opens an end there. offer is of the listener here; buffer is the memory
+// of the host's mbuffer in bytes, if it has one. What was opened ends by Commit
+// or Abort.
+func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffer int64) (transfer.Sink, error) {
+	if r, ok := what.(site.ReceiveStream); ok {
+		return h.openReceive(ctx, r.Spec, offer, buffer)
+	}
+	return nil, h.without("copy devices")
+}
+
+func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
 	if err != nil {
 		return nil, err
@@ -244,9 +252,15 @@ type source struct {
 
 var _ transfer.Source = (*source)(nil)
 
-// OpenSend starts a stream on the host; see OpenReceive. What was opened ends
-// by Close.
-func (h *Host) OpenSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer, buffer int64) (transfer.Source, error) {
+// OpenFrom opens an end there; see OpenTo. What was opened ends by Close.
+func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, buffer int64) (transfer.Source, error) {
+	if s, ok := what.(site.SendStream); ok {
+		return h.openSend(ctx, s.Spec, offer, buffer)
+	}
+	return nil, h.without("copy devices")
+}
+
+func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer, buffer int64) (transfer.Source, error) {
 	args, err := zfs.SendArgs(spec)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -28,20 +29,33 @@ const (
 // may have arrived before the first of it is read, and no rate is left.
 const loopbackLeast = 32 << 20 // bytes
 
-// Link measures one direction of an open link with the stages of a real
-// transfer, from memory to memory; the sender decides how long.
-func Link(ctx context.Context, r Request, link *wire.Link) (Ceiling, error) {
-	return measure(ctx, r, func(ctx context.Context, d time.Duration) (t tally, err error) {
-		if r.ID == LinkSend {
-			t, err = sendLink(ctx, link, d, linkBlocks*linkBlock)
-		} else {
-			t, err = receiveLink(ctx, link)
-		}
-		if t.network != nil {
-			t.network.Interface, t.network.InterfaceMTU = interfaceOf(link.Local())
-		}
-		return t, err
-	})
+// SendNoise measures one direction of an open link with the stages of a real
+// transfer, from memory to ReceiveNoise's, for a time.
+func SendNoise(ctx context.Context, link *wire.Link, d time.Duration) (transfer.Result, error) {
+	return watched(ctx, link, func() (transfer.Result, error) { return sendLink(ctx, link, d, linkBlocks*linkBlock) })
+}
+
+// ReceiveNoise is the other half of SendNoise, which decides how long.
+func ReceiveNoise(ctx context.Context, link *wire.Link) (transfer.Result, error) {
+	return watched(ctx, link, func() (transfer.Result, error) { return receiveLink(ctx, link) })
+}
+
+// watched adds to the result of a measurement what the host was and did
+// meanwhile.
+func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
+	before := readUsage()
+	res, err := measure()
+	if ctx.Err() != nil {
+		return res, context.Cause(ctx)
+	}
+	if err != nil {
+		return res, fmt.Errorf("measure the link: %w", err)
+	}
+	res.Pace.CPU, _ = readUsage().since(before)
+	if res.Network != nil {
+		res.Network.Interface, res.Network.InterfaceMTU = interfaceOf(link.Local())
+	}
+	return res, nil
 }
 
 // interfaceOf finds the network interface that has an address.
@@ -70,21 +84,22 @@ func options(link *wire.Link) transfer.Options {
 }
 
 // sendLink sends for a time, and not less than some bytes.
-func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (tally, error) {
+func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (transfer.Result, error) {
 	src := &timedSource{data: noise(linkBlock), time: d, least: least}
 	defer src.Close()
 	res, err := transfer.Send(ctx, src, link, options(link), nil)
-	return tally{bytes: uint64(res.Bytes), seconds: res.Elapsed.Seconds(), network: res.Network, stages: res.Stages}, err
+	res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds()}
+	return res, err
 }
 
-func receiveLink(ctx context.Context, link *wire.Link) (tally, error) {
+func receiveLink(ctx context.Context, link *wire.Link) (transfer.Result, error) {
 	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
 	res, err := transfer.Receive(ctx, link, sink, options(link), nil)
-	t := tally{network: res.Network, stages: res.Stages}
+	res.Pace = &transfer.Pace{}
 	if res.Network != nil {
-		t.bytes, t.seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
+		res.Pace.Bytes, res.Pace.Seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
 	}
-	return t, err
+	return res, err
 }
 
 // loopback measures a wire from this process to itself.
@@ -110,11 +125,11 @@ func loopback(ctx context.Context, mode wire.Mode, d time.Duration) (t tally, er
 			return err
 		}
 		defer link.Close()
-		t, err = receiveLink(ctx, link)
+		res, err := receiveLink(ctx, link)
+		t = tally{bytes: res.Pace.Bytes, seconds: res.Pace.Seconds}
 		return err
 	})
 	err = g.Wait()
-	t.network, t.stages = nil, nil // of no interest
 	return t, err
 }
 

@@ -25,10 +25,8 @@ const (
 	Zstd           = "zstd"
 )
 
-// The measurements that need a link, a dataset or a path.
+// The measurements that need a dataset or a path.
 const (
-	LinkSend    = "link-send"
-	LinkReceive = "link-receive"
 	SourceRead  = "source-read"
 	TargetWrite = "target-write"
 	PathRead    = "path-read"
@@ -51,7 +49,7 @@ func Title(id string) string {
 		Memory: "memory copy, one core", ZeroNull: "/dev/zero to /dev/null", NCYes: "yes | nc, nc > /dev/null", NCZero: "dd zeroes | nc, nc > /dev/null",
 		LoopbackPlain: "loopback, wire plain", LoopbackSigned: "loopback, wire signed", LoopbackTLS: "loopback, wire tls",
 		Hash: "xxh3 digest, one core", AES: "AES-128-GCM, one core", Zstd: "zstd fastest, one core",
-		LinkSend: "the link, memory to memory", LinkReceive: "the link, memory to memory", "link": "the link, source to target", "link-back": "the link, target to source",
+		"link": "the link, source to target", "link-back": "the link, target to source",
 		SourceRead: "zfs send of the source", TargetWrite: "write into the target's pool",
 		PathRead: "read of the path", PathWrite: "write at the path",
 	}[id]
@@ -61,10 +59,6 @@ func Title(id string) string {
 type Request struct {
 	ID   string        `json:"id"`
 	Time time.Duration `json:"time"` // about as long as it takes
-	// Ticket or Offered is the link of LinkSend and LinkReceive, as in a
-	// site's Task.
-	Ticket  *wire.Ticket `json:"ticket,omitempty"`
-	Offered string       `json:"offered,omitempty"`
 	// Send is the stream of SourceRead.
 	Send *zfs.SendSpec `json:"send,omitempty"`
 	// Dataset is what exists, and TargetWrite makes a scratch dataset below.
@@ -129,8 +123,6 @@ type tally struct {
 	bytes   uint64
 	seconds float64
 	note    string
-	network *wire.Network
-	stages  []transfer.Stage
 	latency time.Duration
 }
 
@@ -150,7 +142,7 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
 	c.CPU, c.IOWait = readUsage().since(before)
-	c.Seconds, c.Note, c.Network, c.Stages, c.Latency = t.seconds, t.note, t.network, t.stages, t.latency.Seconds()
+	c.Seconds, c.Note, c.Latency = t.seconds, t.note, t.latency.Seconds()
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)
 	}

@@ -249,7 +249,7 @@ func TestLink(t *testing.T) {
 	l, err := wire.Listen(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: 5 * time.Second}, nil)
 	require.NoError(t, err)
 	defer l.Close()
-	sent := make(chan Ceiling, 1)
+	sent := make(chan transfer.Result, 1)
 	go func() {
 		defer close(sent)
 		link, err := wire.Dial(t.Context(), l.Ticket())
@@ -257,7 +257,7 @@ func TestLink(t *testing.T) {
 			return
 		}
 		defer link.Close()
-		c, err := Link(t.Context(), Request{ID: LinkSend, Time: short}, link)
+		c, err := SendNoise(t.Context(), link, short)
 		if err == nil {
 			sent <- c
 		}
@@ -265,9 +265,10 @@ func TestLink(t *testing.T) {
 	link, err := l.Accept(t.Context())
 	require.NoError(t, err)
 	defer link.Close()
-	received, err := Link(t.Context(), Request{ID: LinkReceive, Time: short}, link)
+	received, err := ReceiveNoise(t.Context(), link)
 	require.NoError(t, err)
-	require.Positive(t, received.BytesPerSecond)
+	require.Positive(t, received.Pace.Bytes)
+	require.Positive(t, received.Pace.Seconds)
 	c, ok := <-sent
 	require.True(t, ok, "the sender failed")
 	require.Equal(t, 2, c.Network.Streams)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 )
 
 // maxETA bounds the time that is foretold; beyond it only "more" is said.
@@ -20,7 +20,7 @@ type gauge struct {
 	rate  uint64 // bytes per second, 0 = unknown
 }
 
-func gaugeOf(p job.StepProgress) gauge {
+func gaugeOf(p meet.Progress) gauge {
 	g := gauge{bytes: p.Bytes, total: p.Total, rate: p.Rate}
 	if g.rate > maxRate {
 		g.rate = 0

@@ -8,27 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 )
 
 func TestGauge(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		p      job.StepProgress
+		p      meet.Progress
 		amount string
 		pct    int // -1: none
 		eta    string
 	}{
-		{"nothing known", job.StepProgress{}, "0 B", -1, ""},
-		{"no estimate", job.StepProgress{Bytes: 5 << 20, Rate: 1 << 20}, "5.0 MiB", -1, ""},
-		{"start", job.StepProgress{Total: 1 << 30}, "0 B of 1.0 GiB", 0, ""},
-		{"half", job.StepProgress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
-		{"stalled", job.StepProgress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
-		{"all bytes, still running", job.StepProgress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
-		{"estimate exceeded", job.StepProgress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
-		{"crawling", job.StepProgress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
-		{"counter went backwards", job.StepProgress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},
-		{"estimate of 2^64-1", job.StepProgress{Bytes: 1 << 30, Total: math.MaxUint64, Rate: 1 << 30}, "1.0 GiB of 16 EiB", 0, "ETA >99 d"},
+		{"nothing known", meet.Progress{}, "0 B", -1, ""},
+		{"no estimate", meet.Progress{Bytes: 5 << 20, Rate: 1 << 20}, "5.0 MiB", -1, ""},
+		{"start", meet.Progress{Total: 1 << 30}, "0 B of 1.0 GiB", 0, ""},
+		{"half", meet.Progress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
+		{"stalled", meet.Progress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
+		{"all bytes, still running", meet.Progress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
+		{"estimate exceeded", meet.Progress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
+		{"crawling", meet.Progress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
+		{"counter went backwards", meet.Progress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},
+		{"estimate of 2^64-1", meet.Progress{Bytes: 1 << 30, Total: math.MaxUint64, Rate: 1 << 30}, "1.0 GiB of 16 EiB", 0, "ETA >99 d"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,10 +79,10 @@ func TestStreamTotals(t *testing.T) {
 	r := planned()
 	resume := r.Plan.Datasets[1]
 	st := s.start(1, resume, 0, time.Time{})
-	require.Equal(t, job.StepProgress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
+	require.Equal(t, meet.Progress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
 	resume.Steps[0].Bytes = 0
 	s.start(2, resume, 0, time.Time{})
-	require.Zero(t, s.progress(2, job.StepProgress{Bytes: 6 << 30, Total: 5 << 30}).last.Total)
-	require.Nil(t, s.progress(3, job.StepProgress{}), "never started")
+	require.Zero(t, s.progress(2, meet.Progress{Bytes: 6 << 30, Total: 5 << 30}).last.Total)
+	require.Nil(t, s.progress(3, meet.Progress{}), "never started")
 	require.Nil(t, s.finish(3, &job.StepResult{}))
 }

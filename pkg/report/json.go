@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 )
 
@@ -106,7 +107,7 @@ func (j *JSON) Started(id int, d *plan.Dataset, step int) {
 }
 
 // Progress writes how far a stream is, at most once a second.
-func (j *JSON) Progress(id int, p job.StepProgress) {
+func (j *JSON) Progress(id int, p meet.Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.opts.now()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -111,8 +112,8 @@ func TestTerminal(t *testing.T) {
 			text.Started(2, r.Plan.Datasets[1], 0)
 			for i := range 10 {
 				c.add(time.Second)
-				text.Progress(1, job.StepProgress{Bytes: uint64(i) << 28, Total: 3 << 30, Rate: 256 << 20, LimitedBy: "write on the target"})
-				text.Progress(2, job.StepProgress{Bytes: uint64(i) << 30, Total: 4 << 30, Rate: 1 << 30})
+				text.Progress(1, meet.Progress{Bytes: uint64(i) << 28, Total: 3 << 30, Rate: 256 << 20, LimitedBy: "write on the target"})
+				text.Progress(2, meet.Progress{Bytes: uint64(i) << 30, Total: 4 << 30, Rate: 1 << 30})
 			}
 			require.False(t, term.wrapped, "no live line may wrap")
 			require.Len(t, term.rows, 3, "two live lines and the cursor's")
@@ -138,10 +139,10 @@ func TestTerminalShrinks(t *testing.T) {
 	text.Log("before")
 	text.Started(1, planned().Plan.Datasets[0], 0)
 	c.add(time.Second)
-	text.Progress(1, job.StepProgress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
+	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
 	term.resize(50)
 	c.add(time.Second)
-	text.Progress(1, job.StepProgress{Bytes: 2 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
+	text.Progress(1, meet.Progress{Bytes: 2 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
 	require.Len(t, term.rows, 3)
 	require.Equal(t, "before", term.rows[0])
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
@@ -177,7 +178,7 @@ func TestTerminalRepaintsSeldom(t *testing.T) {
 	text.Started(1, planned().Plan.Datasets[0], 0)
 	for range 1000 {
 		c.add(time.Millisecond)
-		text.Progress(1, job.StepProgress{Bytes: 1})
+		text.Progress(1, meet.Progress{Bytes: 1})
 	}
 	require.LessOrEqual(t, term.sequences, 2*4)
 	require.Positive(t, term.sequences)
@@ -191,7 +192,7 @@ func FuzzLiveLine(f *testing.F) {
 		width = minColumns - 1 + (width&0x7fffffff)%500
 		var s streams
 		st := s.start(1, &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: 1, Send: zfs.SendSpec{To: "s"}}}}, 0, time.Time{})
-		s.progress(1, job.StepProgress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited})
+		s.progress(1, meet.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited})
 		line := liveLine(st, width)
 		require.LessOrEqual(t, len(line), width)
 		require.NotContains(t, line, "100 %")

@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 )
 
@@ -18,7 +19,7 @@ type stream struct {
 	source string // dataset
 	target string
 	step   plan.Step
-	last   job.StepProgress
+	last   meet.Progress
 	shown  time.Time // when a line about it was last written
 }
 
@@ -35,7 +36,7 @@ func (s *streams) start(id int, d *plan.Dataset, step int, now time.Time) *strea
 	if step >= 0 && step < len(d.Steps) {
 		st.step = d.Steps[step]
 		st.name += "@" + st.step.Send.To
-		st.last = job.StepProgress{Bytes: st.step.Done}
+		st.last = meet.Progress{Bytes: st.step.Done}
 		if st.step.Bytes > 0 {
 			st.last.Total = st.step.Done + st.step.Bytes
 		}
@@ -48,7 +49,7 @@ func (s *streams) start(id int, d *plan.Dataset, step int, now time.Time) *strea
 // begin is start for a device: total bytes, of which done are there.
 func (s *streams) begin(source, target string, total, done uint64, now time.Time) *stream {
 	st := &stream{id: 1, name: oneLine(source), source: source, target: target, shown: now}
-	st.step.Bytes, st.last = total, job.StepProgress{Bytes: done, Total: total}
+	st.step.Bytes, st.last = total, meet.Progress{Bytes: done, Total: total}
 	s.running = append(s.running, st)
 	return st
 }
@@ -77,7 +78,7 @@ func (s *streams) find(id int) *stream {
 }
 
 // progress notes p and returns its stream, nil if it is not running.
-func (s *streams) progress(id int, p job.StepProgress) *stream {
+func (s *streams) progress(id int, p meet.Progress) *stream {
 	st := s.find(id)
 	if st == nil {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 )
 
@@ -91,7 +92,7 @@ func (t *Text) Started(id int, d *plan.Dataset, step int) {
 }
 
 // Progress shows how far a stream is, now and then.
-func (t *Text) Progress(id int, p job.StepProgress) {
+func (t *Text) Progress(id int, p meet.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := t.streams.progress(id, p)

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 )
 
 func TestTextDryRun(t *testing.T) {
@@ -140,13 +141,13 @@ func TestStatus(t *testing.T) {
 		return errs.String()
 	}
 	text.Started(1, r.Plan.Datasets[0], 0)
-	text.Progress(1, job.StepProgress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
+	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
 	require.Equal(t, "tank/home@a: 1.0 GiB of 3.0 GiB (33 %), 1.0 GiB/s, ETA 2 s, limited by read\n", status())
 	text.Started(2, r.Plan.Datasets[1], 0)
-	text.Progress(2, job.StepProgress{Bytes: 5 << 30, Total: 6 << 30, Rate: 1 << 30})
+	text.Progress(2, meet.Progress{Bytes: 5 << 30, Total: 6 << 30, Rate: 1 << 30})
 	require.Equal(t, "2 streams: 6.0 GiB of 9.0 GiB, 2.0 GiB/s, ETA 2 s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 %\n", status())
 	text.Started(3, r.Plan.Datasets[3], 0)
-	text.Progress(3, job.StepProgress{Bytes: 1 << 20, Rate: 1 << 20})
+	text.Progress(3, meet.Progress{Bytes: 1 << 20, Rate: 1 << 20})
 	require.Equal(t, "3 streams: 6.0 GiB, 2.0 GiB/s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 % tank/home/vol@d 1.0 MiB\n", status())
 }
 
@@ -226,7 +227,7 @@ func TestReportersAreConcurrent(t *testing.T) {
 					defer func() { done <- struct{}{} }()
 					rep.Started(id, r.Plan.Datasets[0], 0)
 					for i := range 50 {
-						rep.Progress(id, job.StepProgress{Bytes: uint64(i), Elapsed: time.Second})
+						rep.Progress(id, meet.Progress{Bytes: uint64(i), Elapsed: time.Second})
 						rep.Log("x")
 						rep.Status()
 					}

@@ -131,7 +131,7 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // CheckResult refuses an account of something else than the task.
 func CheckResult(t Task, r *transfer.Result) error {
-	if (t.Device != nil) != (r.Device != nil) {
+	if (t.Device != nil) != (r.Device != nil) || (t.Noise != nil) != (r.Pace != nil) {
 		return errors.New("it is the account of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {

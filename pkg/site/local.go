@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -324,9 +325,6 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res transfer.Result, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	if t.Source != nil || t.Sink != nil {
-		return l.copyFar(ctx, t, progress)
-	}
 	link, err := l.link(ctx, t)
 	if err != nil {
 		return res, err
@@ -335,6 +333,10 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		defer link.Close()
 	}
 	switch {
+	case t.Noise != nil && link != nil && t.Noise.Time > 0:
+		return probe.SendNoise(ctx, link, t.Noise.Time)
+	case t.Noise != nil && link != nil:
+		return probe.ReceiveNoise(ctx, link)
 	case t.Device != nil:
 		return l.transferDevice(ctx, *t.Device, link, progress)
 	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
@@ -369,27 +371,6 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 		return transfer.Result{}, err
 	}
 	return transfer.Copy(ctx, src, sink, t.Options, progress)
-}
-
-// copyFar is copyLocal with one end that was opened on another host.
-func (l *Local) copyFar(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error) {
-	switch {
-	case t.Source != nil && t.Sink == nil && t.Receive != nil && t.Send == nil:
-		defer t.Source.Close()
-		sink, err := l.cli.OpenReceive(ctx, *t.Receive)
-		if err != nil {
-			return transfer.Result{}, err
-		}
-		return transfer.Copy(ctx, t.Source, sink, t.Options, progress)
-	case t.Sink != nil && t.Source == nil && t.Send != nil && t.Receive == nil:
-		src, err := l.cli.OpenSend(ctx, *t.Send)
-		if err != nil {
-			return transfer.Result{}, errors.Join(err, t.Sink.Abort(err))
-		}
-		defer src.Close()
-		return transfer.Copy(ctx, src, t.Sink, t.Options, progress)
-	}
-	return transfer.Result{}, errors.New("a task with an end elsewhere has the other one here")
 }
 
 var _ Site = (*Local)(nil)

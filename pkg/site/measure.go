@@ -24,16 +24,6 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	switch r.ID {
-	case probe.LinkSend, probe.LinkReceive:
-		link, err := l.link(ctx, Task{Ticket: r.Ticket, Offered: r.Offered})
-		if err != nil {
-			return probe.Ceiling{}, err
-		}
-		if link == nil {
-			return probe.Ceiling{}, errors.New("no link to measure")
-		}
-		defer link.Close()
-		return probe.Link(ctx, r, link)
 	case probe.SourceRead:
 		if r.Send == nil {
 			return probe.Ceiling{}, errors.New("no stream to measure")

@@ -135,11 +135,9 @@ type Task struct {
 	Ticket  *wire.Ticket     `json:"ticket,omitempty"`  // dial this
 	Offered string           `json:"offered,omitempty"` // or accept on this Site's own offer: its ticket's session id
 	Options transfer.Options `json:"options"`
-	// Source and Sink, where set, are the one end of a local copy that is on a
-	// host without zxfer, in place of Send or Receive. They are for a Local
-	// only, which closes, commits or aborts them in any case.
-	Source transfer.Source `json:"-"`
-	Sink   transfer.Sink   `json:"-"`
+	// Noise, where set, is moved instead of a stream, to measure the link; Time
+	// 0 receives it.
+	Noise *Noise `json:"noise,omitempty"`
 	// Device, where set, is copied instead of a stream; it brings its own
 	// options.
 	Device *DeviceTask `json:"device,omitempty"`

@@ -142,4 +142,13 @@ type Result struct {
 	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
 	// Device is set where a device was copied, not a stream.
 	Device *DeviceResult `json:"device,omitempty"`
+	// Pace is set where noise was moved, to measure the way.
+	Pace *Pace `json:"pace,omitempty"`
+}
+
+// Pace is how fast noise was moved, as one end saw it.
+type Pace struct {
+	Bytes   uint64  `json:"bytes"`
+	Seconds float64 `json:"seconds"`   // in which these crossed: neither making the connections nor waiting for the end
+	CPU     float64 `json:"cpus_busy"` // processors of the host, on average, with whatever else it did
 }

@@ -6,6 +6,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -32,7 +33,7 @@ type TargetPreview struct {
 	Target  string               `json:"target"`
 	To      string               `json:"to"`
 	Plan    *plan.Plan           `json:"plan,omitempty"`
-	Wire    job.WireReport       `json:"wire"`
+	Wire    meet.Report          `json:"wire"`
 	Refused []*record.DatasetRun `json:"refused,omitempty"`
 	Error   string               `json:"error,omitempty"`
 	Hint    string               `json:"hint,omitempty"`

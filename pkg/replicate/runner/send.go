@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
@@ -225,5 +226,5 @@ type quiet struct{ log func(string) }
 func (q *quiet) Log(message string)               { q.log(message) }
 func (*quiet) Planned(*job.Report)                {}
 func (*quiet) Started(int, *plan.Dataset, int)    {}
-func (*quiet) Progress(int, job.StepProgress)     {}
+func (*quiet) Progress(int, meet.Progress)        {}
 func (*quiet) Finished(id int, r *job.StepResult) {}

@@ -1,0 +1,46 @@
+package meet
+
+import (
+	"context"
+	"errors"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// rootCause picks, of both ends' errors, the one that explains the other: an
+// end's own failure before what it heard from its peer, before a cut.
+func rootCause(send, receive error) error {
+	switch {
+	case send == nil:
+		return receive
+	case receive == nil:
+		return send
+	// Who listened is gone: that is why it could not be dialled.
+	case errors.Is(send, wire.ErrDial) && errors.Is(receive, site.ErrLost):
+		return receive
+	case errors.Is(receive, wire.ErrDial) && errors.Is(send, site.ErrLost):
+		return send
+	case echo(receive) < echo(send):
+		return receive
+	}
+	return send
+}
+
+// echo ranks errors: the higher, the more likely it only mirrors another.
+func echo(err error) int {
+	switch {
+	case errors.Is(err, wire.ErrTampered):
+		return 0
+	case errors.Is(err, context.Canceled):
+		return 5
+	case errors.Is(err, wire.ErrCut):
+		return 3
+	case errors.As(err, new(*transfer.PeerError)):
+		return 2
+	case errors.Is(err, site.ErrLost):
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,220 @@
+package meet
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
+	"zxfer/pkg/wire"
+)
+
+// Local is the wire of a link within one host.
+const Local = "local"
+
+// linkDeadline is how long an offered listener waits for its connections,
+// and the other end tries to make them.
+const linkDeadline = 30 * time.Second
+
+// Host is where an end is: this host, or another, which is reached anew where
+// its connection was lost.
+type Host interface {
+	// Local tells this host.
+	Local() bool
+	// Label is the host as messages name it.
+	Label() string
+	// Do calls f with the host's Site.
+	Do(ctx context.Context, f func(site.Site) error) error
+	// RTT is the round trip to the host, 0 for this one or while unknown.
+	RTT() time.Duration
+	// Relay opens a listener on this host's loopback that forwards every
+	// connection to a loopback address of the host, through the remote shell.
+	// It closes when ctx ends.
+	Relay(ctx context.Context, address string) (string, error)
+}
+
+// Side is a host with what it says about itself.
+type Side struct {
+	Host
+	Facts site.Facts
+}
+
+// Link is how bytes cross between two hosts, in both directions.
+type Link struct {
+	// Way is what was asked for, with what was chosen where nothing was: Wire,
+	// or Local, and Streams.
+	way.Way
+	why      string
+	crossing crossing
+	listener Host // nil for Local
+	dialer   Host
+	dial     string // which side dials: source, target
+	address  string // of the listener
+	peer     string // the only address that may connect, "" = any
+	// met tells that something has crossed it.
+	met *atomic.Bool
+}
+
+// crossing brings two ends together by one kind of wire.
+type crossing interface {
+	// choose completes a link: who listens where, with how many connections.
+	choose(l *Link, source, target Side) error
+	// mode is how the connections of a link authenticate what crosses them.
+	mode(l *Link) wire.Mode
+	// run moves m.
+	run(ctx context.Context, m *meeting) error
+	// limit names what limits m, given what its meters say.
+	limit(m *meeting, limit string) string
+}
+
+func crossingOf(wire string) crossing {
+	switch wire {
+	case Local:
+		return within{}
+	case way.SSH:
+		return throughShell{}
+	case way.NC:
+		return byTools{}
+	}
+	return overTCP{}
+}
+
+// Choose decides how bytes cross between two hosts: which one listens, at which
+// address, and how many connections are made.
+//
+// The host that runs zxfer dials, as that direction is known to work for the
+// remote shell; between two other hosts the source does.
+func Choose(w way.Way, source, target Side) (Link, error) {
+	l := Link{Way: w, met: new(atomic.Bool)}
+	switch {
+	case source.Host == target.Host:
+		l.Wire = Local
+	case w.Wire == "":
+		l.Wire = way.Auto
+	}
+	l.crossing = crossingOf(l.Wire)
+	return l, l.crossing.choose(&l, source, target)
+}
+
+// direct says who dials: the side that was asked for, or else this host.
+func (l *Link) direct(source, target Side) (listener, dialer Side) {
+	listener, dialer, l.dial = target, source, "source"
+	if l.Dial == "target" || l.Dial != "source" && target.Local() {
+		listener, dialer, l.dial = source, target, "target"
+	}
+	l.listener, l.dialer = listener.Host, dialer.Host
+	return listener, dialer
+}
+
+// chooseAddress decides where the listener listens: at the address of the
+// remote shell's connection, unless one is asked for.
+func (l *Link) chooseAddress(listener, dialer Side) error {
+	switch {
+	case l.DataAddress != "":
+		l.address = l.DataAddress
+	case !listener.Local():
+		l.address = listener.Facts.SSHLocal
+		if dialer.Local() {
+			l.peer = listener.Facts.SSHPeer
+		}
+	default:
+		l.address = dialer.Facts.SSHPeer
+		l.peer = dialer.Facts.SSHLocal
+	}
+	if l.address == "" {
+		return fault.Refusef("name it: --data-address ADDRESS",
+			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())
+	}
+	addr, err := netip.ParseAddr(l.address)
+	if err != nil {
+		return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", l.address)
+	}
+	// Another host said so: a connection to that address would be one to
+	// whatever listens on the host that dials.
+	if l.DataAddress == "" && !listener.Local() && addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot {
+		return fault.Refusef("name an address that leads there: --data-address ADDRESS; or go through the remote shell: --wire ssh",
+			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)
+	}
+	l.address = addr.String()
+	return nil
+}
+
+// As is the link as a stream crosses it whose bytes are sealed (a raw stream of
+// encrypted data), or not: its Wire is a definite one.
+func (l Link) As(sealed bool) Link {
+	if l.Wire == way.Auto {
+		l.Wire = string(wire.TLS)
+		if sealed {
+			l.Wire = string(wire.Signed)
+		}
+	}
+	return l
+}
+
+// Options are those of a stream that begins now.
+func Options(w *way.Way, now time.Time) transfer.Options {
+	return transfer.Options{
+		Buffer: int64(w.Buffer), BandLimit: w.BandwidthAt(now),
+		Compress: cmp.Or(w.Compress, "auto"), CompressThreads: w.CompressThreads,
+	}
+}
+
+// tlsConnection is how many bytes a connection of TLS is planned to carry.
+// AES-GCM under one key is good for 2^24.5 records of 16 KiB, some 390 GB, and
+// crypto/tls never changes the key of a connection.
+//
+// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+const tlsConnection = 256 << 30
+
+// connections is how many carry a stream of bytes, 0 where that is unknown.
+func (l *Link) connections(bytes uint64) int {
+	if l.crossing.mode(l) != wire.TLS {
+		return l.Streams
+	}
+	return max(l.Streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+}
+
+// offer is for a stream of about that many bytes.
+func (l *Link) offer(bytes uint64) wire.Offer {
+	return wire.Offer{
+		Mode: l.crossing.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,
+		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: linkDeadline, Window: int(l.Window),
+	}
+}
+
+// Report says how bytes cross and why.
+type Report struct {
+	Mode    string `json:"mode"` // local, signed, tls, plain, ssh, nc
+	Why     string `json:"why"`
+	Streams int    `json:"streams,omitempty"`
+	Dial    string `json:"dial,omitempty"` // which side dials
+	Address string `json:"address,omitempty"`
+}
+
+// Report says how streams will cross, of which some are sealed and others open.
+func (l Link) Report(sealed, open bool) Report {
+	r := Report{Mode: l.Wire, Why: l.why, Streams: l.Streams, Dial: l.dial, Address: l.address}
+	if l.Wire == way.Auto {
+		switch {
+		case sealed && open:
+			r.Mode = "signed, tls"
+		case sealed:
+			r.Mode, r.Why = string(wire.Signed), "raw streams of encrypted data: contents are secret already"
+		case open:
+			r.Mode, r.Why = string(wire.TLS), "the data is not encrypted by itself"
+		}
+	}
+	if strings.Contains(r.Address, ":") {
+		r.Address = "[" + r.Address + "]"
+	}
+	if l.Ports.Low != 0 && l.listener != nil {
+		r.Address += ":" + l.Ports.String()
+	}
+	return r
+}

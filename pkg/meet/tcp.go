@@ -1,0 +1,155 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
+	"zxfer/pkg/wire"
+)
+
+// overTCP is by authenticated connections from the one host to the other: one
+// offers a listener, the other dials it, and each runs its half.
+type overTCP struct{}
+
+func (overTCP) choose(l *Link, source, target Side) error {
+	listener, dialer := l.direct(source, target)
+	l.chooseStreams(listener, dialer)
+	switch l.Wire {
+	case way.Auto:
+		l.why = "signed for raw streams of encrypted data, tls for the rest"
+	case string(wire.Plain):
+		l.why = "--trusted-link: bytes are neither secret nor protected against changes on the way"
+	default:
+		l.why = "asked for"
+	}
+	return l.chooseAddress(listener, dialer)
+}
+
+func (overTCP) mode(l *Link) wire.Mode { return wire.Mode(l.Wire) }
+
+func (overTCP) limit(_ *meeting, limit string) string { return limit }
+
+func (overTCP) run(ctx context.Context, m *meeting) error {
+	ticket, err := m.offer(ctx)
+	if err != nil {
+		return err
+	}
+	return m.halves(ctx, ticket)
+}
+
+// offer opens a listener on the end that listens.
+func (m *meeting) offer(ctx context.Context) (ticket wire.Ticket, err error) {
+	err = m.link.listener.Do(ctx, func(st site.Site) (err error) {
+		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
+		return err
+	})
+	return ticket, err
+}
+
+const (
+	// windDown is how long one end may take to end by itself after the other
+	// failed: a receive that was cut off saves its state in that time.
+	windDown = 30 * time.Second
+	// goneWithin is how long after a failed dial the loss of the other end may
+	// show: the kernel answers for a dead listener at once, its remote shell not.
+	goneWithin = time.Second
+)
+
+// halves runs both ends' halves. Its error is the cause, not its echo at the
+// other end.
+func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sendErr, receiveErr error
+	var wg sync.WaitGroup
+	half := func(h Host, what site.Task, res *transfer.Result, errp *error, progress func(transfer.Progress)) {
+		defer wg.Done()
+		if h == m.link.dialer {
+			what.Ticket = &ticket
+		} else {
+			what.Offered = ticket.Session
+		}
+		*errp = h.Do(ctx, func(st site.Site) (err error) {
+			*res, err = st.Transfer(ctx, what, progress)
+			return err
+		})
+		if *errp == nil {
+			return
+		}
+		patience := windDown
+		switch {
+		case errors.Is(*errp, wire.ErrDial):
+			// Nobody will come: the listener need not wait. But it may be
+			// gone, and that be the reason.
+			patience = goneWithin
+		case fault.ClassOf(*errp) == fault.Refused:
+			// It never began, so the other has nothing to wind down.
+			patience = goneWithin
+		}
+		time.AfterFunc(patience, cancel)
+	}
+	wg.Add(2)
+	go half(m.from.Host, site.Sending(m.from.What), &m.sent, &sendErr, m.view.sent)
+	go half(m.to.Host, site.Receiving(m.to.What), &m.received, &receiveErr, func(p transfer.Progress) {
+		if p.Bytes > 0 {
+			m.link.met.Store(true)
+		}
+		m.view.received(p)
+	})
+	wg.Wait()
+	err := rootCause(sendErr, receiveErr)
+	if errors.Is(err, wire.ErrDial) && m.link.met.Load() {
+		// Data went this way before: this, too, may pass.
+		err = fmt.Errorf("%w: %w", wire.ErrCut, err)
+	}
+	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
+		err = fault.Failf("", "%w: its digest is %s at the source and %s at the target", transfer.ErrMiscounted, a, b)
+	}
+	return err
+}
+
+// fastLink is the rate in bytes per second that the number of streams is
+// chosen for: 10 Gbit/s.
+const fastLink = 10e9 / 8
+
+// maxChosenStreams bounds the streams chosen without being asked: beyond it
+// the gain is small and every stream costs a socket's buffers.
+const maxChosenStreams = 8
+
+// A round trip up to lanRTT needs no more than one connection where windows may
+// grow to usualWindow, Linux' default for sending: that carries 10 Gbit/s over
+// most of it. Besides, so short a time is mostly what the processes at both
+// ends of the remote shell take, not the network.
+const (
+	lanRTT      = 5 * time.Millisecond
+	usualWindow = 4 << 20 // bytes
+)
+
+// chooseStreams makes streams × window cover twice the bandwidth-delay
+// product of a 10 Gbit/s link, within what the kernels let a window grow to.
+func (l *Link) chooseStreams(a, b Side) {
+	if l.Streams == 0 {
+		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
+	}
+}
+
+func streamsFor(window int64, rtt time.Duration, a, b site.Facts) int {
+	w := window
+	for _, limit := range []int64{a.TCPReadMax, b.TCPReadMax, a.TCPWriteMax, b.TCPWriteMax} {
+		if window == 0 && limit > 0 && (w == 0 || limit < w) {
+			w = limit
+		}
+	}
+	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= usualWindow {
+		return 1
+	}
+	need := 2 * fastLink * rtt.Seconds()
+	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
+}

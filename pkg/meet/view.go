@@ -1,0 +1,95 @@
+package meet
+
+import (
+	"sync"
+	"time"
+
+	"zxfer/pkg/transfer"
+)
+
+// Progress joins both ends' views of what is being moved.
+type Progress struct {
+	Bytes     uint64        `json:"bytes"`           // arrived, those of an earlier, cut try included
+	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
+	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
+	Elapsed   time.Duration `json:"elapsed_ns"`
+	LimitedBy string        `json:"limited_by,omitempty"`
+}
+
+// view joins the progress of both ends.
+type view struct {
+	count Count
+	// device tells that the sender knows what need not be sent: it counts from
+	// the beginning of the device, the receiver only what it stored now.
+	device  bool
+	started time.Time
+	limit   func(string) string
+	report  func(Progress) // may be nil
+
+	mu      sync.Mutex
+	send    transfer.Progress
+	receive transfer.Progress
+	recent  []moment // of the last rateWindow
+}
+
+type moment struct {
+	at    time.Time
+	bytes int64
+}
+
+// rateWindow is the time that the shown rate is averaged over.
+const rateWindow = 5 * time.Second
+
+// Watch joins the progress of two ends that do the same work side by side, for
+// whom nothing crosses.
+func Watch(total uint64, report func(Progress)) (source, target func(transfer.Progress)) {
+	v := &view{count: Count{Total: total}, started: time.Now(), limit: func(limit string) string { return limit }, report: report}
+	return v.sent, v.received
+}
+
+func (v *view) sent(p transfer.Progress) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.send = p
+}
+
+func (v *view) received(p transfer.Progress) {
+	v.mu.Lock()
+	if v.device {
+		p.Bytes = max(p.Bytes, v.send.Bytes-int64(v.count.Done))
+	}
+	v.receive = p
+	now := time.Now()
+	v.recent = append(v.recent, moment{now, p.Bytes})
+	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
+		v.recent = v.recent[1:]
+	}
+	joined := Progress{
+		Bytes: v.count.Done + uint64(p.Bytes), Total: v.count.Total, Elapsed: now.Sub(v.started),
+		LimitedBy: v.limit(transfer.LimitedBy(v.send.Stages, v.receive.Stages, v.send.Network)),
+	}
+	first := v.recent[0]
+	if dt := now.Sub(first.at).Seconds(); dt > 0 {
+		joined.Rate = uint64(float64(max(0, p.Bytes-first.bytes)) / dt)
+	}
+	v.mu.Unlock()
+	if v.report != nil {
+		v.report(joined)
+	}
+}
+
+// both is for what one process moves.
+func (v *view) both(p transfer.Progress) {
+	v.sent(p)
+	if v.device {
+		p.Bytes = 0 // received knows better
+	}
+	v.received(p)
+}
+
+// arrived is how many bytes this try brought.
+func (v *view) arrived() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return uint64(max(0, v.receive.Bytes))
+}

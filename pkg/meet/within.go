@@ -1,0 +1,28 @@
+package meet
+
+import (
+	"context"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+)
+
+// within is within one host: no network, no listener.
+type within struct{}
+
+func (within) choose(l *Link, _, _ Side) error {
+	l.Streams, l.why = 0, "source and target are on one host"
+	return nil
+}
+
+func (within) mode(*Link) wire.Mode { return "" }
+
+func (within) limit(_ *meeting, limit string) string { return limit }
+
+func (within) run(ctx context.Context, m *meeting) error {
+	return m.from.Host.Do(ctx, func(st site.Site) (err error) {
+		res, err := st.Transfer(ctx, site.Whole(m.from.What, m.to.What), m.view.both)
+		m.account(res)
+		return err
+	})
+}
