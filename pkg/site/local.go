@@ -350,7 +350,8 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 			return res, err
 		}
 		defer src.Close()
-		return transfer.Send(ctx, src, link, t.Options, progress)
+		res, err = transfer.Send(ctx, src, link, t.Options, progress)
+		return res, src.Cause(err)
 	}
 	sink, err := l.cli.OpenReceive(ctx, *t.Receive)
 	if err != nil {
@@ -370,7 +371,8 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	if err != nil {
 		return transfer.Result{}, err
 	}
-	return transfer.Copy(ctx, src, sink, t.Options, progress)
+	res, err := transfer.Copy(ctx, src, sink, t.Options, progress)
+	return res, src.Cause(err)
 }
 
 var _ Site = (*Local)(nil)

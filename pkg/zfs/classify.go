@@ -76,6 +76,9 @@ var rules = []rule{
 	{Feature, "", "need -l (--large-block)"},
 	{Feature, "", "software on the sending system must be updated"},
 
+	// Its process was stopped for a while, or frozen, as a host that is suspended does.
+	{Killed, OpSend, "signal received"},
+
 	{Incomplete, "", "incomplete stream"},
 	{Incomplete, "", "failed to read from stream"},
 	{BadStream, "", "checksum mismatch"},

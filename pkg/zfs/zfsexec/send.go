@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -19,6 +21,9 @@ type SendSource struct {
 	name string
 	stop func() bool
 	kill context.CancelCauseFunc
+
+	closed sync.Once
+	said   string // by the child, before it was ended
 }
 
 var _ transfer.Source = (*SendSource)(nil)
@@ -82,9 +87,26 @@ func (s *SendSource) Read(b []byte) (int, error) {
 
 // Close ends the child, if it still runs, and releases the pipe.
 func (s *SendSource) Close() error {
+	s.closed.Do(func() { s.said = s.p.stderr.String() })
 	s.stop()
 	s.kill(errReleased)
 	err := s.r.Close()
 	<-s.p.done
 	return err
+}
+
+// Cause is why a transfer of the stream failed with err, once the source is closed:
+// zfs send -I goes on with the next snapshot behind one that it could not send, in
+// the middle of a record. What the receiver has to say of that explains nothing.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send, "even if there was some error")
+func (s *SendSource) Cause(err error) error {
+	var received *zfs.Error
+	if !errors.As(err, new(*transfer.PeerError)) && !(errors.As(err, &received) && received.Op == zfs.OpReceive) ||
+		!strings.Contains(s.said, "cannot send") {
+		return err
+	}
+	f := s.p.failure
+	f.Stderr, f.User = s.said, userName()
+	return f.Err()
 }

@@ -1,0 +1,49 @@
+package zfsexec_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// zfs send -I goes on behind a snapshot that it could not send, in the middle of a
+// record: what the receiver says of the stream then is an echo. What it says where
+// nothing went wrong before, or who ended the transfer, is not.
+func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	peer := &transfer.PeerError{Text: "the stream is not what was planned: got a record of type 1275955268, expected 0 to 10"}
+	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "vault/a", Detail: peer.Text}
+	cut := errors.New("connection was cut")
+	for _, tt := range []struct {
+		warning   string
+		err, want error
+	}{
+		{"warning: cannot send 'tank/a@b': signal received", peer, &zfs.Error{Kind: zfs.Killed}},
+		{"warning: cannot send 'tank/a@b': signal received", gate, &zfs.Error{Kind: zfs.Killed}},
+		{"warning: cannot send 'tank/a@b': Input/output error", gate, &zfs.Error{Kind: zfs.PoolFault}},
+		{"warning: cannot send 'tank/a@b': Input/output error", cut, cut},
+		{"warning: cannot send 'tank/a@b': Input/output error", nil, nil},
+		{"a note", gate, gate},
+		{"", peer, peer},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho \""+tt.warning+"\" >&2\necho stream\nexec sleep 60\n"), 0o755))
+		c := zfsexec.New(nil)
+		src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", From: "@a", Through: []string{"b"}, To: "c"})
+		require.NoError(t, err)
+		b := make([]byte, 7)
+		_, err = io.ReadFull(src, b)
+		require.NoError(t, err)
+		require.NoError(t, src.Close())
+		require.ErrorIs(t, src.Cause(tt.err), tt.want)
+		require.NoError(t, c.Close())
+	}
+}
