@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/option"
 	"zxfer/pkg/report"
 	"zxfer/pkg/site"
 	"zxfer/pkg/size"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
 
@@ -75,9 +78,6 @@ way.`,
 			if err != nil {
 				return err
 			}
-			if req.RSH == "" {
-				req.RSH = os.Getenv("ZXFER_RSH")
-			}
 			return runDev(cmd.Context(), a, o, req)
 		},
 	}
@@ -131,7 +131,6 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 // request checks what single flags could not and returns the job's request.
 func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
 	req := o.req
-	req.Window = min(req.Window, maxWindow)
 	req.Options.Block = int(min(o.block, wire.MaxRaw+1))
 	var err error
 	if req.Source, err = endpoint.Parse(src); err != nil {
@@ -155,18 +154,18 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 		return req, err
 	}
 	if req.Compare {
-		if err := ineffective(flags, "with --verify-only, which copies nothing", copyFlags()...); err != nil {
+		const because = "with --verify-only, which copies nothing"
+		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.Useless(way.Still, because)); err != nil {
 			return req, err
 		}
 	}
-	return req, checkWay(&req.Way, req.Source, req.Target, flags)
+	return req, checkWay(&req.Way, way.Dev, req.Source, req.Target)
 }
 
 // copyFlags are those that say what to copy and how, which a comparison does
 // not.
 func copyFlags() []string {
-	return append(wireFlags(), "delta", "no-verify", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "overwrite", "confirm",
-		"measure", "skip-check", "retries", "bwlimit")
+	return []string{"delta", "no-verify", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "overwrite", "confirm", "measure", "skip-check", "retries"}
 }
 
 // define declares the flags.
@@ -186,31 +185,12 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that holds something; needs --confirm")
 		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
 	})
-	flagGroup(cmd, "The way there", o.defineWay)
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
+		wayFlags(f, &req.Way, way.Dev)
+		f.Var(option.Size(&o.block, size.Max), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
+	})
 	flagGroup(cmd, "How to run", o.defineRun)
-	for flag, choices := range map[string][]string{"wire": wires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
-		// The flags were declared above: registering cannot fail.
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
-	}
-}
-
-// defineWay declares the flags of how bytes cross.
-func (o *devOptions) defineWay(f *pflag.FlagSet) {
-	req := &o.req
-	f.Var(newChoice(&req.Wire, wires()...), "wire", "how bytes cross: auto (tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port)")
-	f.BoolVar(&req.TrustedLink, "trusted-link", false, "consent to --wire plain: nobody on the link reads or changes data")
-	f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
-	f.Var(newSize(&req.Window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
-	f.Var(newSize(&o.block), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
-	f.Var(newSize(&req.Buffer), "buffer", "memory buffer on each side (default 64MiB)")
-	f.Var(newRate(&req.Bandwidth), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
-	f.Var(newCompress(&req.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link")
-	f.Var(newCount(&req.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
-	f.Var(newChoice(&req.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
-	f.StringVar(&req.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
-	f.Var(&portsValue{&req.Ports}, "port-range", "ports of the listening side (default any)")
-	f.StringVarP(&req.RSH, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
-	f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+	completeWay(cmd, way.Dev)
 }
 
 // defineRun declares the flags of how to run.
@@ -219,7 +199,8 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
 	f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and an image file's disk, and tell the rate to expect and what limits it")
 	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
-	f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
+	req.Retries = 5
+	f.Var(option.Count(&req.Retries, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
 	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")

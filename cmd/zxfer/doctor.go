@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
+	"zxfer/pkg/way"
 )
 
 type doctorOptions struct {
@@ -73,6 +74,7 @@ It exits 3 when a check fails, 0 when none does.`,
 		},
 	}
 	o.define(cmd)
+	completeWay(cmd, way.Doctor)
 	return cmd
 }
 
@@ -90,14 +92,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		s := &req.Send
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
-		f.Var(newChoice(&s.Wire, wires()...), "wire", "as for send")
-		f.Var(newRate(&s.Bandwidth), "bwlimit", "as for send")
-		f.Var(newCount(&s.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default as send chooses)")
-		f.Var(newChoice(&s.Dial, dials()...), "dial", "which side opens the connections")
-		f.StringVar(&s.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data")
-		f.Var(&portsValue{&s.Ports}, "port-range", "ports of the listening side (default any)")
-		f.StringVarP(&s.RSH, "rsh", "e", "", "remote shell `COMMAND` (default $ZXFER_RSH, or ssh)")
-		f.BoolVar(&s.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
+		wayFlags(f, &s.Way, way.Doctor)
 	})
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
@@ -145,9 +140,6 @@ func (o *doctorOptions) parse(args []string) error {
 		}
 		req.Quick = true
 	}
-	if req.Send.RSH == "" {
-		req.Send.RSH = os.Getenv("ZXFER_RSH")
-	}
 	switch len(args) {
 	case 1:
 		return setHost(req, args[0])
@@ -163,29 +155,30 @@ func (o *doctorOptions) parse(args []string) error {
 
 // checkEffect refuses flags that what is asked for has no use for.
 func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
-	link := []string{"wire", "streams", "dial", "data-address", "port-range"}
-	reach := []string{"rsh", "no-bootstrap"}
-	transfer := []string{"recursive", "decrypt"}
 	source, target := o.req.Send.Source.Host, o.req.Send.Target.Host
 	for _, c := range []struct {
 		when    bool
 		because string
+		way     way.Case
 		names   []string
 	}{
-		{o.facts != "", "with --facts: the file holds what was looked at", slices.Concat(link, reach, transfer, []string{"bwlimit", "time"})},
-		{o.printAllow, "with --print-allow", []string{"json", "time"}},
-		{args < 2, "without SRC and TARGET", transfer},
-		{source == target, "on one host, where data crosses no link", link},
-		{source == "" && target == "", "where no other host is named", reach},
-		{args == 0, "without a TARGET", []string{"bwlimit"}},
-		{o.req.Quick, "with --quick, which measures nothing", []string{"time"}},
+		{o.facts != "", "with --facts: the file holds what was looked at", way.OneHost | way.Still | way.Alone, []string{"recursive", "decrypt", "time"}},
+		{o.printAllow, "with --print-allow", 0, []string{"json", "time"}},
+		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
+		{source == target, "on one host, where data crosses no link", way.OneHost, nil},
+		{source == "" && target == "", "where no other host is named", way.Alone, nil},
+		{args == 0, "without a TARGET", way.Still, nil},
+		{o.req.Quick, "with --quick, which measures nothing", 0, []string{"time"}},
 	} {
 		if !c.when {
 			continue
 		}
-		if err := ineffective(flags, c.because, c.names...); err != nil {
+		if err := cmp.Or(o.req.Send.Useless(c.way, c.because), ineffective(flags, c.because, c.names...)); err != nil {
 			return err
 		}
+	}
+	for _, err := range o.req.Send.Faults(way.Doctor) {
+		return err
 	}
 	for _, id := range o.req.Only {
 		if o.req.Quick && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id && !c.Measured() }) {

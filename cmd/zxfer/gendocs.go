@@ -8,10 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"zxfer/pkg/option"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/way"
 )
 
 func newGendocs() *cobra.Command {
-	format := "markdown"
+	var format string
 	cmd := &cobra.Command{
 		Use:    "gendocs [FLAGS] DIR",
 		Short:  "Write the reference of all verbs into a directory",
@@ -30,7 +34,7 @@ func newGendocs() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Var(newChoice(&format, "markdown", "man"), "format", "what to write")
+	cmd.Flags().Var(option.Word(&format, "markdown", "man"), "format", "what to write")
 	return cmd
 }
 
@@ -49,7 +53,36 @@ func pagesOf(root *cobra.Command, format string) map[string]string {
 		}
 	}
 	add(root)
+	if format != "man" {
+		pages["job_transfer.md"] = transferPage()
+	}
 	return pages
+}
+
+// transferPage is the reference of how a job file says how bytes cross.
+func transferPage() string {
+	var b strings.Builder
+	b.WriteString(`# transfer of a job file
+
+<!-- Made by: go run ./cmd/zxfer gendocs docs/cli -->
+
+How data crosses: keys of ` + "`[job.transfer]`, and of `[job.target.transfer]`" + `, which replaces
+the job's. What a key would do nothing with, such as ` + "`ports` with `wire = \"ssh\"`" + `, is refused.
+
+| key | flag of send | takes | meaning |
+|---|---|---|---|
+`)
+	row := func(key, flag, takes, meaning string) {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", key, flag, strings.ReplaceAll(takes, "|", ", "), meaning)
+	}
+	for _, o := range way.Options(way.JobFile) {
+		takes := o.Value(&way.Way{}).Type()
+		if takes == "bool" {
+			takes = "true, false"
+		}
+		row(o.Key, option.Flags(option.Name(o.ID, "")), takes, replicate.Keys(o.Help()))
+	}
+	return b.String()
 }
 
 // pageName joins a command's words: man pages are named zxfer-send, other

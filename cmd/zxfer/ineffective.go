@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
 )
@@ -20,19 +19,6 @@ func ineffective(flags *pflag.FlagSet, because string, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// wireFlags are those of how bytes cross a network.
-func wireFlags() []string {
-	return []string{"wire", "trusted-link", "streams", "window", "dial", "data-address", "port-range", "compress", "compress-threads"}
-}
-
-// checkOneHost refuses flags of a wire where there is none.
-func checkOneHost(source, target endpoint.Endpoint, flags *pflag.FlagSet) error {
-	if source.Host != target.Host {
-		return nil
-	}
-	return ineffective(flags, "where source and target are on one host", wireFlags()...)
 }
 
 // checkSkipped refuses ids that no check has: a slip must not pass over nothing

@@ -24,7 +24,7 @@ type opener struct {
 }
 
 func newOpener(w *way.Way, log func(string)) *opener {
-	return &opener{rsh: w.RSH, bootstrap: !w.NoBootstrap, plain: w.Wire == way.NC, log: log}
+	return &opener{rsh: remoteShell(w), bootstrap: !w.NoBootstrap, plain: w.Wire == way.NC, log: log}
 }
 
 func (o *opener) options(host string) rsh.Options {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,11 +143,7 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
 	log := a.logger()
-	open := func(w *way.Way) job.Opener {
-		reached := *w
-		reached.RSH = cmp.Or(w.RSH, os.Getenv("ZXFER_RSH"))
-		return newOpener(&reached, log)
-	}
+	open := func(w *way.Way) job.Opener { return newOpener(w, log) }
 	return runner.New(o.stateDir, open, a.now, log)
 }
 

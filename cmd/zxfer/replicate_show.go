@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
@@ -263,7 +264,7 @@ file any more.`,
 	cmd.Flags().Lookup("config").Usage = "the job `FILE` of the other verbs; the records alone are read"
 	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
-		f.VarP(newCount(&n, 20, 1, 1_000_000), "lines", "n", "runs to show")
+		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "runs to show")
 	})
 	return cmd
 }

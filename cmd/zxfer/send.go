@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/option"
 	"zxfer/pkg/report"
+	"zxfer/pkg/way"
 )
 
 // sendOptions are the flags of send that need more than their own parsing;
@@ -63,9 +64,6 @@ itself or by running the same command again.`,
 			if err != nil {
 				return err
 			}
-			if req.RSH == "" {
-				req.RSH = os.Getenv("ZXFER_RSH")
-			}
 			if isDevice(req.Source) || isDevice(req.Target) {
 				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
 			}
@@ -108,6 +106,7 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 // define declares the flags.
 func (o *sendOptions) define(cmd *cobra.Command) {
 	req := &o.req
+	req.Parallel, req.Retries = 1, 5
 	flagGroup(cmd, "What to send", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.Recursive, "recursive", "R", false, "send all datasets below SRC too, each by its own streams, parents first")
 		f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
@@ -128,33 +127,16 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
 		f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		f.Var(newChoice(&req.Wire, sendWires()...), "wire", "how bytes cross: auto (signed for raw encrypted streams, else tls), signed (not secret, every frame authenticated), tls, plain (only connections authenticated, needs --trusted-link), ssh (slow, needs no port), nc (for a host where zxfer cannot run: its nc connects to this one, needs --trusted-link)")
-		f.BoolVar(&req.TrustedLink, "trusted-link", false, "consent to --wire plain or nc: nobody on the link reads or changes data")
-		f.Var(newCount(&req.Streams, 0, 1, maxStreams), "streams", "TCP connections, 1 to 64 (default chosen from the round-trip time)")
-		f.Var(newSize(&req.Window), "window", "socket buffers of this `SIZE` instead of the kernel's autotuning")
-		f.Var(newSize(&req.Buffer), "buffer", "memory buffer on each side, used as far as it helps (default 256MiB)")
-		f.Var(newRate(&req.Bandwidth), "bwlimit", "limit over all connections in bytes per second, such as 100MiB")
-		f.Var(newCompress(&req.Compress, "auto"), "compress", "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are")
-		f.Var(newCount(&req.CompressThreads, 0, 1, maxThreads), "compress-threads", "cores that may compress (default all)")
-		f.Var(newChoice(&req.Dial, dials()...), "dial", "which side opens the connections; auto: this host, or the source")
-		f.StringVar(&req.DataAddress, "data-address", "", "IP address `ADDR` of the listening side to use for data (default that of the ssh connection)")
-		f.Var(&portsValue{&req.Ports}, "port-range", "ports of the listening side (default any)")
-		f.StringVarP(&req.RSH, "rsh", "e", "", "remote shell `COMMAND`, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)")
-		f.BoolVar(&req.NoBootstrap, "no-bootstrap", false, "do not copy zxfer to a host that lacks it")
-	})
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Way, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
-		f.Var(newCount(&req.Parallel, 1, 1, maxParallel), "parallel", "datasets at once")
-		f.Var(newCount(&req.Retries, 5, 0, maxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.Var(option.Count(&req.Parallel, 1, maxParallel), "parallel", "datasets at once")
+		f.Var(option.Count(&req.Retries, 0, maxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
 	})
-	for flag, choices := range map[string][]string{"wire": sendWires(), "dial": dials(), "compress": {"auto", "zstd", "off"}} {
-		// The flags were declared above: registering cannot fail.
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
-	}
+	completeWay(cmd, way.Send)
 }

@@ -37,8 +37,8 @@ func TestSendDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, job.Send{
 		Source: endpoint.Endpoint{Name: "tank/ds"}, Target: endpoint.Endpoint{Host: "backup", Name: "vault"},
-		Plan: plan.Request{Source: "tank/ds", Target: "vault"},
-		Way:  way.Way{Wire: "auto", Dial: "auto", Compress: "auto"}, Parallel: 1, Retries: 5,
+		Plan:     plan.Request{Source: "tank/ds", Target: "vault"},
+		Parallel: 1, Retries: 5,
 	}, req)
 }
 
@@ -72,7 +72,7 @@ func TestSendFlags(t *testing.T) {
 	require.True(t, req.Plan.Recursive)
 	require.Equal(t, "now", req.TakeSnapshot)
 	require.Equal(t, "now", req.Plan.Snapshot, "what is taken is what is sent")
-	require.EqualValues(t, maxWindow, req.Window)
+	require.EqualValues(t, 1<<30-1, req.Window, "as much as the kernel takes")
 
 	req, err = parseSend(t, "/tank/ds@x", "vault")
 	require.NoError(t, err)

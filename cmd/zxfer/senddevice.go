@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/way"
 )
 
 // isDevice tells a device that was given where a dataset may be.
@@ -27,7 +28,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 			"%s is a device, and the other end is not", device)
 	}
 	ours := newSet()
-	(&devOptions{}).defineWay(ours)
+	wayFlags(ours, &way.Way{}, way.Dev)
 	(&devOptions{}).defineRun(ours)
 	var err error
 	flags.Visit(func(f *pflag.Flag) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"path"
 	"strings"
 
@@ -15,19 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// wires are the words of --wire, the default first.
-func wires() []string { return []string{"auto", "signed", "tls", "plain", "ssh"} }
-
-// sendWires are those of send, which alone can do without zxfer elsewhere.
-func sendWires() []string { return append(wires(), way.NC) }
-
-// dials are the words of --dial, the default first.
-func dials() []string { return []string{"auto", "source", "target"} }
-
 // Bounds of the flags that count something.
 const (
-	maxStreams  = 64
-	maxThreads  = 1024
 	maxParallel = 64
 	maxRetries  = 1000000
 )
@@ -36,14 +24,13 @@ const (
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
 	req := o.req
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
-	req.Window = min(req.Window, maxWindow)
 	for _, step := range []func(*job.Send) error{
 		func(r *job.Send) error { return setSource(r, src) },
 		func(r *job.Send) error { return setTarget(r, target) },
 		o.setProperties,
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return checkWay(&r.Way, r.Source, r.Target, flags) },
+		func(r *job.Send) error { return checkWay(&r.Way, way.Send, r.Source, r.Target) },
 		func(r *job.Send) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {
@@ -55,10 +42,6 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 	}
 	return req, nil
 }
-
-// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel
-// can double without overflow.
-const maxWindow = 1<<30 - 1
 
 func setSource(req *job.Send, src string) error {
 	e, err := endpoint.Parse(src)
@@ -145,48 +128,13 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	return nil
 }
 
-// checkWay checks how bytes are to cross between two ends.
-func checkWay(w *way.Way, source, target endpoint.Endpoint, flags *pflag.FlagSet) error {
-	if w.Wire != way.NC {
-		if err := checkOneHost(source, target, flags); err != nil {
-			return err
-		}
-	}
-	trusting := w.Wire == "plain" || w.Wire == way.NC
-	switch {
-	case trusting && !w.TrustedLink:
-		return fault.Usagef("add --trusted-link if nobody can read or change data on the link, or leave --wire out",
-			"--wire %s needs --trusted-link: bytes cross unencrypted and unauthenticated", w.Wire)
-	case w.TrustedLink && !trusting:
-		return fault.Usagef("add --wire plain, or leave --trusted-link out", "--trusted-link has no effect without --wire plain or nc")
-	case w.Compress == "off" && flags.Changed("compress-threads"):
-		return fault.Usagef("", "--compress-threads has no effect with --compress off")
-	}
-	if w.Wire == "ssh" {
-		for _, f := range []string{"dial", "data-address", "port-range", "window"} {
-			if flags.Changed(f) {
-				return fault.Usagef("leave it out, or choose another --wire", "--%s has no effect with --wire ssh: data takes the way of the remote shell", f)
-			}
-		}
-	}
-	if w.Wire == way.NC {
-		if err := checkNetcat(source, target, flags); err != nil {
-			return err
-		}
-	}
-	if w.DataAddress != "" {
-		if _, err := netip.ParseAddr(w.DataAddress); err != nil {
-			return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", w.DataAddress)
-		}
-	}
-	if flags.Changed("rsh") && strings.TrimSpace(w.RSH) == "" {
-		return fault.Usagef("", "--rsh is empty")
-	}
-	return nil
-}
-
 // checkNames checks what is named on both ends.
 func checkNames(req *job.Send, flags *pflag.FlagSet) error {
+	if req.Wire == way.NC {
+		if err := ineffective(flags, "with --wire nc, which uses no zxfer on the other host", "verify", "measure"); err != nil {
+			return err
+		}
+	}
 	if flags.Changed("hold") {
 		if err := zfs.CheckTag(req.Hold); err != nil {
 			return fmt.Errorf("--hold: %w", err)
@@ -194,22 +142,6 @@ func checkNames(req *job.Send, flags *pflag.FlagSet) error {
 	}
 	if flags.Changed("snapshot") && req.TakeSnapshot == "" {
 		return fault.Usagef("", "--snapshot needs a name")
-	}
-	return nil
-}
-
-// checkNetcat refuses what wire nc does not do.
-func checkNetcat(source, target endpoint.Endpoint, flags *pflag.FlagSet) error {
-	for _, f := range []string{"dial", "streams", "compress", "compress-threads", "verify", "measure", "no-bootstrap"} {
-		if flags.Changed(f) {
-			return fault.Usagef("leave it out, or choose another --wire", "--%s needs a zxfer on the other host, and --wire nc uses none", f)
-		}
-	}
-	switch {
-	case source.Local() == target.Local():
-		return fault.Usagef("run zxfer on one of the two hosts, or leave --wire out", "--wire nc is between this host and another one")
-	case isDevice(source), isDevice(target):
-		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
 	return nil
 }

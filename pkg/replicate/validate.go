@@ -3,7 +3,6 @@ package replicate
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"path"
 	"reflect"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -22,7 +22,6 @@ import (
 const (
 	maxParallel = 64
 	maxRetries  = 1000
-	maxStreams  = 64
 	maxKept     = 100_000 // snapshots of one rule
 )
 
@@ -129,7 +128,7 @@ func (j *Job) faults() []error {
 	}
 	errs = append(errs, checkWord("holds", j.Holds, "both", "source", "target", "none")...)
 	errs = append(errs, checkWord("bookmarks", j.Bookmarks, "sent", "none")...)
-	errs = append(errs, j.Transfer.faults("transfer")...)
+	errs = append(errs, j.Transfer.faults("")...)
 	errs = append(errs, j.targetFaults()...)
 	if len(j.Targets) == 0 {
 		errs = append(errs, j.aloneFaults()...)
@@ -179,7 +178,7 @@ func (j *Job) targetFaults() []error {
 		}
 		errs = append(errs, t.Retention.faults(at+"retention")...)
 		if t.Transfer != nil {
-			errs = append(errs, t.Transfer.faults(at+"transfer")...)
+			errs = append(errs, t.Transfer.faults(at)...)
 		}
 		for name, value := range t.Properties.Set {
 			if err := zfs.CheckProperty(name); err != nil {
@@ -318,36 +317,14 @@ func (h *Hook) faults(at string) []error {
 }
 
 func (t *Transfer) faults(at string) []error {
-	errs := checkWord(at+".wire", t.Wire, "auto", "signed", "tls", "plain", "ssh")
-	errs = append(errs, checkWord(at+".dial", t.Dial, "auto", "source", "target")...)
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+format, args...)) }
-	if t.TrustedLink != (t.Wire == "plain") {
-		bad(`.trusted_link = true and wire = "plain" go together: bytes cross unencrypted and unauthenticated`)
-	}
-	if t.Streams < 0 || t.Streams > maxStreams {
-		bad(".streams = %d: write 1 to %d", t.Streams, maxStreams)
-	}
-	if t.DataAddress != "" {
-		if _, err := netip.ParseAddr(t.DataAddress); err != nil {
-			bad(".data_address %q is not an IP address", t.DataAddress)
-		}
-	}
-	if !regexp.MustCompile(`^(|auto|off|zstd(:([1-9]|1[0-9]))?)$`).MatchString(t.Compress) {
-		bad(".compress = %q: write auto, off, zstd or zstd:N with N from 1 to 19", t.Compress)
-	}
-	if t.Wire == "ssh" && (t.Dial != "" || t.DataAddress != "" || t.Ports.Low != 0) {
-		bad(`: dial, data_address and ports have no effect with wire = "ssh": data takes the way of the remote shell`)
-	}
-	if t.Compress == "off" && t.CompressThreads != 0 {
-		bad(`.compress_threads has no effect with compress = "off"`)
+	var errs []error
+	for _, err := range t.Way.Faults(way.JobFile) {
+		errs = append(errs, fault.Usagef(Keys(fault.HintOf(err)), "%s%s", at, Keys(err.Error())))
 	}
 	for _, id := range t.SkipChecks {
 		if !preflight.Skippable(id) {
-			bad(".skip_checks: there is no check %q; docs/checks.md lists them", id)
+			errs = append(errs, fmt.Errorf("%stransfer.skip_checks: there is no check %q; docs/checks.md lists them", at, id))
 		}
-	}
-	if t.CompressThreads < 0 {
-		bad(".compress_threads = %d: write 1 or more", t.CompressThreads)
 	}
 	return errs
 }

@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"github.com/dustin/go-humanize"
+
+	"zxfer/pkg/option"
 )
 
 // size is a number of bytes: "512 B", "1.2 GiB".
@@ -47,9 +49,9 @@ func Seconds(s float64) string {
 	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clean takes control characters out of text that came from elsewhere, so
-// that a dataset's name or another host's stderr cannot drive the terminal.
-// Line feeds and tabs stay.
+// clean writes the options that a text names as flags, and takes control
+// characters out of what came from elsewhere, so that a dataset's name or another
+// host's stderr cannot drive the terminal. Line feeds and tabs stay.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -59,7 +61,7 @@ func clean(s string) string {
 			return '?'
 		}
 		return r
-	}, s)
+	}, option.Flags(s))
 }
 
 // Line makes a text of anywhere, such as another host's log, fit for a

@@ -15,7 +15,7 @@ const Forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise
 // Parse reads a size in bytes: a decimal number and, optionally, a unit as dd
 // takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T. Case
 // does not matter.
-func Parse(s string) (int64, error) {
+func Parse(s string) (Size, error) {
 	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
 	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
 	if !plainNumber(digits) {
@@ -33,7 +33,7 @@ func Parse(s string) (int64, error) {
 	if n >= math.MaxInt64 {
 		return 0, fmt.Errorf("too large")
 	}
-	return int64(n), nil
+	return Size(n), nil
 }
 
 // plainNumber tells digits with at most one dot: no sign, no exponent.
@@ -62,21 +62,27 @@ func unitFactor(unit string) (float64, bool) {
 // Size is a number of bytes, or of bytes per second: "64MiB", "1.5G", "10M/s".
 type Size int64
 
+// Max is the largest Size.
+const Max = Size(math.MaxInt64)
+
 // UnmarshalText reads a size.
 func (s *Size) UnmarshalText(text []byte) error {
 	n, err := Parse(strings.TrimSuffix(string(text), "/s"))
 	if err != nil {
 		return fmt.Errorf("%q is %w", text, err)
 	}
-	*s = Size(n)
+	*s = n
 	return nil
 }
 
 // MarshalText writes a size as UnmarshalText reads it, and exactly.
-func (s Size) MarshalText() ([]byte, error) {
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// String is the size in the largest unit that it is a whole number of.
+func (s Size) String() string {
 	n, units := int64(s), []string{"", "KiB", "MiB", "GiB", "TiB"}
 	for n != 0 && n%1024 == 0 && len(units) > 1 {
 		n, units = n/1024, units[1:]
 	}
-	return fmt.Appendf(nil, "%d%s", n, units[0]), nil
+	return strconv.FormatInt(n, 10) + units[0]
 }

@@ -8,12 +8,15 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]int64{"0": 0, "4096": 4096, "64k": 64 << 10, "64KiB": 64 << 10, "64KB": 64000, "1.5M": 3 << 19, "2G": 2 << 30, "1TB": 1e12} {
+	for s, want := range map[string]Size{
+		"0": 0, "1": 1, "4096": 4096, "512B": 512, "64k": 64 << 10, "64K": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10,
+		"64KB": 64000, "1.5M": 3 << 19, "100MiB": 100 << 20, "100MB": 100e6, "2G": 2 << 30, "1TB": 1e12, "1 GiB": 1 << 30, "0.5K": 512,
+	} {
 		n, err := Parse(s)
 		require.NoError(t, err, s)
 		require.Equal(t, want, n, s)
 	}
-	for _, s := range []string{"", "K", "-1", "1e3", "10X", "9999999T"} {
+	for _, s := range []string{"", "K", "-1", "+1", "1e3", "0x10", "1.2.3", "10X", "10KK", "10iB", "NaN", "Inf", "9999999T", "1,000", "5 apples", "\u0661"} {
 		_, err := Parse(s)
 		require.Error(t, err, "%q", s)
 	}

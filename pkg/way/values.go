@@ -1,8 +1,10 @@
 package way
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -67,4 +69,48 @@ func (p Ports) String() string {
 		return strconv.Itoa(p.Low)
 	}
 	return fmt.Sprintf("%d-%d", p.Low, p.High)
+}
+
+// portsValue is the value of an option.
+type portsValue struct{ *Ports }
+
+func (v *portsValue) Type() string       { return "LOW-HIGH" }
+func (v *portsValue) Set(s string) error { return v.UnmarshalText([]byte(s)) }
+
+// compression is auto, off, zstd or zstd:LEVEL.
+type compression struct{ p *string }
+
+func (v *compression) Type() string   { return "auto|zstd[:N]|off" }
+func (v *compression) String() string { return cmp.Or(*v.p, Auto) }
+
+// Levels of zstd(1) without --ultra.
+const minZstd, maxZstd = 1, 19
+
+func (v *compression) Set(s string) error {
+	level, isLevel := strings.CutPrefix(s, "zstd:")
+	switch {
+	case s == Auto, s == off, s == "zstd":
+	case isLevel:
+		if n, err := strconv.Atoi(level); err != nil || n < minZstd || n > maxZstd {
+			return fmt.Errorf("the level must be a whole number from %d to %d", minZstd, maxZstd)
+		}
+	default:
+		return fmt.Errorf("write auto, off, zstd or zstd:N with N from %d to %d", minZstd, maxZstd)
+	}
+	*v.p = s
+	return nil
+}
+
+func isAddress(s string) error {
+	if _, err := netip.ParseAddr(s); err != nil {
+		return errors.New("must be an IP address of the host that listens")
+	}
+	return nil
+}
+
+func isCommand(s string) error {
+	if strings.TrimSpace(s) == "" {
+		return errors.New("must name a command")
+	}
+	return nil
 }

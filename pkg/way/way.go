@@ -37,12 +37,15 @@ type Way struct {
 	Hours []Hours `toml:"bandwidth_window,omitempty"`
 }
 
-// The words of Way.Wire beside the modes of package wire, "signed", "tls" and
-// "plain".
+// Words that matter beyond the table. Of Way.Wire there are also the modes of
+// package wire, "signed" and "tls".
 const (
-	Auto = "auto" // signed for raw streams of encrypted data, tls for the rest
-	SSH  = "ssh"  // through the remote shell's own connection
-	NC   = "nc"   // by the plain tools of a host without zxfer
+	Auto  = "auto"  // of Wire: signed for raw streams of encrypted data, tls for the rest
+	Plain = "plain" // only connections are authenticated
+	SSH   = "ssh"   // through the remote shell's own connection
+	NC    = "nc"    // by the plain tools of a host without zxfer
+
+	off = "off" // of Compress
 )
 
 // BandwidthAt is the limit that a stream begins with at a time, in bytes per

@@ -1,10 +1,15 @@
 package way
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
 )
 
 func TestBandwidthAt(t *testing.T) {
@@ -30,4 +35,80 @@ func TestPorts(t *testing.T) {
 		require.Error(t, p.UnmarshalText([]byte(s)), "%q", s)
 	}
 	require.Equal(t, Ports{22, 22}, p, "a wrong value changes nothing")
+}
+
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	var c string
+	z := &compression{&c}
+	for _, s := range []string{"auto", "off", "zstd", "zstd:1", "zstd:19"} {
+		require.NoError(t, z.Set(s))
+		require.Equal(t, s, c)
+	}
+	for _, s := range []string{"", "on", "zstd:", "zstd:0", "zstd:20", "zstd:x", "lz4"} {
+		require.Error(t, z.Set(s), "%q", s)
+	}
+}
+
+// An option of the job file is named there as its field's tag says, and every
+// field can be set.
+func TestTheTableHasEveryField(t *testing.T) {
+	t.Parallel()
+	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}
+	for _, o := range Options(everywhere) {
+		require.False(t, ids[o.ID], o.ID)
+		ids[o.ID] = true
+		require.Equal(t, o.At&JobFile != 0, o.Key != "", o.ID)
+		keys[o.Key] = true
+		require.NotEmpty(t, o.Help(), o.ID)
+		var w Way
+		before := o.Value(&w).String()
+		require.Empty(t, o.given(&w), o.ID)
+		for _, s := range []string{"1", "true", "10.0.0.1", "zstd", "source", "tls"} {
+			if o.Value(&w).Set(s) == nil && o.Value(&w).String() != before {
+				break
+			}
+		}
+		require.NotEmpty(t, o.given(&w), o.ID)
+		option.Expand(o.Help(), func(id, _ string) string { require.Contains(t, ids, "wire"); return id })
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Way]()) {
+		key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+		require.True(t, f.Anonymous || key == "-" || keys[key], "no option sets %s", f.Name)
+		delete(keys, key)
+	}
+	delete(keys, "")
+	require.Empty(t, keys, "no field has this key")
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		way  Way
+		at   At
+		want []string
+	}{
+		"nothing":                  {Way{}, Send, nil},
+		"consent":                  {Way{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
+		"no consent":               {Way{Wire: Plain}, JobFile, []string{"{{wire plain}} needs {{trusted-link}}: bytes cross unencrypted and unauthenticated"}},
+		"a measurement needs none": {Way{Wire: Plain}, Doctor, nil},
+		"consent to nothing":       {Way{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
+		"out of bounds":            {Way{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
+		"words":                    {Way{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"ssh": {Way{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
+			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
+		"nc":                    {Way{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
+		"nothing is compressed": {Way{Compress: "off", CompressThreads: 2}, Dev, []string{"{{compress-threads}} has no effect with {{compress off}}"}},
+	} {
+		var got []string
+		for _, err := range c.way.Faults(c.at) {
+			require.Equal(t, fault.Usage, fault.ClassOf(err), name)
+			got = append(got, err.Error())
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	w := Way{Wire: "tls", Streams: 2, RSH: "ssh -v"}
+	require.ErrorContains(t, w.Useless(OneHost, "here"), "{{wire}} has no effect here")
+	require.ErrorContains(t, w.Useless(Alone, "here"), "{{rsh}} has no effect here")
+	require.NoError(t, (&Way{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).Useless(OneHost|Still, "here"), "as it would be anyhow")
 }

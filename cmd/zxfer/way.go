@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
+	"zxfer/pkg/way"
+)
+
+// wayFlags declares the flags of how bytes cross.
+func wayFlags(f *pflag.FlagSet, w *way.Way, at way.At) {
+	for _, o := range way.Options(at) {
+		v := o.Value(w)
+		flag := f.VarPF(v, o.ID, o.Short, option.Flags(o.Help()))
+		if v.Type() == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// completeWay completes the words that these flags take.
+func completeWay(cmd *cobra.Command, at way.At) {
+	for _, o := range way.Options(at) {
+		words := make([]string, len(o.Words))
+		for i, w := range o.Words {
+			words[i] = cobra.CompletionWithDesc(w.Name, option.Flags(w.Meaning))
+		}
+		if len(words) > 0 {
+			// The flags were declared: registering cannot fail.
+			_ = cmd.RegisterFlagCompletionFunc(o.ID, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}
+
+// checkWay checks how bytes are to cross between two ends.
+func checkWay(w *way.Way, at way.At, source, target endpoint.Endpoint) error {
+	if w.Wire != way.NC && source.Host == target.Host {
+		if err := w.Useless(way.OneHost, "where source and target are on one host"); err != nil {
+			return err
+		}
+	}
+	for _, err := range w.Faults(at) {
+		return err
+	}
+	switch {
+	case w.Wire != way.NC:
+	case source.Local() == target.Local():
+		return fault.Usagef("run zxfer on one of the two hosts, or leave --wire out", "--wire nc is between this host and another one")
+	case isDevice(source), isDevice(target):
+		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
+	}
+	return nil
+}
+
+// remoteShell is the remote shell of a way, as far as the user named one.
+func remoteShell(w *way.Way) string {
+	if w.RSH != "" {
+		return w.RSH
+	}
+	return os.Getenv("ZXFER_RSH")
+}

@@ -1,0 +1,59 @@
+package option
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/size"
+)
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	var n int
+	var bytes size.Size
+	var w, s string
+	var b bool
+	for name, c := range map[string]struct {
+		value     Value
+		unset     string // what it is at first
+		good, bad []string
+	}{
+		"word":   {Word(&w, "auto", "source"), "auto", []string{"source", "auto"}, []string{"", "Source", "x"}},
+		"count":  {Count(&n, 1, 64), "", []string{"1", "64"}, []string{"", "0", "65", "-1", "x", "1.5"}},
+		"size":   {Size(&bytes, size.Max), "", []string{"1MiB", "4097", "3GiB"}, []string{"", "0", "-1", "1M/s"}},
+		"switch": {Switch(&b), "false", []string{"true", "false"}, []string{"", "yes"}},
+		"text":   {Text(&s, "COMMAND", func(s string) error { return Count(new(int), 1, 9).Set(s) }), "", []string{"7"}, []string{"", "10"}},
+	} {
+		require.Equal(t, c.unset, c.value.String(), name)
+		for _, text := range c.good {
+			require.NoError(t, c.value.Set(text), "%s %q", name, text)
+			require.Equal(t, text, c.value.String(), name)
+		}
+		for _, text := range c.bad {
+			before := c.value.String()
+			require.Error(t, c.value.Set(text), "%s %q", name, text)
+			require.Equal(t, before, c.value.String(), "a wrong value changes nothing")
+		}
+	}
+	r := Rate(&bytes)
+	require.NoError(t, r.Set("100MiB/s"))
+	require.Equal(t, size.Size(100<<20), bytes)
+	require.NoError(t, Size(&bytes, 1<<20).Set("64G"))
+	require.Equal(t, size.Size(1<<20), bytes, "no more than counts")
+}
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                 "",
+		"leave {{dial}} out":               "leave --dial out",
+		"{{wire ssh}}, or {{dial source}}": "--wire ssh, or --dial source",
+		"{job} and {{":                     "{job} and {{",
+		"}} {{a b c}}":                     "}} --a b c",
+	} {
+		require.Equal(t, want, Flags(text))
+	}
+	require.Equal(t, "--dial", Flags(Name("dial", "")))
+	require.Equal(t, "--dial source", Flags(Name("dial", "source")))
+}

@@ -1,0 +1,178 @@
+package way
+
+import (
+	"slices"
+	"strings"
+
+	"zxfer/pkg/option"
+	"zxfer/pkg/size"
+)
+
+// At is a set of places where an option may be written.
+type At uint
+
+// The places.
+const (
+	Send At = 1 << iota
+	Dev
+	Doctor
+	JobFile
+
+	everywhere = Send | Dev | Doctor | JobFile
+)
+
+// Option is one setting of a Way. All that is said of it, anywhere, is in its
+// entry of the table.
+type Option struct {
+	ID    string // its flag
+	Short string // its flag's letter, or ""
+	Key   string // in the transfer table of a job file: the tag of its field
+	At    At
+	// Idle are the cases in which it would do nothing, and is refused.
+	Idle  Case
+	Words []Word // the words it takes, the default first; with value, some of them
+	help  string
+	word  func(*Way) *string
+	value func(*Way) option.Value // where word is nil
+}
+
+// Word is a word that an option takes.
+type Word struct {
+	Name, Meaning string
+	not           At // places where it is none
+}
+
+const (
+	maxStreams = 64
+	maxThreads = 1024
+	// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the
+	// kernel can double without overflow.
+	maxWindow = 1<<30 - 1
+)
+
+// Options is the table, as far as it concerns some places.
+func Options(at At) []Option {
+	all := slices.Concat(connections(), flow(), reach())
+	all = slices.DeleteFunc(all, func(o Option) bool { return o.At&at == 0 })
+	for i := range all {
+		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.not&at == at })
+	}
+	return all
+}
+
+// connections are the options of who connects to whom, how and how often.
+func connections() []Option {
+	return []Option{
+		{
+			ID: "wire", Key: "wire", At: everywhere, Idle: OneHost | Still, help: "how bytes cross", word: func(w *Way) *string { return &w.Wire },
+			Words: []Word{
+				{Name: Auto, Meaning: "signed for raw encrypted streams, else tls"},
+				{Name: "signed", Meaning: "not secret, every frame authenticated"},
+				{Name: "tls"},
+				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
+				{Name: SSH, Meaning: "slow, needs no port"},
+				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", not: Dev | Doctor | JobFile},
+			},
+		}, {
+			ID: "trusted-link", Key: "trusted_link", At: everywhere, Idle: OneHost | Still,
+			help:  "consent to a wire that protects nothing, plain or nc: nobody on the link reads or changes data",
+			value: func(w *Way) option.Value { return option.Switch(&w.TrustedLink) },
+		}, {
+			ID: "streams", Key: "streams", At: everywhere, Idle: OneHost | Still | ByNC,
+			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time)",
+			value: func(w *Way) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
+		}, {
+			ID: "window", At: Send | Dev | Doctor, Idle: OneHost | Still | OverSSH,
+			help:  "socket buffers of this size instead of the kernel's autotuning",
+			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
+		}, {
+			ID: "dial", Key: "dial", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
+			help: "which side opens the connections; auto: this host, or the source", word: func(w *Way) *string { return &w.Dial },
+			Words: []Word{{Name: Auto}, {Name: "source"}, {Name: "target"}},
+		}, {
+			ID: "data-address", Key: "data_address", At: everywhere, Idle: OneHost | Still | OverSSH,
+			help:  "IP address of the listening side to use for data (default that of the ssh connection)",
+			value: func(w *Way) option.Value { return option.Text(&w.DataAddress, "ADDR", isAddress) },
+		}, {
+			ID: "port-range", Key: "ports", At: everywhere, Idle: OneHost | Still | OverSSH,
+			help:  "ports of the listening side (default any)",
+			value: func(w *Way) option.Value { return &portsValue{&w.Ports} },
+		},
+	}
+}
+
+// flow are the options of what the bytes pass on both ends.
+func flow() []Option {
+	return []Option{
+		{
+			ID: "buffer", Key: "buffer", At: Send | Dev | JobFile,
+			help:  "memory buffer on each side, used as far as it helps (default 256MiB, of a device 64MiB)",
+			value: func(w *Way) option.Value { return option.Size(&w.Buffer, size.Max) },
+		}, {
+			ID: "bwlimit", Key: "bandwidth", At: everywhere, Idle: Still,
+			help:  "limit over all connections in bytes per second, such as 100MiB",
+			value: func(w *Way) option.Value { return option.Rate(&w.Bandwidth) },
+		}, {
+			ID: "compress", Key: "compress", At: Send | Dev | JobFile, Idle: OneHost | Still | ByNC,
+			help:  "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are",
+			Words: []Word{{Name: Auto}, {Name: "zstd"}, {Name: off}},
+			value: func(w *Way) option.Value { return &compression{&w.Compress} },
+		}, {
+			ID: "compress-threads", Key: "compress_threads", At: Send | Dev | JobFile, Idle: OneHost | Still | ByNC | Uncompressed,
+			help:  "cores that may compress (default all)",
+			value: func(w *Way) option.Value { return option.Count(&w.CompressThreads, 1, maxThreads) },
+		},
+	}
+}
+
+// reach are the options of how other hosts are reached.
+func reach() []Option {
+	return []Option{
+		{
+			ID: "rsh", Short: "e", Key: "rsh", At: everywhere, Idle: Alone,
+			help:  "remote shell, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)",
+			value: func(w *Way) option.Value { return option.Text(&w.RSH, "COMMAND", isCommand) },
+		}, {
+			ID: "no-bootstrap", Key: "no_bootstrap", At: everywhere, Idle: Alone | ByNC,
+			help:  "do not copy zxfer to a host that lacks it",
+			value: func(w *Way) option.Value { return option.Switch(&w.NoBootstrap) },
+		},
+	}
+}
+
+// Value is the option's variable in w.
+func (o *Option) Value(w *Way) option.Value {
+	if o.word == nil {
+		return o.value(w)
+	}
+	var words []string
+	for _, w := range o.Words {
+		words = append(words, w.Name)
+	}
+	return option.Word(o.word(w), words...)
+}
+
+// Help says what the option does. Others that it names are to be expanded.
+func (o *Option) Help() string {
+	var meant []string
+	explained := false
+	for _, w := range o.Words {
+		if w.Meaning != "" {
+			explained = true
+			w.Name += " (" + w.Meaning + ")"
+		}
+		meant = append(meant, w.Name)
+	}
+	if !explained {
+		return o.help
+	}
+	return o.help + ": " + strings.Join(meant, ", ")
+}
+
+// given returns what the option was set to, "" where it was left as it is.
+func (o *Option) given(w *Way) string {
+	if s := o.Value(w).String(); s != o.Value(&Way{}).String() {
+		return s
+	}
+	return ""
+}
