@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/importer"
+	"zxfer/pkg/replicate/record"
 )
 
 // maxImport is how long a file of settings may be, in bytes.
@@ -32,18 +33,18 @@ func newReplicateImport(a *app) *cobra.Command {
 		Short: "Make a job file of the settings of sanoid, syncoid or zrepl",
 		Long: `import reads sanoid.conf, zrepl.yml and syncoid command lines (alone, in a
 crontab or a script), writes a job file to standard output, or to -o FILE, and
-a report to standard error: what is left to be done by hand, what works
-differently, and what has no counterpart. "-" is standard input.
+a report to standard error: what is left to be done by hand, and what to do.
+"-" is standard input. What means the same here is carried over, everything
+else is in the report.
 
-Several files are read together: syncoid commands give the policies of a
-sanoid.conf their target, a zrepl source or sink its pull or push job. Policies
-that nothing sends, and snap jobs of zrepl, become jobs without a target, which
-take and remove snapshots as before. A source or target that is missing
-otherwise is a comment in the job file, and replicate check refuses the job
-until it is written. The settings of the other tool, its timers and its
-snapshots stay as they are.`,
+Sections of sanoid.conf, and snap jobs of zrepl, become jobs without a target,
+which take and remove snapshots as before; every syncoid command, and every push
+or pull job of zrepl, a job that sends. A source or target that is left by hand
+is a comment in the job file, and replicate check refuses the job until it is
+written. The settings of the other tool, its timers and its snapshots stay as
+they are.`,
 		Example: `  zxfer replicate import /etc/sanoid/sanoid.conf --target root@backup:vault/web1
-  zxfer replicate import sanoid.conf --syncoid 'syncoid -r tank nas:vault/tank'
+  zxfer replicate import --syncoid 'syncoid -r tank nas:vault/tank'
   zxfer replicate import /etc/zrepl/zrepl.yml -o /etc/zxfer/replicate.toml
   crontab -l | zxfer replicate import --from syncoid -`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -104,11 +105,7 @@ func (o *importOptions) read(stdin io.Reader, files []string) ([]importer.Input,
 		inputs = append(inputs, in)
 	}
 	for i, command := range o.syncoid {
-		name := "--syncoid"
-		if len(o.syncoid) > 1 {
-			name = fmt.Sprintf("--syncoid[%d]", i+1)
-		}
-		inputs = append(inputs, importer.Input{Name: name, Kind: importer.Syncoid, Text: []byte(command)})
+		inputs = append(inputs, importer.Input{Name: fmt.Sprintf("--syncoid[%d]", i+1), Kind: importer.Syncoid, Text: []byte(command)})
 	}
 	return inputs, nil
 }
@@ -120,53 +117,40 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 		}
 	}
 	if o.json {
-		return writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.import/v1", "jobs": r.Jobs, "file": r.Text, "report": r.Entries})
+		return writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.import/v2", "jobs": r.Jobs, "file": r.Text, "left": r.Left})
 	}
 	if o.output == "" {
 		if _, err := io.WriteString(a.stdout, r.Text); err != nil {
 			return err
 		}
 	}
-	for _, e := range r.Entries {
+	for _, e := range r.Left {
 		job := ""
 		if e.Job != "" {
 			job = " (job " + e.Job + ")"
 		}
-		fmt.Fprintf(a.stderr, "%s: %s: %s%s: %s\n", e.Where, e.Class, oneLine(e.What), job, oneLine(e.Why))
+		fmt.Fprintf(a.stderr, "%s: left by hand: %s%s: %s\n", e.Where, oneLine(e.What), job, oneLine(e.Do))
 	}
 	where, next := "the job file", "keep it as "+defaultJobFile+" (-o), then "
 	if o.output != "" {
 		where, next = o.output, ""
 	}
-	alone := ""
-	if len(r.Alone) > 0 {
-		alone = fmt.Sprintf(" (%d without a target: nothing is sent)", len(r.Alone))
-	}
-	_, err := fmt.Fprintf(a.stderr, "%s in %s%s; %d by hand, %d changed, %d dropped\nnext: %szxfer replicate check%s\n", english.Plural(len(r.Jobs), "job", ""), where, alone,
-		r.Count(importer.ByHand), r.Count(importer.Changed), r.Count(importer.Dropped), next, configFlag(o.output))
+	_, err := fmt.Fprintf(a.stderr, "%s in %s; %d left by hand\nnext: %szxfer replicate check%s\n",
+		english.Plural(len(r.Jobs), "job", ""), where, len(r.Left), next, configFlag(o.output))
 	return err
 }
 
-// save writes the job file. It is complete before it is in its place.
+// save writes the job file.
 func (o *importOptions) save(text string) error {
-	if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
-		return err
+	if o.overwrite {
+		if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
+			return err
+		}
+		return record.Replace(o.output, []byte(text), 0o644)
 	}
-	if _, err := os.Lstat(o.output); !o.overwrite && !errors.Is(err, os.ErrNotExist) {
+	err := writeNew(o.output, text)
+	if errors.Is(err, os.ErrExist) {
 		return fault.Refusef("name another, or give --overwrite", "%s exists", o.output)
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.output), ".import-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already where all went well
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if o.overwrite {
-		return os.Rename(f.Name(), o.output)
-	}
-	// Unlike a rename, a link never takes the place of what came meanwhile.
-	return os.Link(f.Name(), o.output)
+	return err
 }

@@ -34,17 +34,7 @@ comments; without a target the job only takes snapshots and removes them. An emp
 			if _, err := replicate.Parse(o.file, []byte(text)); err != nil {
 				return err
 			}
-			if err := os.MkdirAll(filepath.Dir(o.file), 0o755); err != nil {
-				return err
-			}
-			f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-			if err != nil {
-				return err
-			}
-			if _, err := f.WriteString(text); err != nil {
-				return errors.Join(err, f.Close())
-			}
-			if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			if err := writeNew(o.file, text); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(a.stdout, "wrote %[1]s\nnext: zxfer replicate check%[2]s, then zxfer replicate install%[2]s\n", o.file, configFlag(o.file))
@@ -53,6 +43,22 @@ comments; without a target the job only takes snapshots and removes them. An emp
 	}
 	o.define(cmd, false, false)
 	return cmd
+}
+
+// writeNew writes a file that does not exist yet, whole or not at all.
+func writeNew(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }
 
 // interview asks and returns the text of a job file.

@@ -38,23 +38,25 @@ func TestZFSReplicateImport(t *testing.T) {
 
 	r := newReplication(t, "")
 	o := mustZxfer(t, "replicate", "import", conf, "--syncoid", strings.Join(argv, " "), "--overwrite", "-o", r.file)
-	require.Contains(t, o.stderr, "1 job in ")
+	require.Contains(t, o.stderr, "2 jobs in ")
 	fill(t, src+"/a", "y", 1<<20)
 	now := time.Now().Add(time.Hour)
+	job := strings.TrimPrefix(src, alphaPool+"/")
+	sender := job + "-2" // syncoid's
+	r.must(t, now, "run", job)
 	// syncoid's copies are mounted, and so were modified: mountpoints were made
 	// in them. check names the way out.
 	require.Contains(t, o.stderr, "zfs set readonly=on "+dst)
 	zfsCmd(t, "set", "readonly=on", dst)
-	o = r.at(t, now, "check")
+	o = r.at(t, now, "check", sender)
 	for _, m := range regexp.MustCompile(`zfs rollback (\S+@\S+)`).FindAllStringSubmatch(o.stdout, -1) {
 		zfsCmd(t, "rollback", m[1])
 	}
-	o = r.must(t, now, "check")
+	o = r.must(t, now, "check", sender)
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (0 of them in full)")
 	require.NotContains(t, o.stdout, "refused\n")
-	job := strings.TrimPrefix(src, alphaPool+"/")
-	r.must(t, now, "run", job)
-	for _, d := range r.last(t, job).Targets[0].Datasets {
+	r.must(t, now, "run", sender)
+	for _, d := range r.last(t, sender).Targets[0].Datasets {
 		require.Zero(t, d.Full, d.Source)
 	}
 	sameFiles(t, src+"/a", dst+"/a")
@@ -137,7 +139,7 @@ func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
 			mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
 			job := strings.TrimPrefix(ours, alphaPool+"/")
 			job = strings.ReplaceAll(job, "/", "-")
-			job = job[max(0, len(job)-48):]
+			job = strings.TrimLeft(job[max(0, len(job)-44):], "-")
 			o := r.must(t, tt.now, "check", "-v", job)
 			for _, n := range kept {
 				require.NotContains(t, o.stdout, "    "+ours+"@"+n+"\n")

@@ -52,7 +52,7 @@ type Job struct {
 	// run kept, one run removes though nothing has overtaken them; nil = 100.
 	PruneLimit *int `toml:"prune_limit,omitempty"`
 	// Targets is where the snapshots go; with none they stay where they are.
-	Targets []Target `toml:"target"`
+	Targets []Target `toml:"target,omitempty"`
 
 	// Parallel is how many datasets move at once, over all targets; 0 = 2.
 	Parallel int `toml:"parallel,omitempty"`
@@ -143,7 +143,7 @@ type Grid struct {
 	Monthly int `toml:"monthly,omitempty"`
 	Yearly  int `toml:"yearly,omitempty"`
 	// Also is what is kept beside, by name: the rules of another tool.
-	Also []Also `toml:"also,omitempty"`
+	Also []Also `toml:"also,omitempty,inline"`
 }
 
 // Also keeps snapshots of some names: the newest Last, and all that are at most

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -14,11 +13,10 @@ import (
 
 // command is one syncoid command line.
 type command struct {
-	where    string
-	schedule string // calendar event of its cron line, "" without one
-	source   string
-	target   string
-	options  []option // in the order of the line
+	where   string
+	source  string
+	target  string
+	options []option // in the order of the line
 }
 
 // option is a flag of syncoid under its long name, with its value.
@@ -29,150 +27,53 @@ func (c *command) has(name string) bool {
 	return slices.ContainsFunc(c.options, func(o option) bool { return o.name == name })
 }
 
-// all are the values of a flag.
-func (c *command) all(name string) []string {
-	var out []string
-	for _, o := range c.options {
-		if o.name == name {
-			out = append(out, o.value)
-		}
+// findCommands finds the syncoid commands in a line of the shell: each behind
+// what starts it (sudo, flock with a lock that may be called syncoid, too).
+func findCommands(where, line string) ([]*command, error) {
+	words, err := shellquote.Split(line)
+	if err != nil {
+		return nil, fault.Usagef("one command with its quotes goes on one line, or on lines that end in a backslash", "%s: %w", where, err)
 	}
-	return out
-}
-
-// parseCommands finds the syncoid command lines of a text: alone, in a crontab,
-// in a script, or behind ExecStart= of a unit. Other lines that do something
-// are reported.
-func (s *state) parseCommands(file, text string) ([]*command, error) {
 	var out []*command
-	for _, l := range logicalLines(text) {
-		where := fmt.Sprintf("%s:%d", file, l.number)
-		content := strings.TrimSpace(l.text)
-		if content == "" || content[0] == '#' || content[0] == ';' || content[0] == '[' {
-			continue
-		}
-		if !strings.Contains(content, "syncoid") {
-			if !regexp.MustCompile(`^[A-Za-z_]\w*\s*=`).MatchString(content) {
-				s.note(nil, where, content, Dropped, "it is no syncoid command")
+	for _, argv := range simpleCommands(words) {
+		var failed error
+		for i, w := range argv {
+			if path.Base(w) != "syncoid" {
+				continue
 			}
-			continue
-		}
-		content, schedule, err := cutSchedule(content)
-		if err != nil {
-			return nil, fault.Usagef("write the five fields of cron, or the command alone", "%s: %w", where, err)
-		}
-		content = strings.TrimLeft(strings.TrimPrefix(content, "ExecStart="), "-@:+!")
-		words, err := shellquote.Split(content)
-		if err != nil {
-			return nil, fault.Usagef("one command with its quotes goes on one line, or on lines that end in a backslash", "%s: %w", where, err)
-		}
-		for _, argv := range simpleCommands(words) {
-			c, err := findCommand(where, argv)
-			if err != nil {
-				return nil, err
+			c := &command{where: where}
+			if err := c.parse(argv[i+1:]); err != nil {
+				failed = err
+				continue
 			}
-			if c != nil {
-				c.schedule = schedule
-				out = append(out, c)
-			}
+			out, failed = append(out, c), nil
+			break
 		}
-	}
-	if len(out) == 0 {
-		return nil, fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: there is no syncoid command in it", file)
+		if failed != nil {
+			return nil, failed
+		}
 	}
 	return out, nil
 }
 
-// findCommand finds syncoid among the words of a command: behind what starts it
-// (sudo, flock with a lock that may be called syncoid, too). nil without one.
-func findCommand(where string, argv []string) (*command, error) {
-	var failed error
-	for i, w := range argv {
-		if path.Base(w) != "syncoid" {
-			continue
-		}
-		c := &command{where: where}
-		err := c.parse(argv[i+1:])
-		if err == nil {
-			return c, nil
-		}
-		if failed == nil || !strings.Contains(err.Error(), "wants a source") {
-			failed = err
-		}
-	}
-	return nil, failed
-}
-
-// logical is a line with those that a backslash continues it on.
-type logical struct {
-	text   string
-	number int // of its first line
-}
-
-func logicalLines(text string) []logical {
-	var out []logical
-	n, open := 0, false
-	for raw := range strings.Lines(text) {
-		n++
-		l := strings.TrimRight(raw, "\r\n")
-		head, continued := strings.CutSuffix(l, `\`)
-		if open {
-			out[len(out)-1].text += " " + head
-		} else {
-			out = append(out, logical{text: head, number: n})
-		}
-		open = continued
-	}
-	return out
-}
-
-// cutSchedule cuts cron's fields off a line.
-func cutSchedule(l string) (rest, schedule string, err error) {
-	if l[0] == '@' {
-		word, rest, _ := strings.Cut(l, " ")
-		spec, ok := cronWords()[word]
-		if !ok {
-			return "", "", fmt.Errorf("%s is no time that a calendar event can say", word)
-		}
-		return rest, spec, nil
-	}
-	if l[0] != '*' && (l[0] < '0' || l[0] > '9') {
-		return l, "", nil
-	}
-	f := strings.Fields(l)
-	if len(f) < 6 {
-		return "", "", fmt.Errorf("%q begins with a time of cron that is too short", l)
-	}
-	if schedule, err = cron(f[:5]); err != nil {
-		return "", "", err
-	}
-	rest = l
-	for _, field := range f[:5] {
-		rest = strings.TrimLeft(strings.TrimPrefix(rest, field), " \t")
-	}
-	return rest, schedule, nil
-}
-
-// simpleCommands takes a line of the shell apart at ; && || | and leaves out
-// redirections. Variables and substitutions stay as they are written.
+// simpleCommands takes a line of the shell apart at ; && || | and ends each at
+// its redirections. Variables and substitutions stay as they are written.
 func simpleCommands(words []string) [][]string {
 	out := [][]string{nil}
-	skip := false
+	redirected := false
 	for _, w := range words {
+		bare, ends := strings.CutSuffix(w, ";")
 		switch {
-		case skip:
-			skip = false
-		case w == ";" || w == "&&" || w == "||" || w == "|" || w == "&":
-			out = append(out, nil)
-		case regexp.MustCompile(`^([0-9]|&)?(>>?|<)(&[0-9])?$`).MatchString(w):
-			skip = !strings.Contains(strings.TrimLeft(w, "&"), "&")
+		case w == "&&" || w == "||" || w == "|" || w == "&" || w == ";":
+			out, redirected = append(out, nil), false
+			continue
 		case regexp.MustCompile(`^([0-9]|&)?(>>?|<)`).MatchString(w):
-		default:
-			bare, ends := strings.CutSuffix(w, ";")
+			redirected = true
+		case !redirected:
 			out[len(out)-1] = append(out[len(out)-1], bare)
-			if ends {
-				out = append(out, nil)
-			}
+		}
+		if ends {
+			out, redirected = append(out, nil), false
 		}
 	}
 	return out
@@ -195,8 +96,7 @@ func syncoidFlags() map[string]bool {
 	return flags
 }
 
-// parse reads the words behind "syncoid", as Getopt::Long does: flags anywhere,
-// one dash or two, shortened where that is unambiguous.
+// parse reads the words behind "syncoid": flags anywhere, one dash or two.
 func (c *command) parse(argv []string) error {
 	var bare []string
 	for len(argv) > 0 {
@@ -210,12 +110,15 @@ func (c *command) parse(argv []string) error {
 			bare = append(bare, w)
 			continue
 		}
-		typed, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(w, "-"), "-"), "=")
-		name, err := flagOf(typed)
-		if err != nil {
-			return fault.Usagef("leave it out, or write it as syncoid --help does", "%s: %w", c.where, err)
+		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(w, "-"), "-"), "=")
+		if long := map[string]string{"r": "recursive", "c": "sshcipher", "o": "sshoption"}[name]; long != "" {
+			name = long
 		}
-		if syncoidFlags()[name] && !given {
+		valued, known := syncoidFlags()[name]
+		if !known {
+			return fault.Usagef("leave it out, or write it in full, as syncoid --help does", "%s: syncoid has no flag --%s", c.where, name)
+		}
+		if valued && !given {
 			if len(argv) == 0 {
 				return fault.Usagef("", "%s: --%s wants a value", c.where, name)
 			}
@@ -228,26 +131,4 @@ func (c *command) parse(argv []string) error {
 	}
 	c.source, c.target = bare[0], bare[1]
 	return nil
-}
-
-func flagOf(typed string) (string, error) {
-	lower := strings.ToLower(typed)
-	short := map[string]string{"r": "recursive", "c": "sshcipher", "o": "sshoption"}
-	if long, ok := short[lower]; ok {
-		return long, nil
-	}
-	flags := syncoidFlags()
-	if _, ok := flags[lower]; ok {
-		return lower, nil
-	}
-	var near []string
-	for f := range flags {
-		if lower != "" && strings.HasPrefix(f, lower) {
-			near = append(near, f)
-		}
-	}
-	if len(near) != 1 {
-		return "", fmt.Errorf("syncoid has no flag --%s", typed)
-	}
-	return near[0], nil
 }

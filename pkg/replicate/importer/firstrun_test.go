@@ -96,7 +96,9 @@ func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[s
 	scope, err := j.Scope()
 	require.NoError(t, err)
 	slices.SortStableFunc(have, func(a, b taken) int { return a.at.Compare(b.at) })
-	have = append(have, taken{scope.Naming().At(now), now})
+	if scope.Naming() != nil {
+		have = append(have, taken{scope.Naming().At(now), now})
+	}
 	d := &zfs.Dataset{Name: "tank/a", GUID: 1}
 	created := map[string]time.Time{}
 	for i, s := range have {
@@ -245,51 +247,82 @@ func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 func TestTheFirstRunRemovesNothingThatZreplKeeps(t *testing.T) {
 	t.Parallel()
 	removed := 0
-	for i := range 60 {
+	for i := range 90 {
 		r := rand.New(rand.NewPCG(uint64(i), 13))
 		text := []string{"1x1h(keep=all) | 24x1h | 14x1d", "24x1h | 4x1w | 3x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d"}[r.IntN(5)]
-		last := r.IntN(10)
-		buckets, err := parseGrid(text)
+		last, form := 1+r.IntN(10), r.IntN(3)
+		buckets, err := (&zrepl{}).grid(1, text)
 		require.NoError(t, err)
 		now := date(r).Truncate(time.Second)
 		res, err := Import([]Input{{Name: "x.yml", Text: fmt.Appendf(nil, `
 jobs:
 - name: s
-  type: snap
+  type: %s
+  connect: {type: local, listener_name: l, client_identity: c}
   filesystems: {"tank/a": true}
-  snapshotting: {type: periodic, prefix: zrepl_, interval: 30m}
+  snapshotting: {type: %s, prefix: zrepl_, interval: 30m, timestamp_format: %s}
   pruning:
-    keep:
+    keep: &rules
     - {type: grid, grid: "%s", regex: "^zrepl_.*"}
     - {type: last_n, count: %d, regex: "^zrepl_.*"}
-`, text, max(last, 1))}}, Options{Now: now})
+    - {type: regex, negate: true, regex: "^zrepl_.*"}
+    keep_sender: *rules
+- {name: t, type: sink, root_fs: b, serve: {type: local, listener_name: l}}
+`, []string{"snap", "snap", "push"}[form], []string{"periodic", "periodic", "manual"}[form], []string{"dense", "iso-8601", "dense"}[form], text, last)}}, Options{Now: now})
 		require.NoError(t, err)
 		f, err := replicate.Parse("x", []byte(res.Text))
 		require.NoError(t, err, res.Text)
 		j := &f.Jobs[0]
 		require.NotNil(t, j.Retention, res.Text)
-		var have []taken
+		format := []string{"zrepl_20060102_150405_000", "zrepl_2006-01-02T15:04:05.000Z", "zrepl_20060102_150405_000"}[form]
+		have := []taken{{"manual", now.AddDate(-9, 0, 0)}}
 		step := 6 * time.Hour
+		prune := func() {
+			kept := zreplKeeps(buckets, last, have)
+			have = slices.DeleteFunc(have, func(s taken) bool { return !kept[s.name] && s.name != "manual" })
+		}
 		for at := now.AddDate(0, -5, 0); at.Before(now); at = at.Add(step - time.Duration(r.IntN(9))*time.Second) {
-			have = append(have, taken{at.Format("zrepl_20060102_150405_000"), at})
+			have = append(have, taken{at.Format(format), at})
 			if now.Sub(at) < 4*day {
 				step = 30 * time.Minute
 			}
-			if len(have)%8 > 0 {
-				continue
+			if len(have)%8 == 0 {
+				prune()
 			}
-			kept := zreplKeeps(buckets, max(last, 1), have)
-			have = slices.DeleteFunc(have, func(s taken) bool { return !kept[s.name] })
 		}
-		before := zreplKeeps(buckets, max(last, 1), have)
-		have = slices.DeleteFunc(have, func(s taken) bool { return !before[s.name] })
+		prune()
 		first := now.Add(time.Duration(r.IntN(2000)) * time.Hour)
 		gone := firstRun(t, j, slices.Clone(have), first)
-		kept := zreplKeeps(buckets, max(last, 1), append(have, taken{"new", first}))
-		for _, s := range have {
+		require.False(t, gone["manual"], "no rule of zrepl removes it")
+		all := have[1:]
+		if form < 2 { // with zrepl, the run's snapshot would have been one of its own
+			all = append(slices.Clone(all), taken{"new", first})
+		}
+		kept := zreplKeeps(buckets, last, all)
+		for _, s := range all {
 			require.False(t, gone[s.name] && kept[s.name], "%s on %s: %s", s.name, first, text)
 		}
 		removed += len(gone)
 	}
 	require.Positive(t, removed, "what zrepl itself would remove goes")
+}
+
+// What zrepl keeps until it was sent, no grid keeps: there is none then.
+func TestWhatWaitsForATargetIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	f, r := jobsOf(t, Zrepl, `
+jobs:
+- name: s
+  type: push
+  connect: {type: local, listener_name: l, client_identity: c}
+  filesystems: {"tank/a": true}
+  snapshotting: {type: periodic, prefix: zrepl_, interval: 30m}
+  pruning:
+    keep_sender: [{type: not_replicated}, {type: last_n, count: 10}]
+    keep_receiver: [{type: last_n, count: 20}]
+- {name: t, type: sink, root_fs: b, serve: {type: local, listener_name: l}}
+`)
+	require.Nil(t, f.Jobs[0].Retention)
+	require.Equal(t, 20, f.Jobs[0].Targets[0].Retention.Last)
+	require.Contains(t, r.Text, "write [job.retention] with last = 10; until then everything stays")
 }

@@ -1,10 +1,12 @@
 // Package importer turns the settings of other replication tools into a job
 // file of zxfer replicate: sanoid.conf, syncoid command lines (also as lines
-// of a crontab or a script), and zrepl.yml. What works otherwise here, what has
-// no counterpart and what the user has to fill in goes into a report.
+// of a crontab or a script), and zrepl.yml. It converts what means the same
+// here, each job or command by itself, and lists everything else as left by
+// hand, with what to do about it.
 //
 // It is pure: it reads text and writes text. It looks at no pool, so it cannot
 // tell which datasets there are, and it changes no setting of the other tool.
+// No schedule is made up: a job has one where the other tool's settings do.
 // Retention reaches as far back as the other tool's at any date, and the first
 // run removes nothing that the other tool would keep then: what it took is kept
 // by its own rule beside the grid. Where a rule cannot be carried over, retention
@@ -49,95 +51,53 @@ type Options struct {
 	Now time.Time
 }
 
-// Class says what an entry of the report asks of its reader.
-type Class string
-
-// The classes, by urgency.
-const (
-	ByHand  Class = "by-hand" // is left to the user: a source, target or hook that is a comment in the job file, a timer to end
-	Changed Class = "changed" // carried over, and works differently
-	Dropped Class = "dropped" // has no counterpart
-)
-
-// Entry is one line of the report.
+// Entry is a setting that is left by hand.
 type Entry struct {
 	Where string `json:"where"`         // FILE:LINE
 	Job   string `json:"job,omitempty"` // the job in the job file, "" where it is not one's
 	What  string `json:"what"`          // the setting, in the other tool's words
-	Class Class  `json:"class"`
-	Why   string `json:"why"`
+	Do    string `json:"do"`
 }
 
 // Result is what came of an import.
 type Result struct {
-	// Text is a job file. Where entries of class ByHand name a source or a
-	// target, that key is commented out: replicate.Parse then refuses the job
-	// for the lack of it and for nothing else. A job that takes or removes
-	// snapshots and sends nothing has no target.
-	Text    string
-	Jobs    []string // names
-	Alone   []string // those of jobs without a target
-	Entries []Entry
+	// Text is a job file. Where a source or a target is left by hand, that key
+	// is commented out: replicate.Parse then refuses the job for the lack of it
+	// and for nothing else. A job that takes or removes snapshots and sends
+	// nothing has no target.
+	Text string
+	Jobs []string // names
+	Left []*Entry // by hand
 }
 
-// Count is how many entries of a class there are.
-func (r *Result) Count(c Class) int {
-	n := 0
-	for i := range r.Entries {
-		if r.Entries[i].Class == c {
-			n++
-		}
-	}
-	return n
-}
-
-// Import reads the inputs together: a syncoid command gives sanoid's policies
-// of the same datasets their target, a local sink of zrepl its push job. Errors
-// are of class fault.Usage and name file and line.
+// Import reads each of the inputs by itself. Errors are of class fault.Usage
+// and name file and line.
 func Import(inputs []Input, o Options) (*Result, error) {
-	s := &state{options: o}
+	s := &state{options: o, entries: []*Entry{}}
 	if err := s.checkTarget(); err != nil {
 		return nil, err
 	}
-	var sections []*section
-	var commands []*command
-	z := &zrepl{state: s}
 	for _, in := range inputs {
 		kind := in.Kind
 		if kind == "" {
-			if kind = Detect(in.Name, in.Text); kind == "" {
-				return nil, fault.Usagef("name the tool: --from sanoid, --from syncoid or --from zrepl", "%s: neither a sanoid.conf, a zrepl.yml nor a syncoid command line", in.Name)
-			}
+			kind = Detect(in.Name, in.Text)
 		}
 		var err error
 		switch kind {
 		case Sanoid:
-			var more []*section
-			more, err = parseINI(in.Name, string(in.Text))
-			sections = append(sections, more...)
+			err = s.sanoid(in.Name, string(in.Text))
 		case Syncoid:
-			var more []*command
-			more, err = s.parseCommands(in.Name, string(in.Text))
-			commands = append(commands, more...)
+			err = s.syncoid(in.Name, string(in.Text))
 		case Zrepl:
-			err = z.read(in.Name, in.Text)
+			err = s.zrepl(in.Name, in.Text)
+		case "":
+			err = fault.Usagef("name the tool: --from sanoid, --from syncoid or --from zrepl", "%s: neither a sanoid.conf, a zrepl.yml nor a syncoid command line", in.Name)
 		default:
 			err = fault.Usagef("write sanoid, syncoid or zrepl", "%q is no tool whose settings can be imported", kind)
 		}
 		if err != nil {
 			return nil, err
 		}
-	}
-	policies, err := s.policies(sections)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.syncoidJobs(policies, commands); err != nil {
-		return nil, err
-	}
-	s.removeAlone(policies)
-	if err := z.jobs(); err != nil {
-		return nil, err
 	}
 	return s.result()
 }
@@ -167,12 +127,12 @@ type state struct {
 	options Options
 	drafts  []*draft
 	entries []*Entry
-	carried []string // where settings are that need no entry, as a job has them
 }
 
-// note adds to the report. d may be nil; its name is filled in at the end.
-func (s *state) note(d *draft, where, what string, class Class, why string, args ...any) {
-	e := &Entry{Where: where, What: what, Class: class, Why: fmt.Sprintf(why, args...)}
+// left adds to what is left by hand. d may be nil; its name is filled in at the
+// end.
+func (s *state) left(d *draft, where, what, do string, args ...any) {
+	e := &Entry{Where: where, What: what, Do: fmt.Sprintf(do, args...)}
 	s.entries = append(s.entries, e)
 	if d != nil {
 		d.entries = append(d.entries, e)
@@ -185,58 +145,27 @@ func (s *state) result() (*Result, error) {
 		return nil, fault.Usagef("", "there is nothing to import: no dataset, no job, no command")
 	}
 	s.name()
+	r := &Result{Jobs: []string{}, Left: s.entries}
+	var whole replicate.File
 	for _, d := range s.drafts {
-		s.fill(d)
-	}
-	s.separate()
-	for _, d := range s.drafts {
-		if err := d.check(); err != nil {
+		if o := s.options; o.Target != "" && len(d.Targets) == 0 && !d.alone {
+			d.Targets = []replicate.Target{{Name: targetName, To: o.Target}}
+		}
+		alone := replicate.File{Jobs: []replicate.Job{d.Job}}
+		if err := alone.Validate(); err != nil {
 			return nil, fault.Usagef(fault.HintOf(err), "%s: %w", d.where, err)
 		}
-	}
-	if len(s.drafts) > 0 {
-		var whole replicate.File
-		for _, d := range s.drafts {
-			whole.Jobs = append(whole.Jobs, d.Job)
-		}
-		if err := whole.Validate(); err != nil {
-			return nil, fault.Usagef(fault.HintOf(err), "what was imported contradicts itself: %w", err)
-		}
-	}
-	r := &Result{Jobs: []string{}, Entries: []Entry{}}
-	for _, d := range s.drafts {
 		for _, e := range d.entries {
 			e.Job = d.Name
 		}
+		whole.Jobs = append(whole.Jobs, d.Job)
 		r.Jobs = append(r.Jobs, d.Name)
-		if len(d.Targets) == 0 {
-			r.Alone = append(r.Alone, d.Name)
-		}
 	}
-	for _, class := range []Class{ByHand, Changed, Dropped} {
-		for _, e := range s.entries {
-			if e.Class == class {
-				r.Entries = append(r.Entries, *e)
-			}
+	if len(whole.Jobs) > 0 {
+		if err := whole.Validate(); err != nil {
+			return nil, fault.Usagef("import the files one by one, then bring the jobs together", "what was imported contradicts itself: %w", err)
 		}
 	}
 	r.Text = write(s.drafts)
 	return r, nil
-}
-
-// separate gives a job a naming of its own where another takes snapshots of
-// the same datasets under the same names, which replicate refuses.
-func (s *state) separate() {
-	for i, d := range s.drafts {
-		for _, earlier := range s.drafts[:i] {
-			same := d.Snapshots.Take == earlier.Snapshots.Take && d.Snapshots.Take != "" && !strings.Contains(d.Snapshots.Take, "{job}")
-			if !same || !(earlier.noSource && d.noSource) && !within(earlier.Source, d.Source) && !within(d.Source, earlier.Source) {
-				continue
-			}
-			old := d.Snapshots.Take
-			d.Snapshots.Take = replicate.DefaultTemplate
-			s.note(d, d.where, old, Changed, "job %q names its snapshots of the same datasets so: this one's are named %s", earlier.Name, replicate.DefaultTemplate)
-			break
-		}
-	}
 }

@@ -1,9 +1,7 @@
 package importer
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,8 +53,8 @@ func TestSanoidPolicies(t *testing.T) {
 		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Exclude: []string{"/a"}, Schedule: "hourly", Retention: defaults},
-			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
-		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\n[tank/b]\ndaily_warn=1\n[tank/c]\nautoprune=no\n", []replicate.Job{
+			{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
+		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Exclude: []string{"/a", "/c"}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
@@ -66,7 +64,7 @@ func TestSanoidPolicies(t *testing.T) {
 		{"monthly", "[tank/a]\nhourly=0\ndaily=0\nmonthly_mday=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-*-02 00:00", Retention: &replicate.Grid{Monthly: 6}}}},
 		{"yearly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nyearly=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-01-01 00:00", Retention: &replicate.Grid{Yearly: 2}}}},
 		{"path", "[anything]\npath = tank/a\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
-		{"an exception that changes nothing", "[tank]\nrecursive=yes\n[tank/a]\nhourly_warn=1\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
+		{"an exception to recursive = zfs", "[tank]\nrecursive=zfs\n[tank/a]\nhourly=1\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception before the rule", "[tank/a]\nhourly=1\n[tank]\nrecursive=yes\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception without datasets below", "[tank]\nrecursive=yes\n[tank/a]\nhourly=1\nskip_children=yes\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Exclude: []string{"/a"}, Schedule: "hourly", Retention: defaults},
@@ -93,44 +91,7 @@ func TestSanoidPolicies(t *testing.T) {
 				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Exclude: j.Exclude, Schedule: j.Schedule, Retention: numbers(t, j.Retention)})
 			}
 			require.Equal(t, tt.want, got)
-			require.NotEmpty(t, r.Entries)
-		})
-	}
-}
-
-// The age at which sanoid warns of the most frequent snapshots is the job's
-// grace, less the period.
-func TestSanoidGrace(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name, settings string
-		grace          time.Duration
-		reported       bool
-	}{
-		{"none", "", 0, false},
-		{"minutes of hourly", "hourly_warn = 90\n", 30 * time.Minute, false},
-		{"with a unit", "hourly_warn = 3h\n", 2 * time.Hour, false},
-		{"in a template", "use_template = t\n[template_t]\nhourly_warn = 2d\n", 47 * time.Hour, false},
-		{"hours of daily", "hourly = 0\ndaily_warn = 28\n", 4 * time.Hour, false},
-		{"frequent", "frequently = 4\nfrequently_warn = 30m\n", 15 * time.Minute, false},
-		{"weeks of monthly", "hourly = 0\ndaily = 0\nmonthly_warn = 5\n", 96 * time.Hour, false},
-		{"critical", "hourly_warn = 0\nhourly_crit = 120\n", time.Hour, true},
-		{"shorter than the period", "hourly_warn = 60\n", 0, true},
-		{"another kind", "daily_warn = 28h\n", 0, true},
-		{"no number", "hourly_warn = soon\n", 0, true},
-		{"not watched", "hourly_warn = 90\nmonitor = no\n", 0, true},
-		{"only removed", "autosnap = no\nhourly_warn = 90\n", 0, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f, r := jobsOf(t, Sanoid, "[tank/a]\n"+tt.settings)
-			require.Equal(t, replicate.Duration(tt.grace), f.Jobs[0].Grace)
-			reported := false
-			for _, e := range r.Entries {
-				reported = reported || strings.Contains(e.What, "_warn")
-			}
-			require.Equal(t, tt.reported, reported, "%v", r.Entries)
+			require.NotEmpty(t, r.Left)
 		})
 	}
 }
@@ -147,12 +108,11 @@ func TestSyncoidCommands(t *testing.T) {
 		{"alone", "syncoid tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"pull", "syncoid root@host:tank/a pool/a", "root@host:tank/a", "pool/a", "", false, replicate.Transfer{}},
 		{"no user", "syncoid @host:tank/a pool/a", "host:tank/a", "pool/a", "", false, replicate.Transfer{}},
-		{"system crontab", "0 3 * * * root /usr/sbin/syncoid -r tank/a host:pool/a", "tank/a", "host:pool/a", "*-*-* 03:00:00", true, replicate.Transfer{}},
+		{"system crontab", "0 3 * * * root /usr/sbin/syncoid -r tank/a host:pool/a", "tank/a", "host:pool/a", "*-*-* 3:0:00", true, replicate.Transfer{}},
 		{"own crontab", "@hourly syncoid --recursive tank/a host:pool/a", "tank/a", "host:pool/a", "hourly", true, replicate.Transfer{}},
 		{"sudo and redirections", "sudo -n syncoid tank/a host:pool/a >>/var/log/x 2>&1 | logger", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"unit", "ExecStart=-/usr/sbin/syncoid tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"flags behind names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
-		{"shortened", "syncoid --recur tank/a host:pool/a", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
 		{"quotes", `syncoid --sshoption="ProxyJump=a b" 'tank/a b' host:pool/a`, "tank/a b", "host:pool/a", "", false, replicate.Transfer{Way: way.Way{RSH: "ssh -o 'ProxyJump=a b'"}}},
 		{"a name that is the program's", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
 		{"limits", "syncoid --source-bwlimit 5m --target-bwlimit=1k tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{Way: way.Way{Bandwidth: 1024}}},
@@ -179,18 +139,18 @@ func TestSyncoidFlagsAreAnswered(t *testing.T) {
 	t.Parallel()
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // what is shown
 		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // as here, or in the job
-		"preserve-properties", "sshconfig", "sshkey", "sshport", "sshoption", "mbuffer-size", "source-bwlimit", "target-bwlimit", "include-snaps", "skip-parent"}
+		"preserve-properties", "sshconfig", "sshkey", "sshport", "sshoption", "sshcipher", "mbuffer-size", "source-bwlimit", "target-bwlimit", "skip-parent"}
 	values := map[string]string{"source-bwlimit": "1M", "target-bwlimit": "1M", "mbuffer-size": "1M", "sendoptions": "D", "recvoptions": "M", "exclude": "x", "exclude-datasets": "x"}
 	_, plain := jobsOf(t, Syncoid, "syncoid -r --no-rollback tank/a host:pool/a")
 	for name, valued := range syncoidFlags() {
-		line := "syncoid --no-rollback --" + name
+		line := "syncoid -r --no-rollback --" + name
 		if valued {
 			if line += "=any"; values[name] != "" {
-				line = "syncoid --no-rollback --" + name + "=" + values[name]
+				line = "syncoid -r --no-rollback --" + name + "=" + values[name]
 			}
 		}
 		f, r := jobsOf(t, Syncoid, line+" tank/a host:pool/a")
-		answered := len(r.Entries) > len(plain.Entries)
+		answered := len(r.Left) > len(plain.Left)
 		for _, s := range silent {
 			answered = answered || s == name
 		}

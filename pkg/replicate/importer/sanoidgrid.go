@@ -1,86 +1,129 @@
 package importer
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"zxfer/pkg/replicate"
 )
 
-// adoptedFrom are the names of sanoid's own snapshots: others it does not see.
-const adoptedFrom = "autosnap_*ly"
+// sanoidNames are the names of sanoid's own snapshots: others it does not see.
+const sanoidNames = "autosnap_*ly"
 
-// kind is one of sanoid's kinds of snapshots.
+// sanoidPeriods are its kinds of snapshots, from the most frequent on.
+func sanoidPeriods() []string {
+	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
+}
+
+// finest is the most frequent kind that the policy has, "" without any.
+func (p *policy) finest() string {
+	for _, kind := range sanoidPeriods() {
+		if p.number(kind) > 0 {
+			return kind
+		}
+	}
+	return ""
+}
+
+// schedule is the calendar event of the most frequent snapshots.
+func (p *policy) schedule() string {
+	kind := p.finest()
+	clock := fmt.Sprintf("%02d:%02d", p.number(kind+"_hour"), p.number(kind+"_min"))
+	switch kind {
+	case "frequently":
+		return "*:0/" + strconv.Itoa(max(1, p.number("frequent_period")))
+	case "hourly":
+		if p.number("hourly_min") == 0 {
+			return "hourly"
+		}
+		return fmt.Sprintf("*:%02d", p.number("hourly_min"))
+	case "daily":
+		return clock
+	case "weekly":
+		return []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}[p.number("weekly_wday")%7] + " " + clock
+	case "monthly":
+		return fmt.Sprintf("*-*-%02d %s", p.number("monthly_mday"), clock)
+	}
+	return fmt.Sprintf("*-%02d-%02d %s", p.number("yearly_mon"), p.number("yearly_mday"), clock)
+}
+
+// grid is the policy's retention, nil where it prunes nothing, or not always:
+// what sanoid keeps of its own by its own rule, and a grid that reaches as far
+// back at any date. Sanoid removes one of a kind that is older than n periods of
+// its own, where there are more than n; months have 31 days then.
 //
 // https://github.com/jimsalterjrs/sanoid/blob/v2.1.0/sanoid (prune_snapshots)
-type kind struct {
-	name   string
-	period time.Duration
-	count  func(*replicate.Grid) *int
-}
-
-func (p *policy) kinds() ([]kind, error) {
-	often, err := p.number("frequent_period")
-	return []kind{
-		{"frequently", time.Duration(often) * time.Minute, func(g *replicate.Grid) *int { return &g.Last }},
-		{"hourly", time.Hour, func(g *replicate.Grid) *int { return &g.Hourly }},
-		{"daily", day, func(g *replicate.Grid) *int { return &g.Daily }},
-		{"weekly", 7 * day, func(g *replicate.Grid) *int { return &g.Weekly }},
-		{"monthly", 31 * day, func(g *replicate.Grid) *int { return &g.Monthly }},
-		{"yearly", 365*day + day/4, func(g *replicate.Grid) *int { return &g.Yearly }},
-	}, err
-}
-
-// reaching is how many periods of the calendar hold all that sanoid keeps n of.
-// It removes one of a kind that is older than n periods of its own, where there
-// are more than n; months have 31 days then. The newest of the last period
-// counted is to be older than all that: two more periods have begun, or end,
-// within that span, and of months there are more in as many of 31 days.
-func (k kind) reaching(n int) int {
-	switch k.name {
-	case "frequently":
-		return n + 1
-	case "monthly":
-		return (31*n+3)*12*100/36525 + 3
-	case "yearly":
-		return n + 3
+func (p *policy) grid() *replicate.Grid {
+	if !p.on("autoprune") || p.on("prune_defer") {
+		return nil
 	}
-	return n + 2
-}
-
-// grid is the policy's retention, nil where it prunes nothing: what sanoid keeps
-// of its own by its own rule, and a grid that reaches as far back at any date.
-func (p *policy) grid() (*replicate.Grid, error) {
-	if !p.on("autoprune") || p.deferred() {
-		return nil, nil
-	}
-	kinds, err := p.kinds()
-	if err != nil {
-		return nil, err
-	}
+	periods := map[string]time.Duration{"frequently": time.Duration(p.number("frequent_period")) * time.Minute, "hourly": time.Hour,
+		"daily": day, "weekly": 7 * day, "monthly": 31 * day, "yearly": 365*day + day/4}
 	g := &replicate.Grid{}
-	for _, k := range kinds {
-		n, err := p.number(k.name)
-		if err != nil {
-			return nil, err
-		}
+	for _, kind := range sanoidPeriods() {
+		n, period := p.number(kind), max(periods[kind], time.Minute)
 		if n == 0 {
 			continue
 		}
-		raise(k.count(g), k.reaching(n))
-		also := replicate.Also{Names: []string{"autosnap_*_" + k.name}, Last: n}
-		if k.period > 0 { // frequent_period may be 0
-			also.Age = replicate.Duration(min(time.Duration(n), 100*365*day/k.period) * k.period)
+		span := times(n, period)
+		if r, ok := ruleOf(period); ok && kind != "frequently" {
+			r.reach(g, span)
+		} else {
+			raise(&g.Last, n+1)
 		}
-		g.Also = append(g.Also, also)
+		g.Also = append(g.Also, replicate.Also{Names: []string{"autosnap_*_" + kind}, Last: n, Age: replicate.Duration(span)})
 	}
 	if g.Empty() {
-		return nil, nil
+		return nil
 	}
-	return g, nil
+	return g
 }
 
-// deferred tells that sanoid removes nothing while the pool is empty enough.
-func (p *policy) deferred() bool {
-	v, set := p.values["prune_defer"]
-	return set && truth(v.value)
+// sanoidRest lists the settings that are not carried over, each line once.
+func (s *state) sanoidRest(policies []*policy) {
+	seen := map[string]bool{}
+	for _, p := range policies {
+		for _, from := range p.from {
+			for _, k := range from.keys {
+				if do := p.byHand(k); do != "" && !seen[k.where] {
+					seen[k.where] = true
+					s.left(p.draft, k.where, k.key+" = "+k.value, "%s", do)
+				}
+			}
+		}
+	}
+}
+
+// byHand is what to do about a setting, "" where it is carried over.
+func (p *policy) byHand(k setting) string {
+	kind, _, timed := strings.Cut(k.key, "_")
+	_, known := sanoidDefaults()[k.key]
+	switch {
+	case strings.HasPrefix(k.key, "monitor"), strings.HasSuffix(k.key, "_warn"), strings.HasSuffix(k.key, "_crit"):
+		return "zxfer replicate status, exit code 1, and [metrics] tell what is late; write grace = SPAN into the job for when that begins. A pool's capacity neither watches"
+	case known && timed && kind != "frequent" && kind != p.finest():
+		return "nothing: one snapshot is taken in a run, and the newest of each period is kept, whenever that was"
+	case known:
+		return ""
+	}
+	switch k.key {
+	case "path", "use_template", "recursive", "process_children_only", "skip_children":
+		return ""
+	case "pre_snapshot_script":
+		return "write [[job.before]] with the command as a list; it runs once in a run, before its snapshots, without SANOID_ variables"
+	case "post_snapshot_script":
+		return "write [[job.after]] with the command as a list; it runs once at the end of a run, when all is sent, without SANOID_ variables"
+	case "script_timeout", "no_inconsistent_snapshot", "force_post_snapshot_script":
+		return "see timeout and on_failure of [[job.before]]; [[job.after]] always runs"
+	case "pre_pruning_script", "pruning_script":
+		return "[[job.after]] gets the run's record on standard input, which counts what was removed"
+	case "prune_defer", "min_percent_free":
+		if !truth(k.value) {
+			return ""
+		}
+		return "retention does not look at how full the pool is; with prune_defer none is imported, so all stays: write [job.retention]"
+	}
+	return "look it up: it is not known to this importer, which knows sanoid 2.2"
 }

@@ -2,124 +2,62 @@ package importer
 
 import (
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/kballard/go-shellquote"
+
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/size"
+	"zxfer/pkg/zfs"
 )
 
-// syncoidJobs makes jobs of commands. A command gives the policies of
-// sanoid.conf that it covers a target; what is left of it is a job of its own.
-func (s *state) syncoidJobs(policies []*policy, commands []*command) error {
-	for _, c := range commands {
-		d, err := s.syncoidJob(c)
+// syncoid makes a job of every syncoid command in a text: alone, in a crontab,
+// in a script, or behind ExecStart= of a unit.
+func (s *state) syncoid(file, text string) error {
+	const joint = "\x00" // where a backslash continues a line
+	first, number := len(s.drafts), 1
+	for raw := range strings.SplitSeq(strings.NewReplacer("\\\r\n", joint, "\\\n", joint).Replace(text), "\n") {
+		line, where := strings.TrimSpace(strings.ReplaceAll(raw, joint, " ")), fmt.Sprintf("%s:%d", file, number)
+		number += 1 + strings.Count(raw, joint)
+		if line == "" || strings.ContainsAny(line[:1], "#;[") {
+			continue
+		}
+		if !strings.Contains(line, "syncoid") {
+			if !regexp.MustCompile(`^[A-Za-z_]\w*\s*=`).MatchString(line) {
+				s.left(nil, where, line, "nothing: it is no syncoid command")
+			}
+			continue
+		}
+		times, spec, rest, ok := cutSchedule(line)
+		commands, err := findCommands(where, strings.TrimLeft(strings.TrimPrefix(rest, "ExecStart="), "-@:+!"))
 		if err != nil {
 			return err
 		}
-		if s.giveTargets(policies, c, d) {
-			continue
+		for _, c := range commands {
+			d, err := s.syncoidJob(c)
+			if err != nil {
+				return err
+			}
+			d.Schedule = spec
+			switch {
+			case !ok:
+				s.left(d, where, times, "write schedule as systemd.time(7) says: no calendar event means just this, and without one the job runs only by hand")
+			case spec == "":
+				s.left(d, where, "schedule", "write schedule: the command has no time of cron, and without one the job runs only by hand")
+			}
 		}
-		if s.joined(d) {
-			continue
-		}
-		s.add(d)
-		s.alone(c, d)
+	}
+	if len(s.drafts) == first {
+		return fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: there is no syncoid command in it", file)
 	}
 	return nil
 }
 
-// giveTargets adds the target of a command to the drafts of the policies that
-// it covers, and tells whether these are all that the command sends.
-func (s *state) giveTargets(policies []*policy, c *command, d *draft) bool {
-	whole, sent := false, d.Job
-	for _, p := range policies {
-		if p.draft == nil || p.removes || !within(d.Source, p.path) || p.path != d.Source && (!d.Recursive || !sent.Selects(d.Source, p.path)) {
-			continue
-		}
-		if p.draft.Recursive && !d.Recursive {
-			s.note(p.draft, c.where, "syncoid "+c.source, Changed, "it sends no dataset below, but the job of %s is recursive: the command became a job of its own", p.where())
-			continue
-		}
-		t := d.Targets[0]
-		t.To += strings.TrimPrefix(p.path, d.Source)
-		t.Retention = retentionAt(policies, t.To)
-		if !reflect.DeepEqual(d.Transfer, replicate.Transfer{}) {
-			tr := d.Transfer
-			t.Transfer = &tr
-		}
-		p.draft.addTarget(t)
-		p.draft.entries = append(p.draft.entries, d.entries...)
-		if c.schedule != "" && c.schedule != p.draft.Schedule {
-			s.note(p.draft, c.where, "syncoid "+c.source, Changed, "sent at every run of the job (%s) and not at %s", p.draft.Schedule, c.schedule)
-		}
-		if p.path == d.Source {
-			whole = p.draft.Recursive || !d.Recursive
-			if whole && len(sent.Exclude) > 0 {
-				p.draft.Exclude = append(p.draft.Exclude, sent.Exclude...)
-				s.note(p.draft, c.where, "--exclude, --skip-parent", ByHand, "a job also takes no snapshots of what it excludes: where sanoid does, write a job for it")
-			}
-			if whole {
-				continue
-			}
-		}
-		if pattern := literal(below(d.Source, p.path)); !slices.Contains(d.Exclude, pattern) {
-			d.Exclude = append(d.Exclude, pattern)
-		}
-		if !p.draft.Recursive {
-			s.note(p.draft, c.where, "syncoid "+c.source, ByHand, "it sends also what is below %s, of which sanoid takes no snapshots: write recursive = true where there is something", p.path)
-		}
-	}
-	return whole
-}
-
-// retentionAt is what sanoid.conf keeps at a target on this host, nil without.
-// What arrives there has the job's own names, too, which a job of sanoid's
-// policy would not know.
-func retentionAt(policies []*policy, to string) *replicate.Grid {
-	for _, p := range policies {
-		if !p.removes || to != p.path && !(p.recursive && within(p.path, to)) {
-			continue
-		}
-		if grid, err := p.grid(); err == nil && grid != nil {
-			p.at = append(p.at, to)
-			return grid
-		}
-	}
-	return nil
-}
-
-// joined adds the target of a draft to an earlier one that differs in nothing
-// else.
-func (s *state) joined(d *draft) bool {
-	for _, o := range s.drafts {
-		a, b := o.Job, d.Job
-		transfer := a.Transfer
-		a.Targets, b.Targets, a.Transfer, b.Transfer = nil, nil, replicate.Transfer{}, replicate.Transfer{}
-		if len(o.Targets) == 0 || !reflect.DeepEqual(a, b) {
-			continue
-		}
-		t := d.Targets[0]
-		if o.Targets[0].To == t.To { // the same command again, with other ways to cross at most
-			s.note(o, d.where, "syncoid", Dropped, "the command is there already: its source goes to %s in the job of %s", t.To, o.where)
-			o.entries = append(o.entries, d.entries...)
-			return true
-		}
-		if !reflect.DeepEqual(transfer, d.Transfer) {
-			tr := d.Transfer
-			t.Transfer = &tr
-		}
-		o.addTarget(t)
-		o.entries = append(o.entries, d.entries...)
-		return true
-	}
-	return false
-}
-
-// syncoidJob makes the draft of a command by itself.
+// syncoidJob makes the draft of a command.
 func (s *state) syncoidJob(c *command) (*draft, error) {
 	source, err := syncoidName(c.where, c.source)
 	if err != nil {
@@ -129,19 +67,32 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{where: c.where, wish: jobWord(source.Name), Job: replicate.Job{
-		Source: source.String(), Recursive: c.has("recursive"), Schedule: c.schedule,
-	}}
-	d.addTarget(replicate.Target{To: to.String()})
+	d := s.add(&draft{where: c.where, wish: jobWord(source.Name), Job: replicate.Job{
+		Source: source.String(), Recursive: c.has("recursive"),
+		Snapshots: replicate.Snapshots{Adopt: []string{"*"}, LatestOnly: c.has("no-stream")},
+		Targets:   []replicate.Target{{Name: targetName, To: to.String()}},
+	}})
 	if !strings.Contains(to.Name, "/") && strings.Contains(source.Name, "/") {
-		s.note(d, c.where, c.target, ByHand, "syncoid makes the pool's own dataset the copy; here a pool receives the source's path below: name the dataset that is meant")
+		d.noTarget = true
+		s.left(d, c.where, c.target, "write the target: syncoid makes the pool's own dataset the copy, and here a pool receives the source's path below")
 	}
 	if c.has("skip-parent") && d.Recursive {
-		d.Exclude = append(d.Exclude, ".")
+		d.Exclude = []string{"."}
 	}
-	s.syncoidSnapshots(c, d)
-	if err := s.syncoidFlags(c, d, source, to); err != nil {
+	if !c.has("no-sync-snap") {
+		d.Snapshots.Take = replicate.DefaultTemplate
+		s.left(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
+	}
+	if !c.has("no-rollback") {
+		s.left(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", to.Name)
+	}
+	if err := d.syncoidTransfer(c); err != nil {
 		return nil, err
+	}
+	for _, o := range c.options {
+		if err := s.syncoidFlag(d, c, o); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }
@@ -160,101 +111,128 @@ func syncoidName(where, name string) (endpoint.Endpoint, error) {
 	return e, err
 }
 
-// syncoidSnapshots maps which snapshots a command takes and sends.
-func (s *state) syncoidSnapshots(c *command, d *draft) {
-	d.Snapshots.LatestOnly = c.has("no-stream")
-	d.Snapshots.Adopt = []string{"*"}
-	if only := c.all("include-snaps"); len(only) > 0 {
-		var adopt []string
-		for _, re := range only {
-			patterns, ok := globs(re)
-			if !ok {
-				s.note(d, c.where, "--include-snaps="+re, ByHand, "this regular expression is no shell pattern: write what it means into snapshots.adopt, which has \"*\"")
-				adopt = []string{"*"}
-				break
-			}
-			adopt = append(adopt, patterns...)
+// syncoidTransfer carries over limits and what syncoid hands to ssh.
+func (d *draft) syncoidTransfer(c *command) error {
+	argv := []string{"ssh"}
+	for _, o := range c.options {
+		if flag := map[string]string{"sshconfig": "-F", "sshkey": "-i", "sshport": "-p", "sshcipher": "-c", "sshoption": "-o"}[o.name]; flag != "" {
+			argv = append(argv, flag, o.value)
 		}
-		d.Snapshots.Adopt = adopt
+		if !slices.Contains([]string{"source-bwlimit", "target-bwlimit", "mbuffer-size"}, o.name) {
+			continue
+		}
+		n, err := size.Parse(o.value)
+		if err != nil {
+			return fault.Usagef("", "%s: --%s=%s: %w", c.where, o.name, o.value, err)
+		}
+		if o.name == "mbuffer-size" {
+			d.Transfer.Buffer = size.Size(n)
+		} else {
+			d.limit(size.Size(n))
+		}
 	}
-	for _, re := range c.all("exclude-snaps") {
-		s.note(d, c.where, "--exclude-snaps="+re, ByHand, "snapshots.adopt names what is sent, nothing takes away from it: write patterns of the others into it")
+	if len(argv) > 1 {
+		d.Transfer.RSH = shellquote.Join(argv...)
 	}
-	if !c.has("no-sync-snap") {
-		d.Snapshots.Take = replicate.DefaultTemplate
+	return nil
+}
+
+// limit limits the rate; of two the lower counts.
+func (d *draft) limit(rate size.Size) {
+	if d.Transfer.Bandwidth == 0 || rate < d.Transfer.Bandwidth {
+		d.Transfer.Bandwidth = rate
 	}
 }
 
-// alone reports what a command does not say that no sanoid.conf says either.
-func (s *state) alone(c *command, d *draft) {
-	if d.Schedule == "" {
-		s.note(d, c.where, "schedule", ByHand, "the command has no time of cron: write schedule = \"hourly\" or another, else the job runs only by hand")
+// syncoidFlag carries over a flag that stands by itself, or lists it.
+func (s *state) syncoidFlag(d *draft, c *command, o option) error {
+	t := &d.Targets[0]
+	switch o.name {
+	case "compress":
+		level, ok := map[string]string{"none": "off", "zstd-fast": "zstd:3", "zstd-slow": "zstd:19"}[o.value]
+		if d.Transfer.Compress = level; ok {
+			return nil
+		}
+	case "preserve-properties":
+		t.Properties.Carry = true
+	case "sendoptions":
+		if m := regexp.MustCompile(`^[-LcewvPs ]*$`); m.MatchString(o.value) {
+			return nil // chosen by what the dataset and the target are; raw always
+		}
+	case "recvoptions":
+		rest, err := recvOptions(c, t, o.value)
+		if err != nil || rest == "" {
+			return err
+		}
+		o.value = rest
+	case "exclude", "exclude-datasets":
+		if !d.Recursive {
+			return nil // it means nothing then
+		}
+		d.noSource = true // what it leaves out is not to be sent for want of a pattern
 	}
-	if d.Snapshots.Take != "" {
-		s.note(d, c.where, "sync snapshots", ByHand, "syncoid keeps only its newest one; the job's own (zxfer_JOB_*) stay until there is a [job.retention]. "+
-			"With adopt = [\"*\"] a grid would concern every snapshot: narrow adopt first, to what may be removed. syncoid_* snapshots of before can be destroyed after the first run")
+	if do := syncoidLeft()[o.name]; do != "" {
+		what := "--" + o.name
+		if syncoidFlags()[o.name] {
+			what += "=" + o.value
+		}
+		s.left(d, c.where, what, "%s", do)
+	}
+	return nil
+}
+
+// syncoidLeft is what to do about flags that are not carried over.
+func syncoidLeft() map[string]string {
+	return map[string]string{
+		"compress":                   `write transfer.compress = "zstd:N" or "off": without it, zstd compresses where that gains anything`,
+		"delete-target-snapshots":    "write [job.target.retention]: a target keeps what its own grid says, whatever the source has",
+		"exclude":                    "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
+		"exclude-datasets":           "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
+		"exclude-snaps":              "write into snapshots.adopt patterns of the others: nothing takes away from it",
+		"force-delete":               "nothing: what is on a target is never destroyed to make a stream fit; the run explains the ways out",
+		"identifier":                 "nothing: the names of a job's snapshots hold the job's name",
+		"include-snaps":              `write what this regular expression means into snapshots.adopt, which is ["*"]`,
+		"insecure-direct-connection": "write transfer.data_address and transfer.ports where it must be a certain connection: data has one of its own anyhow, authenticated",
+		"keep-sync-snap":             "nothing: a job's snapshots stay until a [job.retention] lets them go",
+		"no-clone-handling":          "nothing: a clone is sent as a dataset of its own",
+		"no-clone-rollback":          "nothing: a target is never rolled back",
+		"no-command-checks":          "write transfer.skip_checks = [IDS] for checks to pass over: docs/checks.md",
+		"no-privilege-elevation":     "write user = NAME to run the job as another user than root; zxfer replicate check prints the zfs allow line",
+		"no-resume":                  "nothing: what was interrupted is always resumed",
+		"recvoptions":                "see [job.target.properties] and the target's name: zxfer has no such choice",
+		"sendoptions":                "see recursive and [job.target.properties] carry: zxfer has no such choice",
 	}
 }
 
-// excludeDatasets maps a regular expression that syncoid seeks in the full
-// names of the source's datasets.
-func (s *state) excludeDatasets(c *command, d *draft, re, source string) {
-	if !d.Recursive {
-		s.note(d, c.where, "--exclude="+re, Dropped, "it means nothing without --recursive")
-		return
-	}
-	patterns, whole, ok := datasetPatterns(re, source)
-	if !ok {
-		s.note(d, c.where, "--exclude="+re, ByHand, "this regular expression is no pattern of datasets: write what it means into exclude; as it is, nothing is left out for it")
-		return
-	}
-	if !whole {
-		s.note(d, c.where, "--exclude="+re, Changed, "what is below the datasets that it finds is left out, too")
-	}
-	for _, p := range patterns {
-		if !slices.Contains(d.Exclude, p) {
-			d.Exclude = append(d.Exclude, p)
-		}
-	}
-}
-
-// datasetPatterns are patterns for Exclude that leave out what an expression
-// finds in the full names of datasets at or below a source: a part of a name at
-// any depth, or a path that begins with the source's. Others, and one that
-// finds something in the source's own name, have none. whole tells that the
-// expression finds also all that is below what it finds.
-func datasetPatterns(re, source string) (patterns []string, whole, ok bool) {
-	all, ok := globs(re)
-	if r, err := regexp.Compile(re); !ok || err != nil || r.MatchString(source) {
-		return nil, false, false
-	}
-	whole = true
-	for _, p := range all {
-		core, openHead := strings.CutPrefix(p, "*")
-		core, openTail := strings.CutSuffix(core, "*")
-		tail := ""
-		if openTail {
-			tail = "*"
-		}
-		whole = whole && openTail
-		if strings.ContainsAny(core, `*?\`) {
-			return nil, false, false // here these may match a "/"
-		}
-		path, under := strings.CutPrefix(core, source+"/")
-		name, begins := strings.CutPrefix(core, "/")
+// recvOptions carries over "o NAME=VALUE" and "x NAME" of --recvoptions; rest is
+// what it does not.
+func recvOptions(c *command, t *replicate.Target, value string) (rest string, err error) {
+	words := strings.Fields(value)
+	for i := 0; i < len(words); i++ {
+		w := strings.TrimPrefix(words[i], "-")
 		switch {
-		case under && path != "":
-			patterns = append(patterns, "/"+path+tail)
-		case under, !openHead, name == "", strings.Contains(name, "/"):
-			return nil, false, false
-		case begins:
-			patterns = append(patterns, name+tail)
+		case strings.Trim(w, "usv") == "": // always
+			continue
+		case (w == "o" || w == "x") && i+1 < len(words):
+			i++
 		default:
-			patterns = append(patterns, "*"+name+tail)
+			rest = strings.TrimSpace(rest + " " + words[i])
+			continue
 		}
+		name, set, valued := strings.Cut(words[i], "=")
+		if err := zfs.CheckProperty(name); err != nil || valued != (w == "o") {
+			return "", fault.Usagef("write o NAME=VALUE or x NAME", "%s: --recvoptions: %q is neither", c.where, w+" "+words[i])
+		}
+		t.Properties.Exclude = slices.DeleteFunc(t.Properties.Exclude, func(n string) bool { return n == name })
+		if w == "x" {
+			t.Properties.Exclude = append(t.Properties.Exclude, name)
+			delete(t.Properties.Set, name)
+			continue
+		}
+		if t.Properties.Set == nil {
+			t.Properties.Set = map[string]string{}
+		}
+		t.Properties.Set[name] = set
 	}
-	return patterns, whole, true
+	return rest, nil
 }
-
-// describe is a short form of a command for the report.
-func (c *command) describe() string { return fmt.Sprintf("syncoid %s %s", c.source, c.target) }

@@ -1,296 +1,269 @@
 package importer
 
 import (
-	"fmt"
-	"reflect"
-	"slices"
+	"path"
 	"strings"
+
+	"github.com/kballard/go-shellquote"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/size"
 )
 
-// jobs makes drafts of the jobs: of push and pull jobs, and of snap jobs whose
-// datasets no push job sends. Sinks and sources are the passive ends: the job
-// on the other side does their work over ssh.
-func (z *zrepl) jobs() error {
-	for _, j := range z.all {
-		if err := z.unknown(j); err != nil {
-			return err
+// job makes drafts of a job. Sinks and sources are the passive ends: the job on
+// the other side does their work over ssh.
+func (z *zrepl) job(j lined[zreplJob]) error {
+	switch j.is.Type {
+	case "push":
+		return z.push(&j.is, j.line)
+	case "pull":
+		return z.pull(&j.is, j.line)
+	case "snap":
+		return z.snap(&j.is, j.line)
+	case "source":
+		z.left(nil, z.where(j.line), j.is.Name, "write its filesystems and snapshotting into the job on the host that pulls, as source, snapshots.take and schedule; "+
+			"zxfer replicate authorize --allow send=DATASET restricts what that may read")
+		return nil
+	case "sink":
+		if j.is.Serve.Type != "local" {
+			z.left(nil, z.where(j.line), j.is.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", j.is.RootFS)
 		}
+		return nil
 	}
-	first := len(z.drafts)
-	for _, kind := range []string{"push", "pull", "snap", "source", "sink"} {
-		for _, j := range z.all {
-			if j.kind != kind {
-				continue
-			}
-			var err error
-			switch kind {
-			case "push":
-				err = z.push(j)
-			case "pull":
-				err = z.pull(j)
-			case "snap":
-				err = z.snap(j)
-			case "source":
-				z.source(j)
-			case "sink":
-				err = z.sink(j)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	if len(z.drafts) > first {
-		z.note(nil, z.drafts[first].where, "snapshots", Changed, "a job sends and removes only the snapshots that snapshots.take and snapshots.adopt name; zrepl sends all there are")
-		z.note(nil, z.drafts[first].where, "zrepl.service", ByHand, "end zrepl's daemon before the first run; \"zrepl zfs-abstraction release-all\" releases its holds and bookmarks")
-	}
-	return nil
+	return fault.Usagef("push, pull, snap, source and sink are known", "%s: job %q: type %q", z.where(j.line), j.is.Name, j.is.Type)
 }
 
-// unknown reports keys of a job that are not known here.
-func (z *zrepl) unknown(j *zjob) error {
-	all, err := j.pairs()
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		if !slices.Contains([]string{"name", "type", "connect", "serve", "filesystems", "snapshotting", "pruning", "send", "recv",
-			"root_fs", "interval", "replication", "conflict_resolution"}, p.key) {
-			z.note(nil, p.at.where(), p.key, Dropped, "it is not known to this importer, which knows zrepl 0.6 and 0.7")
-		}
-	}
-	return nil
-}
-
-// trees makes a draft of every tree of a filter.
-func (z *zrepl) trees(j *zjob, f filter) []*draft {
-	roots := f.roots()
-	var out []*draft
-	for _, r := range roots {
-		d := z.add(&draft{where: j.where(), wish: j.name, Job: replicate.Job{Source: r.path, Recursive: r.recursive, Exclude: r.exclude}})
-		if len(roots) > 1 && r.path != "" {
-			d.wish = j.name + "-" + jobWord(r.path)
-		}
-		for _, c := range r.coarse {
-			what := fmt.Sprintf("%q: false", c.path)
-			if slices.Contains(r.exclude, literal(below(r.path, c.path))) {
-				z.note(d, c.where, what, Changed, "what is below it is left out, too; zrepl leaves out the one dataset")
-			} else {
-				z.note(d, c.where, what, ByHand, "the dataset alone cannot be left out, without what is below: it is sent")
-			}
-		}
-		if r.path == "" {
-			d.Source, d.noSource, d.Exclude = unknownDataset, true, nil
-			z.note(d, r.where, `"<"`, ByHand, "a job has one source: write source, and a job for each further pool")
-			if len(r.exclude) > 0 {
-				z.note(d, r.where, strings.Join(r.exclude, ", "), ByHand, "left out by the filter: write them into exclude, as paths below the source")
-			}
-		}
-		out = append(out, d)
-	}
-	if len(out) == 0 {
-		z.note(nil, j.where(), j.name, Dropped, "its filesystems let nothing through")
-	}
-	return out
-}
-
-// push makes the drafts of a push job.
-func (z *zrepl) push(j *zjob) error {
-	taking, pruning, rules := j.shots, j.value, "keep_sender"
-	if s := z.snapOf(j); s != nil {
-		s.used, taking, pruning, rules = true, s.shots, s.value, "keep"
-		z.note(nil, s.where(), s.name, Changed, "job %q takes over its snapshots and its pruning: they send the same datasets", j.name)
-	}
-	drafts := z.trees(j, j.filter)
-	to, err := z.peer(j)
+// snap makes the drafts of a snap job.
+func (z *zrepl) snap(j *zreplJob, line int) error {
+	drafts, err := z.sources(j, line)
 	if err != nil {
 		return err
 	}
 	for _, d := range drafts {
-		z.snapshots(d, taking)
-		if err := z.hooksOf(d, j); err != nil {
+		prefix, err := z.snapshots(d, j, line)
+		if err != nil {
 			return err
 		}
-		t := replicate.Target{To: to.place(d)}
-		if err := z.retention(d, &t, pruning, rules, j.value, taking); err != nil {
+		if d.Retention, err = z.keep(d, "retention", j.Pruning.Keep, prefix); err != nil {
 			return err
 		}
-		if err := z.options(d, &t, j.value, to.sink, j.value); err != nil {
-			return err
+		if d.Snapshots.Take == "" && d.Retention == nil {
+			z.left(nil, d.where, j.Name, "nothing: it takes no snapshots by itself, and removes none")
+			continue
 		}
-		d.Transfer.RSH = to.rsh
-		d.addTarget(t)
-		d.noTarget = to.root == "" || d.noSource
-		switch {
-		case to.root == "":
-			z.note(d, to.where, "connect", ByHand, "the other host's sink job names the dataset (root_fs): write it into the target as ROOT_FS/CLIENT_IDENTITY/SOURCE, or import that host's zrepl.yml together with this one")
-		case d.noSource:
-			z.note(d, to.where, "connect", ByHand, "zrepl keeps a copy at %s/SOURCE: write the target so", to.root)
-		}
-		if taking.manual {
-			z.note(d, j.where(), "schedule", ByHand, "nothing takes snapshots in these settings: write schedule, else the job runs only by hand")
-		}
-		z.overSSH(d, to)
+		z.add(d)
+		z.rest(d, "", j.Rest)
 	}
 	return nil
 }
 
-// snapOf is the snap job that takes the snapshots of a push job that takes
-// none.
-func (z *zrepl) snapOf(j *zjob) *zjob {
-	if !j.shots.manual {
+// push makes the drafts of a push job.
+func (z *zrepl) push(j *zreplJob, line int) error {
+	drafts, err := z.sources(j, line)
+	if err != nil {
+		return err
+	}
+	for _, d := range drafts {
+		z.add(d)
+		host, err := z.connect(d, &j.Connect, line)
+		if err != nil {
+			return err
+		}
+		root, recv := "ROOT_FS/CLIENT_IDENTITY", &zreplRecv{}
+		if sink := z.sink(&j.Connect); sink != nil {
+			recv = &sink.Recv
+			if root, err = dataset(z.where(line), path.Join(sink.RootFS, j.Connect.ClientIdentity)); err != nil {
+				return err
+			}
+		} else {
+			d.noTarget = true
+			z.left(d, z.where(line), "connect", "write the target: root_fs of the other host's sink job, and below it the client's identity and the source")
+		}
+		d.Targets = []replicate.Target{{Name: targetName, To: endpoint.Endpoint{Host: host, Name: root + "/" + d.Source}.String()}}
+		if err := z.sends(d, j, recv, line); err != nil {
+			return err
+		}
+		if d.Schedule == "" && j.Snapshotting.manual() {
+			z.left(d, z.where(line), "snapshotting: manual", "write schedule, if the job is to run by itself: it stays manual")
+		}
+	}
+	return nil
+}
+
+// pull makes the draft of a pull job. What it pulls is the other host's to say.
+func (z *zrepl) pull(j *zreplJob, line int) error {
+	d := z.add(&draft{where: z.where(line), wish: j.Name, noSource: true, noTarget: true, Job: replicate.Job{Recursive: true}})
+	host, err := z.connect(d, &j.Connect, line)
+	if err != nil {
+		return err
+	}
+	root, err := dataset(d.where, j.RootFS)
+	if err != nil {
+		return err
+	}
+	d.Source = endpoint.Endpoint{Host: host, Name: unknownDataset}.String()
+	d.Targets = []replicate.Target{{Name: targetName, To: root + "/" + unknownDataset}}
+	z.left(d, d.where, "source, target", "write both: the other host's source job names the filesystems, and zrepl keeps a copy at %s/SOURCE", root)
+	j.Snapshotting = zreplSnapshotting{}
+	if err := z.sends(d, j, &j.Recv, line); err != nil {
+		return err
+	}
+	if j.Interval == "" || j.Interval == "manual" {
+		z.left(d, d.where, "interval: manual", "write schedule, if the job is to run by itself: it stays manual")
 		return nil
 	}
-	for _, s := range z.all {
-		if s.kind == "snap" && !s.used && reflect.DeepEqual(trees(s.filter), trees(j.filter)) {
+	return z.every(d, line, j.Interval)
+}
+
+// sends carries over what push and pull jobs have in common.
+func (z *zrepl) sends(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
+	prefix, err := z.snapshots(d, j, line)
+	if err != nil {
+		return err
+	}
+	t := &d.Targets[0]
+	if d.Retention, err = z.keep(d, "retention", j.Pruning.KeepSender, prefix); err != nil {
+		return err
+	}
+	if t.Retention, err = z.keep(d, "target.retention", j.Pruning.KeepReceiver, prefix); err != nil {
+		return err
+	}
+	t.Properties = replicate.Properties{Carry: j.Send.SendProperties || j.Send.BackupProperties, Set: recv.Properties.Override}
+	for _, name := range recv.Properties.Inherit {
+		if _, set := t.Properties.Set[name]; !set {
+			t.Properties.Exclude = append(t.Properties.Exclude, name)
+		}
+	}
+	z.limit(d, line, j.Send.Limit)
+	z.limit(d, line, recv.Limit)
+	z.rest(d, "send.", j.Send.Rest)
+	z.rest(d, "recv.", recv.Rest)
+	z.rest(d, "pruning.", j.Pruning.Rest)
+	z.rest(d, "", j.Rest)
+	return nil
+}
+
+func (s *zreplSnapshotting) manual() bool { return s.Type == "" || s.Type == "manual" }
+
+// snapshots carries over which snapshots a job takes, and when, or without any
+// adopts those that it counts. prefix is what the names begin with.
+func (z *zrepl) snapshots(d *draft, j *zreplJob, line int) (prefix string, err error) {
+	s := &j.Snapshotting
+	z.rest(d, "snapshotting.", s.Rest)
+	if prefix = s.Prefix; s.manual() {
+		prefix = prefixOf(j)
+		d.Snapshots.Adopt = []string{literal(prefix) + "*"}
+		return prefix, nil
+	}
+	if d.Snapshots.Take = s.template(); d.Snapshots.Take == "" {
+		d.Snapshots = replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{literal(prefix) + "*"}}
+		z.left(d, z.where(line), "timestamp_format", "nothing: names of this form cannot be written, so new snapshots are named %s, and those of zrepl adopted", replicate.DefaultTemplate)
+	}
+	switch s.Type {
+	case "periodic":
+		return prefix, z.every(d, line, s.Interval)
+	case "cron":
+		var ok bool
+		if d.Schedule, ok = cron(s.Cron); !ok {
+			z.left(d, z.where(line), "cron: "+s.Cron, "write schedule as systemd.time(7) says: no calendar event means just this")
+		}
+		return prefix, nil
+	}
+	return "", fault.Usagef("periodic, cron and manual are known", "%s: snapshotting of type %q", z.where(line), s.Type)
+}
+
+// every carries over an interval as the job's schedule.
+func (z *zrepl) every(d *draft, line int, interval string) error {
+	span, err := z.span(line, interval)
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if d.Schedule, ok = every(span); !ok {
+		z.left(d, z.where(line), "interval: "+interval, "write schedule: it divides neither an hour nor a day, and no calendar event means just this")
+	}
+	return nil
+}
+
+// template is the naming of zrepl's snapshots, so that those that it took count
+// as the job's own; "" where its names cannot be told as times.
+func (s *zreplSnapshotting) template() string {
+	t := ""
+	switch strings.ToLower(s.Format) {
+	case "", "dense":
+		t = s.Prefix + "%Y%m%d_%H%M%S_000" // the milliseconds are always 000
+	case "human":
+		t = s.Prefix + "%Y-%m-%d_%H:%M:%S"
+	}
+	if _, err := replicate.NewNaming(t, "job"); err != nil || strings.ContainsAny(s.Prefix, "%{}") || s.Location != "" && s.Location != "UTC" {
+		return ""
+	}
+	return t
+}
+
+// sink is the job that a job on this host sends to, nil where it is elsewhere or
+// not in the file.
+func (z *zrepl) sink(c *zreplConnect) *zreplJob {
+	for i := range z.jobs {
+		s := &z.jobs[i].is
+		if c.Type == "local" && s.Type == "sink" && s.Serve.Type == "local" && s.Serve.ListenerName == c.ListenerName {
 			return s
 		}
 	}
 	return nil
 }
 
-// trees is what a filter lets through, without where it says so.
-func trees(f filter) []root {
-	all := f.roots()
-	for i := range all {
-		all[i].where, all[i].coarse = "", nil
+// connect carries over how a job reaches the other host, "" for this one.
+func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err error) {
+	where := z.where(line)
+	switch c.Type {
+	case "local":
+		return "", nil
+	case "tcp", "tls":
+		host = c.Address
+		if i := strings.LastIndexByte(host, ':'); i >= 0 {
+			host = strings.Trim(host[:i], "[]")
+		}
+		z.left(d, where, "connect: "+c.Type, "see that ssh %s works for the user of the job: data has a connection of its own, without certificates or ports to set up", host)
+	case "ssh+stdinserver":
+		if host = c.Host; c.User != "" {
+			host = c.User + "@" + host
+		}
+		argv := []string{"ssh"}
+		if c.IdentityFile != "" {
+			argv = append(argv, "-i", c.IdentityFile)
+		}
+		if c.Port != "" && c.Port != "22" {
+			argv = append(argv, "-p", c.Port)
+		}
+		for _, o := range c.Options {
+			argv = append(argv, "-o", o)
+		}
+		if len(argv) > 1 {
+			d.Transfer.RSH = shellquote.Join(argv...)
+		}
+		z.left(d, where, "connect: ssh+stdinserver", "replace the key's line in authorized_keys on the other host, which starts zrepl, by what zxfer replicate authorize prints")
+	default:
+		return "", fault.Usagef("ssh+stdinserver, tls, tcp and local are known", "%s: connect of type %q", where, c.Type)
 	}
-	return all
+	e, err := endpoint.Parse(endpoint.Endpoint{Host: host, Name: "a"}.String())
+	if err != nil || e.Local() || e.Host != host {
+		return "", fault.Usagef("", "%s: connect: %q is no host", where, host)
+	}
+	return host, nil
 }
 
-// pull makes the draft of a pull job. What it pulls is the other host's to
-// say: its source job is looked for among the files.
-func (z *zrepl) pull(j *zjob) error {
-	var from *zjob
-	for _, s := range z.all {
-		if s.kind != "source" {
-			continue
-		}
-		if from != nil {
-			from = nil // more than one: it is not clear which
-			break
-		}
-		from = s
+// limit carries over a limit of the rate.
+func (z *zrepl) limit(d *draft, line int, l zreplLimit) {
+	z.rest(d, "bandwidth_limit.", l.Rest)
+	if l.Max == "" || strings.HasPrefix(l.Max, "-") {
+		return // there is none
 	}
-	rootFS, err := j.textOf("root_fs")
-	if err != nil {
-		return err
+	if n, err := size.Parse(l.Max); err == nil && strings.HasSuffix(l.Max, "B") {
+		d.limit(size.Size(n))
+		return
 	}
-	if rootFS, err = dataset(j.where(), rootFS); err != nil {
-		return err
-	}
-	to, err := z.connection(j)
-	if err != nil {
-		return err
-	}
-	taking := shots{manual: true}
-	var drafts []*draft
-	if from != nil {
-		taking, from.used = from.shots, true
-		if s := z.snapOf(from); s != nil {
-			s.used, taking = true, s.shots
-			z.note(nil, s.where(), s.name, Changed, "job %q takes over its snapshots: they are of the same datasets", j.name)
-		}
-		drafts = z.trees(j, from.filter)
-	} else {
-		drafts = []*draft{z.add(&draft{where: j.where(), wish: j.name, noSource: true, Job: replicate.Job{Source: unknownDataset, Recursive: true}})}
-		z.note(drafts[0], j.where(), "source", ByHand, "the other host's source job names the filesystems, and takes the snapshots, which this job can do instead (snapshots.take): "+
-			"write source, or import that host's zrepl.yml together with this one")
-	}
-	for _, d := range drafts {
-		z.snapshots(d, taking)
-		t := replicate.Target{To: rootFS + "/" + d.Source}
-		d.noTarget = d.noSource
-		d.Source = endpoint.Endpoint{Host: to.host, Name: d.Source}.String()
-		sending := j.value
-		if from != nil {
-			if err := z.hooksOf(d, from); err != nil {
-				return err
-			}
-			sending = from.value
-		}
-		if err := z.retention(d, &t, j.value, "keep_sender", j.value, taking); err != nil {
-			return err
-		}
-		if err := z.options(d, &t, sending, j.value, j.value); err != nil {
-			return err
-		}
-		d.Transfer.RSH = to.rsh
-		d.addTarget(t)
-		if d.noTarget {
-			z.note(d, j.where(), "root_fs", ByHand, "zrepl keeps a copy at %s/SOURCE: write the target so", rootFS)
-		}
-		if err := z.interval(d, j, taking); err != nil {
-			return err
-		}
-		z.overSSH(d, to)
-	}
-	return nil
-}
-
-// interval maps how often a pull job pulls.
-func (z *zrepl) interval(d *draft, j *zjob, taking shots) error {
-	text, err := j.textOf("interval")
-	if err != nil {
-		return err
-	}
-	if text == "" || text == "manual" {
-		if d.Schedule == "" {
-			z.note(d, j.where(), "interval: manual", Changed, "the job has no schedule: it runs only by hand")
-		}
-		return nil
-	}
-	every, err := zreplDuration(text)
-	if err != nil {
-		return fault.Usagef("", "%s: interval: %w", j.where(), err)
-	}
-	spec := z.spec(j.where(), every)
-	if d.Schedule != "" && d.Schedule != spec {
-		z.note(d, j.where(), "interval: "+text, Changed, "one run takes the snapshots and sends them: the source's schedule, %s, counts", d.Schedule)
-		return nil
-	}
-	d.Schedule = spec
-	return nil
-}
-
-// snap makes the drafts of a snap job that no push job took over.
-func (z *zrepl) snap(j *zjob) error {
-	if j.used {
-		return nil
-	}
-	for _, d := range z.trees(j, j.filter) {
-		z.snapshots(d, j.shots)
-		if err := z.hooksOf(d, j); err != nil {
-			return err
-		}
-		if err := z.retention(d, nil, j.value, "keep", value{}, j.shots); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// source reports a source job that no pull job of the import belongs to.
-func (z *zrepl) source(j *zjob) {
-	if !j.used {
-		z.note(nil, j.where(), j.name, ByHand, "it waits to be pulled from, which needs no job here: import the pulling host's zrepl.yml together with this one, or write the job there; "+
-			"zxfer replicate authorize --allow send=DATASET restricts what it may read")
-	}
-}
-
-// sink reports a sink that another host's jobs send to.
-func (z *zrepl) sink(j *zjob) error {
-	if j.used {
-		return nil
-	}
-	rootFS, err := j.textOf("root_fs")
-	if err != nil {
-		return err
-	}
-	z.note(nil, j.where(), j.name, ByHand, "it waits to be sent to, which needs no job here: the sending host's job does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", rootFS)
-	return nil
+	z.left(d, z.where(line), "bandwidth_limit: "+l.Max, `write transfer.bandwidth = "10MiB", or what that is in bytes per second`)
 }
