@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -152,6 +153,59 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 		c.end(nil)
 		c.calls.Wait()
 	})
+}
+
+// What is refused without being read, because it is too much at once, is in the
+// audit, one line each.
+func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		require.NoError(t, err)
+		s := &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		var mu sync.Mutex
+		audit := ""
+		c := newSession(t.Context(), s, policy.NewGuard(p, &fakeSite{}, func(line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			audit += line + "\n"
+		}))
+		go c.write(io.Discard)
+		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, tooMuch: &oversize{1 << 30, small}}))
+		require.NoError(t, c.start(&message{ID: 2, Op: opList.name, cost: maxInFlight, Body: json.RawMessage(`{"dataset":"vault"}`)}))
+		require.NoError(t, c.start(&message{ID: 3, Op: opHolds.name, cost: 1}))
+		synctest.Wait()
+		for id := range uint64(maxLong + 1) {
+			require.NoError(t, c.start(&message{ID: 10 + id, Op: opTransfer.name, Body: json.RawMessage(`{"receive":{"target":"vault/a"},"options":{}}`)}))
+		}
+		synctest.Wait()
+		c.end(nil)
+		c.calls.Wait()
+		require.Contains(t, audit, `refused "list": message of 1073741824 bytes`)
+		require.Contains(t, audit, `refused "holds": holds: requests of more than`)
+		require.Contains(t, audit, `refused "transfer": transfer: more than 64 streams at once`)
+		require.Equal(t, 3, strings.Count(audit, "refused"), audit)
+	})
+}
+
+// The largest of the lines that an agent offers, which are not counted, is none of
+// the answers that are.
+func TestTheLargestLogLineIsWritten(t *testing.T) {
+	t.Parallel()
+	p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+	require.NoError(t, err)
+	c := newSession(t.Context(), &fakeSite{}, policy.NewGuard(p, &fakeSite{}, func(string) {}))
+	bare, err := encode(&message{Kind: logged, Text: "x"}, small)
+	require.NoError(t, err)
+	c.offer(&message{Kind: logged, Text: strings.Repeat("x", small-len(bare)+lengthSize+1)})
+	require.Len(t, c.queue, 1)
+	read, written := io.Pipe()
+	go c.write(written)
+	_, err = io.CopyN(io.Discard, read, small+lengthSize)
+	require.NoError(t, err)
+	c.reply(make([]byte, maxUnread)) // waits for all that may be unread
+	_, err = io.CopyN(io.Discard, read, maxUnread)
+	require.NoError(t, err)
+	c.end(nil)
 }
 
 // FuzzARestrictedAgent looks for requests with which a restricted agent does on

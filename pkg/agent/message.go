@@ -30,8 +30,10 @@ const (
 	pong     kind = "pong"     // agent: ID
 )
 
-// message is one message; four bytes of length, big-endian, come before its
-// JSON.
+// lengthSize is the size of a message's length, big-endian, in bytes.
+const lengthSize = 4
+
+// message is one message; its length comes before its JSON.
 type message struct {
 	Kind  kind            `json:"kind"`
 	ID    uint64          `json:"id,omitempty"`
@@ -53,7 +55,7 @@ func encode(m *message, limit int) ([]byte, error) {
 	if len(text) > limit {
 		return nil, &oversize{len(text), limit}
 	}
-	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))), text...), nil
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, lengthSize+len(text)), uint32(len(text))), text...), nil
 }
 
 // beginning is how much of a message tells Kind, ID and Op, in bytes.
@@ -64,7 +66,7 @@ const beginning = 512
 // before it is decoded, and says so. It returns io.EOF only between two
 // messages.
 func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, error) {
-	var length [4]byte
+	var length [lengthSize]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,11 +40,18 @@ const (
 	firstPings = 8
 )
 
+// sameOnBoth is the remedy where two versions do not understand each other.
+const sameOnBoth = "install the same zxfer on both hosts; where the account starts zxfer by itself, the one that it starts"
+
+// maxVersion bounds what is shown of a version, in bytes.
+const maxVersion = 64
+
 // Remote is the Site of another host.
 type Remote struct {
-	host string
-	t    Transport
-	log  func(string)
+	host    string
+	version string // of the agent, as its hello says
+	t       Transport
+	log     func(string)
 
 	began time.Time     // of which pings count the time
 	rtt   atomic.Int64  // shortest round trip, ns
@@ -98,7 +106,8 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 	var noise string
 	greeted := make(chan error, 1)
 	go func() {
-		_, err := readHello(in, func(line string) { noise = line })
+		var err error
+		r.version, err = readHello(in, func(line string) { noise = line })
 		greeted <- err
 	}()
 	var err error
@@ -118,7 +127,7 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 	var other *mismatch
 	switch {
 	case errors.As(err, &other):
-		return nil, fault.Refusef("install the same zxfer on both hosts; where the account starts zxfer by itself, the one that it starts", "%s: %w", host, other)
+		return nil, fault.Refusef(sameOnBoth, "%s: %w", host, other)
 	case why != nil:
 		return nil, fmt.Errorf("%s: %w", host, why)
 	case noise != "":
@@ -351,6 +360,9 @@ func (r *Remote) answered(op string, m *message, into any) error {
 	case m.tooMuch != nil:
 		return r.checked(op, m.tooMuch)
 	case m.Error != nil:
+		if strings.Contains(m.Error.Text, "unknown field") { // says the decoder of another build
+			m.Error.Hint = fmt.Sprintf("zxfer there is %s, of another build: %s", clip(r.version, maxVersion), sameOnBoth)
+		}
 		return m.Error.unpack(r.host)
 	}
 	return r.checked(op, json.Unmarshal(m.Body, into))

@@ -337,3 +337,19 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 		require.Equal(t, 8*time.Second, g.RTT(), "the shortest counts")
 	})
 }
+
+// Only a forced command can bring two builds together that do not know the same
+// fields: the error says which version is there, and what to do.
+func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
+		fault.Refusef("what the account of this key may do is in its authorized_keys: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
+		r := liar(t, func(m *message) [][]byte { return [][]byte{failed(m, refused)[lengthSize:]} })
+		_, err := r.Facts(t.Context())
+		require.ErrorContains(t, err, `unknown field "window"`)
+		require.Equal(t, fault.ClassOf(refused), fault.ClassOf(err))
+		require.Contains(t, fault.HintOf(err), "zxfer there is 1.0")
+		require.Contains(t, fault.HintOf(err), "install the same zxfer on both hosts")
+		require.NoError(t, r.Close())
+	}
+}

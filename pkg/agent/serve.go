@@ -225,6 +225,9 @@ func (c *session) start(m *message) error {
 		defer stop()
 		var answer []byte
 		if refused != nil {
+			if c.guard != nil {
+				c.guard.Unread(m.Op, refused)
+			}
 			answer = failed(m, refused)
 		} else if c.short != nil && !c.ops[m.Op].long {
 			// A turn ends when the answer waits to be written, no more than
@@ -252,13 +255,22 @@ func (c *session) start(m *message) error {
 
 // reply has an answer written.
 func (c *session) reply(answer []byte) {
-	if c.unread != nil && len(answer) > small && c.unread.Acquire(c.ctx, int64(min(len(answer), maxUnread))) != nil {
+	if n := c.counted(answer); n > 0 && c.unread.Acquire(c.ctx, n) != nil {
 		return // nobody is there any more
 	}
 	select {
 	case c.queue <- answer:
 	case <-c.gone:
 	}
+}
+
+// counted is how much of an encoded message counts against what waits to be
+// written: nothing of what offer writes, too.
+func (c *session) counted(raw []byte) int64 {
+	if c.unread == nil || len(raw)-lengthSize <= small {
+		return 0
+	}
+	return int64(min(len(raw), maxUnread))
 }
 
 // answer carries out a call and returns its encoded result.
@@ -336,8 +348,8 @@ func (c *session) write(out io.Writer) {
 				c.end(nil) // a client that takes nothing is gone
 				return
 			}
-			if c.unread != nil && len(raw) > small {
-				c.unread.Release(int64(min(len(raw), maxUnread)))
+			if n := c.counted(raw); n > 0 {
+				c.unread.Release(n)
 			}
 		case <-c.gone:
 			return

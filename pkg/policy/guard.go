@@ -23,6 +23,9 @@ type Guard struct {
 	site   site.Site
 	audit  func(string)
 	lines  sync.Mutex // those of one request
+
+	mu    sync.Mutex
+	rings int64 // bytes of the streams that run
 }
 
 // NewGuard returns the Guard of a policy. Some rules need to look: at s, and
@@ -163,11 +166,18 @@ func (g *Guard) refuse(q Request, err error) error {
 }
 
 func (g *Guard) refuseShown(q Request, err error, shown string) error {
-	line := "refused " + strconv.QuoteToASCII(q.Op[:min(len(q.Op), 64)]) + ": " + clean(err.Error()) + ": " + shown
+	g.refused(q.Op, clean(err.Error())+": "+shown)
+	return g.refusal(err)
+}
+
+// Unread tells the audit of a request that was refused without being read: it
+// asked for too much at once.
+func (g *Guard) Unread(op string, err error) { g.refused(op, clean(err.Error())) }
+
+func (g *Guard) refused(op, why string) {
 	g.lines.Lock()
 	defer g.lines.Unlock()
-	g.audit(line)
-	return g.refusal(err)
+	g.audit("refused " + strconv.QuoteToASCII(op[:min(len(op), 64)]) + ": " + why)
 }
 
 func (g *Guard) refusal(err error) error {

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
 )
 
 func TestBelow(t *testing.T) {
@@ -181,4 +184,28 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	_, err = admit(t, g, "capture", `"x"`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Len(t, audited, 1)
+}
+
+// The rings of one session's streams are bounded together; a stream that ended gives
+// its own back.
+func TestRingsOfASessionAreBounded(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Receive: []string{"vault"}}, anySite{}, func(string) {})
+	ctx, end := context.WithCancel(t.Context())
+	given := func(asked int64) int64 {
+		task := site.Task{Receive: &zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}
+		require.NoError(t, Transfer(ctx, g, &task))
+		return task.Options.Buffer
+	}
+	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
+	require.EqualValues(t, transfer.DefaultBuffer, given(0), "what would be taken")
+	require.EqualValues(t, transfer.DefaultBuffer, given(1<<40))
+	total := int64(1<<20 + 2*transfer.DefaultBuffer)
+	for range 61 {
+		total += given(0)
+	}
+	require.LessOrEqual(t, total, int64(2<<30))
+	require.EqualValues(t, minRing, given(0), "each has some")
+	end()
+	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.rings == 0 }, 10*time.Second, time.Millisecond)
 }

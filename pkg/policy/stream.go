@@ -25,6 +25,11 @@ const (
 	maxThreads  = 1024
 	maxDeadline = 10 * time.Minute
 	maxStall    = 24 * time.Hour
+
+	// maxRings is what the rings of all streams of a session have together, but
+	// that each has minRing.
+	maxRings = 4 * transfer.DefaultBuffer
+	minRing  = 16 << 20
 )
 
 // taken are the properties that zxfer itself sets on a receive, with the values
@@ -116,7 +121,6 @@ func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 		}
 	}
 	// More helps none but who wants the host's memory.
-	t.Options.Buffer = min(t.Options.Buffer, transfer.DefaultBuffer)
 	t.Options.CompressThreads = min(t.Options.CompressThreads, runtime.NumCPU())
 	o := t.Options
 	switch {
@@ -125,7 +129,26 @@ func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
 		return errors.New("options out of bounds")
 	}
+	t.Options.Buffer = g.ring(ctx, t.Options.Buffer)
 	return nil
+}
+
+// ring is how many bytes of a ring a stream gets that asked for so many, until
+// ctx, its call's, ends.
+func (g *Guard) ring(ctx context.Context, asked int64) int64 {
+	if asked == 0 {
+		asked = transfer.DefaultBuffer
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(asked, transfer.DefaultBuffer, max(maxRings-g.rings, minRing))
+	g.rings += n
+	context.AfterFunc(ctx, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.rings -= n
+	})
+	return n
 }
 
 // Offer judges listeners.
