@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/report"
@@ -107,9 +108,9 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		rep.Log(o.note)
 	}
-	open := newOpener(&req.Way, rep.Log)
-	open.stdin, open.stdout = a.stdin, a.stdout
-	r, err := job.RunDev(ctx, req, open, rep)
+	at := hosts.New(&opener{log: rep.Log, stdin: a.stdin, stdout: a.stdout})
+	r, err := job.RunDev(ctx, req, at, rep)
+	_ = at.Close() // the result is in; agents end with their stdin
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
 		err = fault.Interrupt("the same command resumes", err)
 		if r != nil {

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -252,7 +253,9 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	report, err := job.RunDoctor(ctx, o.req, newOpener(&o.req.Send.Way, log), log)
+	at := hosts.New(&opener{log: log})
+	report, err := job.RunDoctor(ctx, o.req, at, log)
+	_ = at.Close() // the report is in; agents end with their stdin
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}

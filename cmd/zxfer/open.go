@@ -1,54 +1,49 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"os"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/netcat"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
-	"zxfer/pkg/way"
 )
 
 // opener reaches hosts for a job: this one in the process itself, others by
 // an agent behind the remote shell, or by their plain tools.
 type opener struct {
-	rsh       string
-	bootstrap bool
-	plain     bool // other hosts are used without zxfer (wire nc)
-	log       func(string)
+	log func(string)
 	// stdin and stdout are for a device job that names them; else nil.
 	stdin  io.Reader
 	stdout io.Writer
 }
 
-func newOpener(w *way.Way, log func(string)) *opener {
-	return &opener{rsh: remoteShell(w), bootstrap: !w.NoBootstrap, plain: w.Wire == way.NC, log: log}
-}
-
-func (o *opener) options(host string) rsh.Options {
-	return rsh.Options{Host: host, Command: o.rsh, Bootstrap: o.bootstrap, Log: o.log}
+func (o *opener) options(l hosts.Line) rsh.Options {
+	return rsh.Options{Host: l.Host, Command: cmp.Or(l.RSH, os.Getenv("ZXFER_RSH")), Bootstrap: !l.NoBootstrap, Log: o.log}
 }
 
 // Open returns the Site of a host, "" for this one.
-func (o *opener) Open(ctx context.Context, host string) (site.Site, error) {
-	if host == "" {
-		l := site.NewLocal(buildVersion(), o.log)
-		l.SetStandard(o.stdin, o.stdout)
-		return l, nil
+func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+	if l.Host == "" {
+		here := site.NewLocal(buildVersion(), o.log)
+		here.SetStandard(o.stdin, o.stdout)
+		return here, nil
 	}
-	if o.plain {
-		return netcat.Open(ctx, o.options(host))
+	if l.Plain {
+		return netcat.Open(ctx, o.options(l))
 	}
-	c, err := rsh.Agent(ctx, o.options(host))
+	c, err := rsh.Agent(ctx, o.options(l))
 	if err != nil {
 		return nil, err
 	}
-	return agent.NewRemote(ctx, host, c, o.log)
+	return agent.NewRemote(ctx, l.Host, c, o.log)
 }
 
-// Relay opens a listener here that leads to a loopback address of host.
-func (o *opener) Relay(ctx context.Context, host, address string) (string, error) {
-	return rsh.ListenRelay(ctx, o.options(host), address)
+// Relay opens a listener here that leads to a loopback address of the line's host.
+func (o *opener) Relay(ctx context.Context, l hosts.Line, address string) (string, error) {
+	return rsh.ListenRelay(ctx, o.options(l), address)
 }

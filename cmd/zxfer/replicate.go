@@ -13,11 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
-	"zxfer/pkg/way"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -143,8 +141,7 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
 	log := a.logger()
-	open := func(w *way.Way) job.Opener { return newOpener(w, log) }
-	return runner.New(o.stateDir, open, a.now, log)
+	return runner.New(o.stateDir, &opener{log: log}, a.now, log)
 }
 
 // absolute is a path that is good from anywhere, for units.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/report"
@@ -87,7 +88,9 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	}
 	stop := onStatus(rep.Status)
 	defer stop()
-	r, err := job.RunSend(ctx, req, newOpener(&req.Way, rep.Log), rep)
+	at := hosts.New(&opener{log: rep.Log})
+	r, err := job.RunSend(ctx, req, at, rep)
+	_ = at.Close() // the results are in; agents end with their stdin
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
 		err = fault.Interrupt("the same command resumes", err)
 		if r != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -55,12 +53,4 @@ func checkWay(w *way.Way, at way.At, source, target endpoint.Endpoint) error {
 		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
 	return nil
-}
-
-// remoteShell is the remote shell of a way, as far as the user named one.
-func remoteShell(w *way.Way) string {
-	if w.RSH != "" {
-		return w.RSH
-	}
-	return os.Getenv("ZXFER_RSH")
 }

@@ -18,7 +18,7 @@ func (s *sender) checkAppeared(ctx context.Context) error {
 	if !s.req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // what was below it before is not known
 	}
-	after, err := s.target.list(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
+	after, err := s.target.List(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (s *sender) checkAppeared(ctx context.Context) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	if after, err = s.target.list(ctx, site.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
+	if after, err = s.target.List(ctx, site.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
 		return err
 	}
 	return s.unplanned(before, &after)
@@ -39,7 +39,7 @@ func (s *sender) unplanned(before, after *zfs.Listing) error {
 	}
 	return fault.Failf("before anything there is mounted, look at it: zfs get all "+zfs.CommandLine(names),
 		"%s: below %s there are datasets now that were neither there before nor planned: %s",
-		s.target.label(), before.Root, strings.Join(names, ", "))
+		s.target.Label(), before.Root, strings.Join(names, ", "))
 }
 
 // appeared are the datasets below a target that came without being planned. One

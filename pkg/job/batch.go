@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -66,9 +67,8 @@ type DatasetResult struct {
 // RunBatch moves a Batch, or with DryRun only plans it. The error is of what
 // concerned the whole target: nothing was sent then. That a dataset failed is
 // in its result only.
-func RunBatch(ctx context.Context, b Batch, open Opener, rep Reporter) (*BatchResult, error) {
-	s := newSender(b.Send, open, rep)
-	defer s.close()
+func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
+	s := newSender(b.Send, at, rep)
 	res := &BatchResult{Report: s.report}
 	started := time.Now()
 	if err := s.resolve(ctx); err != nil {
@@ -108,7 +108,7 @@ func (s *sender) surveyBatch(ctx context.Context, b *Batch) (err error) {
 		return err
 	}
 	s.state = plan.State{
-		Source: b.Survey, SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target,
+		Source: b.Survey, SourceHost: s.source.Label(), TargetHost: s.target.Label(), SameHost: s.source == s.target,
 	}
 	if s.state.Target, err = s.listTarget(ctx, b, target); err != nil {
 		return err
@@ -128,13 +128,13 @@ func (s *sender) listTarget(ctx context.Context, b *Batch, target string) (zfs.L
 	if len(b.Copies) > 0 {
 		some := q
 		some.Only = b.Copies
-		l, err := s.target.list(ctx, some)
+		l, err := s.target.List(ctx, some)
 		broken := func(d *zfs.Dataset) bool { return d.Inconsistent() }
 		if err != nil || len(l.Datasets) == len(b.Copies) && !slices.ContainsFunc(l.Datasets, broken) {
 			return l, err
 		}
 	}
-	return s.target.list(ctx, q)
+	return s.target.List(ctx, q)
 }
 
 // planBatch makes the plan of all that nothing stands in the way of, and
@@ -184,7 +184,7 @@ func (s *sender) partOffLarge(p *plan.Plan, refused []*DatasetResult) []*Dataset
 		}
 		p.Refuse(finding.Finding{
 			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Remedy: block[i].Remedy,
-			Summary: fmt.Sprintf("%s: there is no room for %s: %s", s.target.label(), d.Target, block[i].Summary),
+			Summary: fmt.Sprintf("%s: there is no room for %s: %s", s.target.Label(), d.Target, block[i].Summary),
 		})
 		refused = partOff(p, refused)
 	}
@@ -294,7 +294,7 @@ func (s *sender) account(ctx context.Context, b *Batch, res *BatchResult, failed
 		}
 		if r.Err == nil && r.There == "" {
 			r.Err = fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
-				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
+				"%s: %s has no snapshot with the GUID %d of %s", s.target.Label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
 		}
 	}
 	for _, step := range s.report.Results {

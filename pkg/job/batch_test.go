@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -38,7 +39,7 @@ func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	for class, why := range map[fault.Class]error{fault.Interrupted: wire.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.refuse = func(string) error { return why }
-		res, err := RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Len(t, res.Datasets, 2)
 		for _, d := range res.Datasets {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
@@ -24,7 +25,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunSend(t.Context(), request(nil), w, silent{})
+		r, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, []string{"receive dst/a"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -35,7 +36,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		t.Parallel()
 		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.refuse = func(string) error { return forbidden }
-		_, err := RunSend(t.Context(), request(nil), w, silent{})
+		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.did)
 	})
@@ -43,7 +44,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		t.Parallel()
 		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.hold = func([]string) error { return forbidden }
-		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), w, silent{})
+		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the data arrived")
 		require.Equal(t, []string{"receive dst/a"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -53,7 +54,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.taken = func() { w.datasets["dst/a"] = &zfs.Dataset{Name: "dst/a", Type: zfs.Volume} }
 		req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-		_, err := RunSend(t.Context(), req, w, silent{})
+		_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 		require.ErrorContains(t, err, "is a volume")
 		require.Equal(t, []string{"snapshot src/a@new"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -67,7 +68,7 @@ func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	b := w.batch(t, func(s *Send) { s.Plan.CarryProperties = true })
 	w.set("src/a", "org.example:note", "yes")
 	before := maps.Clone(b.Survey.Datasets[0].Properties)
-	res, err := RunBatch(t.Context(), b, w, silent{})
+	res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.NoError(t, res.Datasets[0].Err)
 	require.Equal(t, "yes", res.Report.Plan.Datasets[0].Steps[0].Receive.Set["org.example:note"])
@@ -91,7 +92,7 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 		}
 		return nil
 	}
-	res, err := RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+	res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"receive dst/a", "receive dst/a/c"}, w.did)
 	for _, d := range res.Datasets {
@@ -103,7 +104,7 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 	}
 
 	w.estimate = func(string) error { return errors.New("the host is gone") }
-	_, err = RunBatch(t.Context(), w.batch(t, nil), w, silent{})
+	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 	require.Error(t, err, "a source that cannot be asked")
 }
 
@@ -113,7 +114,7 @@ func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	w := newWorld(map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
 	w.set("src/a/half", "inconsistent", "1")
 	req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-	_, err := RunSend(t.Context(), req, w, silent{})
+	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a"}, w.did)
 }
@@ -124,7 +125,7 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/a": nil})
 	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
 	w.set("dst/a", "receive_resume_token", "1-no-token")
-	r, err := RunSend(t.Context(), request(func(s *Send) { s.Plan.NoResume = true }), w, silent{})
+	r, err := RunSend(t.Context(), request(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
 	require.Equal(t, []string{"discard dst/a"}, w.did)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -58,9 +59,9 @@ func (p pair) full() pair {
 // digests asks both sides.
 func (s *sender) digests(ctx context.Context, p pair, within zfs.Within) (source, target site.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(e *end, of zfs.SendSpec, into *site.Digest) func() error {
+	ask := func(e *hosts.Host, of zfs.SendSpec, into *site.Digest) func() error {
 		return func() error {
-			return e.do(ctx, func(st site.Site) (err error) {
+			return e.Do(ctx, func(st site.Site) (err error) {
 				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within})
 				return err
 			})
@@ -166,7 +167,7 @@ func (s *sender) locate(ctx context.Context, d *plan.Dataset, p pair, a, b site.
 	}
 	return fault.Failf(hint+"run zpool scrub on both pools, then compare again",
 		"%s: the contents of %s@%s differ from %s@%s: %s",
-		s.target.label(), d.Target, p.target.To, d.Source, p.source.To, where)
+		s.target.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
 }
 
 // locateIn says where one object differs.
@@ -190,7 +191,7 @@ func (s *sender) locateIn(ctx context.Context, p pair, object uint64) (string, e
 // is mounted.
 func (s *sender) findObject(d *plan.Dataset, p pair, object uint64) string {
 	for _, side := range []struct {
-		end     *end
+		end     *hosts.Host
 		listing *zfs.Listing
 		of      zfs.SendSpec
 	}{{s.source, &s.state.Source, p.source}, {s.target, &s.state.Target, p.target}} {
@@ -199,7 +200,7 @@ func (s *sender) findObject(d *plan.Dataset, p pair, object uint64) string {
 			continue
 		}
 		dir := filepath.Join(t.Get("mountpoint"), ".zfs/snapshot", side.of.To)
-		return fmt.Sprintf("which file it is, on %s: %s\n", side.end.label(),
+		return fmt.Sprintf("which file it is, on %s: %s\n", side.end.Label(),
 			zfs.CommandLine([]string{"find", dir, "-xdev", "-inum", fmt.Sprint(object)}))
 	}
 	return ""

@@ -304,7 +304,7 @@ func (s *sender) replan(ctx context.Context, d *plan.Dataset) (*plan.Dataset, er
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", s.source.label(), d.Arrive.In(d.Source))}
+		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", s.source.Label(), d.Arrive.In(d.Source))}
 	}
 	if err := s.estimate(ctx, &p, false); err != nil {
 		return nil, err
@@ -326,18 +326,18 @@ func advanced(before, after *plan.Dataset) bool {
 func (s *sender) runSteps(ctx context.Context, d *plan.Dataset, res *results, tries int) error {
 	if d.Discard != "" {
 		s.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
-		if err := s.target.do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+		if err := s.target.Do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if d.CreateParents {
-		if err := s.target.do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+		if err := s.target.Do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Clears) > 0 {
 		s.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := s.target.do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+		if err := s.target.Do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -27,22 +28,12 @@ import (
 // RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
 // error too. Errors are of class fault.Refused as long as nothing was changed,
 // and of class fault.Interrupted where the same command resumes.
-func RunDev(ctx context.Context, req Dev, open Opener, rep DevReporter) (*DevReport, error) {
+func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
 	d := &copier{req: req, rep: rep, report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
-	d.source = &end{role: "source", host: req.Source.Host, open: open}
-	d.target = &end{role: "target", host: req.Target.Host, open: open}
-	if req.Source.Host == req.Target.Host {
-		d.target = d.source
-	}
-	defer func() {
-		d.source.close()
-		if d.target != d.source {
-			d.target.close()
-		}
-	}()
+	d.source, d.target = at.At(req.Source.Host, &req.Way), at.At(req.Target.Host, &req.Way)
 	started := time.Now()
 	err := d.run(ctx)
 	r := d.report
@@ -61,7 +52,7 @@ type copier struct {
 	req            Dev
 	rep            DevReporter
 	report         *DevReport
-	source, target *end
+	source, target *hosts.Host
 	facts          struct{ source, target site.Facts }
 	link           meet.Link
 	input          preflight.Input
@@ -122,14 +113,14 @@ func (d *copier) survey(ctx context.Context) error {
 	var from, to device.Facts
 	var systems [2]*sysinfo.System
 	sf, tf := &d.facts.source, &d.facts.target
-	look := func(ctx context.Context, e *end, name string, f *site.Facts, into *device.Facts) error {
-		return e.do(ctx, func(st site.Site) (err error) {
+	look := func(ctx context.Context, e *hosts.Host, name string, f *site.Facts, into *device.Facts) error {
+		return e.Do(ctx, func(st site.Site) (err error) {
 			if *f, err = st.HostFacts(ctx); err == nil && name == site.Standard {
 				*into = device.Facts{Path: name, Kind: site.KindStream}
 			} else if err == nil {
 				*into, err = st.InspectDevice(ctx, path.Clean(name))
 			}
-			if err != nil && e.host == "" { // others name themselves
+			if err != nil && e.Local() { // others name themselves
 				err = fmt.Errorf("local: %w", err)
 			}
 			return err
@@ -138,8 +129,8 @@ func (d *copier) survey(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, sf, &from) })
 	g.Go(func() error { return look(gctx, d.target, d.req.Target.Name, tf, &to) })
-	g.Go(func() error { systems[0] = d.source.system(gctx); return nil })
-	g.Go(func() error { systems[1] = d.target.system(gctx); return nil })
+	g.Go(func() error { systems[0] = d.source.System(gctx); return nil })
+	g.Go(func() error { systems[1] = d.target.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -178,8 +169,8 @@ func (d *copier) survey(ctx context.Context) error {
 	}
 	d.report.Wire = d.link.Report(false, true)
 	d.input = preflight.Input{
-		Source: preflight.Host{Name: d.source.label(), System: systems[0]}, Target: preflight.Host{Name: d.target.label(), System: systems[1]},
-		RTT: d.source.rtt() + d.target.rtt(), Streams: d.link.Streams,
+		Source: preflight.Host{Name: d.source.Label(), System: systems[0]}, Target: preflight.Host{Name: d.target.Label(), System: systems[1]},
+		RTT: d.source.RTT() + d.target.RTT(), Streams: d.link.Streams,
 	}
 	d.report.Findings = preflight.Device(d.input)
 	return nil
@@ -243,7 +234,7 @@ func (d *copier) judge(ctx context.Context) error {
 		d.checkSource()
 		return nil
 	}
-	err := d.target.do(ctx, func(st site.Site) (err error) {
+	err := d.target.Do(ctx, func(st site.Site) (err error) {
 		if d.streams() {
 			return nil // nothing of it is kept
 		}
@@ -289,9 +280,9 @@ func (d *copier) compare(ctx context.Context) error {
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b site.DeviceDigest
 	g, gctx := errgroup.WithContext(ctx)
-	digest := func(e *end, f device.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
+	digest := func(e *hosts.Host, f device.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
 		g.Go(func() error {
-			return e.do(gctx, func(st site.Site) (err error) {
+			return e.Do(gctx, func(st site.Site) (err error) {
 				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
 			})

@@ -84,11 +84,11 @@ func (d *copier) look(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := d.source.do(ctx, func(st site.Site) error { return same(st, &d.task.Source, d.req.Source) })
+	err := d.source.Do(ctx, func(st site.Site) error { return same(st, &d.task.Source, d.req.Source) })
 	if err != nil {
 		return err
 	}
-	return d.target.do(ctx, func(st site.Site) (err error) {
+	return d.target.Do(ctx, func(st site.Site) (err error) {
 		// What there is now, this job left.
 		d.task.NoResume = false
 		if err = same(st, &d.task.Target, d.req.Target); err == nil {

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -27,9 +28,9 @@ type renamed struct {
 	tries []site.DeviceTask
 }
 
-func (h *renamed) Open(context.Context, string) (site.Site, error) { return h, nil }
+func (h *renamed) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
 
-func (h *renamed) Relay(context.Context, string, string) (string, error) { return "", nil }
+func (h *renamed) Relay(context.Context, hosts.Line, string) (string, error) { return "", nil }
 
 func (h *renamed) Close() error { return nil }
 
@@ -60,7 +61,7 @@ func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progr
 }
 
 // within is the link of a host to itself.
-func within(t *testing.T, e *end) meet.Link {
+func within(t *testing.T, e *hosts.Host) meet.Link {
 	l, err := meet.Choose(way.Way{}, meet.Side{Host: e}, meet.Side{Host: e})
 	require.NoError(t, err)
 	return l
@@ -99,7 +100,7 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 			t.Parallel()
 			h := &renamed{looks: c.then}
 			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
-			d.source = &end{role: "source", open: h}
+			d.source = host(h, "")
 			d.target = d.source
 			d.link = within(t, d.source)
 			d.task.Source, d.task.Target = c.source, c.target
@@ -127,7 +128,7 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
 			h := &renamed{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
 			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
-			d.source = &end{role: "source", open: h}
+			d.source = host(h, "")
 			d.target = d.source
 			d.link = within(t, d.source)
 			d.task.Source, d.task.Target = a, b

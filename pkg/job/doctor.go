@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
@@ -58,16 +59,15 @@ type DoctorReport struct {
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
 // report is returned, as far as it got, with an error too. Findings at fail
 // level are no error.
-func RunDoctor(ctx context.Context, req Doctor, open Opener, log func(string)) (*DoctorReport, error) {
+func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, log func(string)) (*DoctorReport, error) {
 	d := &doctor{req: req, log: log, report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	d.sender = &sender{req: req.Send, rep: quietReporter(log), report: &Report{}}
-	d.source = &end{role: "source", host: req.Send.Source.Host, open: open}
+	d.source = at.At(req.Send.Source.Host, &req.Send.Way)
 	d.target = d.source
-	if req.Target && req.Send.Target.Host != req.Send.Source.Host {
-		d.target = &end{role: "target", host: req.Send.Target.Host, open: open}
+	if req.Target {
+		d.target = at.At(req.Send.Target.Host, &req.Send.Way)
 	}
 	d.sender.source, d.sender.target = d.source, d.target
-	defer d.sender.close()
 	err := d.run(ctx)
 	return d.report, err
 }
@@ -80,7 +80,7 @@ type doctor struct {
 	log            func(string)
 	report         *DoctorReport
 	sender         *sender
-	source, target *end
+	source, target *hosts.Host
 	input          preflight.Input
 	paths          bool // at least one end is a path: nothing is planned
 }
@@ -120,7 +120,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
-	ends := []*end{d.source}
+	ends := []*hosts.Host{d.source}
 	if d.target != d.source {
 		ends = append(ends, d.target)
 	}
@@ -142,7 +142,7 @@ func (d *doctor) measure(ctx context.Context) error {
 		m.link = link.As(anyEncrypted(s.report.Plan))
 		for _, way := range []struct {
 			id       string
-			from, to *end
+			from, to *hosts.Host
 		}{{linkOut, d.source, d.target}, {linkBack, d.target, d.source}} {
 			if !d.req.wants(way.id) {
 				continue
@@ -170,7 +170,7 @@ func (d *doctor) measure(ctx context.Context) error {
 
 // look captures both hosts at once.
 func (d *doctor) look(ctx context.Context) error {
-	ends := []*end{d.source}
+	ends := []*hosts.Host{d.source}
 	if d.target != d.source {
 		ends = append(ends, d.target)
 	}
@@ -181,7 +181,7 @@ func (d *doctor) look(ctx context.Context) error {
 	for i, e := range ends {
 		g.Go(func() error {
 			var text []byte
-			err := e.do(gctx, func(st site.Site) (err error) {
+			err := e.Do(gctx, func(st site.Site) (err error) {
 				// A host without ZFS is what the checks tell.
 				if facts[i], err = st.HostFacts(gctx); err == nil {
 					text, err = st.Capture(gctx, false)
@@ -191,7 +191,7 @@ func (d *doctor) look(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			d.report.Archives[i] = Archive{Role: e.role, Host: e.label(), Text: text}
+			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
 			hosts[i], err = hostOf(d.report.Archives[i])
 			hosts[i].User, hosts[i].Root = facts[i].User, facts[i].Root
 			return err

@@ -64,12 +64,12 @@ const receiveWaits = 3
 type machines map[string]*machine
 
 func (m *measurer) machines(source, target site.Facts) machines {
-	s := &machine{host: m.source.label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.label()]}
-	t := &machine{host: m.target.label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.label()]}
+	s := &machine{host: m.source.Label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.Label()]}
+	t := &machine{host: m.target.Label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.Label()]}
 	if m.source == m.target || source.Boot != "" && source.Boot == target.Boot {
 		t = s
 	}
-	return machines{m.source.label(): s, m.target.label(): t}
+	return machines{m.source.Label(): s, m.target.Label(): t}
 }
 
 // expect foretells a transfer's rate: that of its slowest stage, or the limit

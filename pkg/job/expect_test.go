@@ -49,7 +49,7 @@ func TestExpect(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := &measurer{source: &end{}, target: &end{host: "beta"}, others: tt.others}
+			m := &measurer{source: host(nil, ""), target: host(nil, "beta"), others: tt.others}
 			e := expect(tt.ceilings, 1e9, tt.bandLimit, m.machines(tt.a, tt.b))
 			require.NotNil(t, e)
 			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
@@ -57,7 +57,7 @@ func TestExpect(t *testing.T) {
 			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
 		})
 	}
-	m := &measurer{source: &end{}, target: &end{host: "beta"}}
+	m := &measurer{source: host(nil, ""), target: host(nil, "beta")}
 	short := write
 	short.Latency = 0.5
 	e := expect([]probe.Ceiling{short}, 300e6, 0, m.machines(eight("1"), eight("2")))

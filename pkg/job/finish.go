@@ -46,13 +46,13 @@ func (s *sender) finish(ctx context.Context) error {
 func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
 	all := site.ListQuery{Dataset: s.state.Target.Root, Recursive: s.req.Plan.Recursive, Versions: true, Alone: true}
 	if s.req.Verify {
-		return s.target.list(ctx, all)
+		return s.target.List(ctx, all)
 	}
 	var names []string
 	for _, d := range s.report.Plan.Datasets {
 		names = append(names, d.Target, s.arrivedName(d))
 	}
-	found, err := s.target.properties(ctx, names, []string{"guid", "canmount", "readonly"})
+	found, err := s.target.Properties(ctx, names, []string{"guid", "canmount", "readonly"})
 	if err != nil {
 		return zfs.Listing{}, err
 	}
@@ -60,7 +60,7 @@ func (s *sender) arrived(ctx context.Context) (zfs.Listing, error) {
 	for _, d := range s.report.Plan.Datasets {
 		t, snapshot := found[d.Target], found[s.arrivedName(d)]
 		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
-			return s.target.list(ctx, all)
+			return s.target.List(ctx, all)
 		}
 		at := d.Arrive
 		_, at.Name, _ = strings.Cut(s.arrivedName(d), "@")
@@ -90,12 +90,12 @@ func (s *sender) verifyGUIDs(arrived *zfs.Listing) (map[string]*zfs.Dataset, err
 	for _, d := range s.report.Plan.Datasets {
 		t := have[d.Target]
 		if t == nil {
-			return nil, fault.Failf("", "%s: %s is not there after the transfer", s.target.label(), d.Target)
+			return nil, fault.Failf("", "%s: %s is not there after the transfer", s.target.Label(), d.Target)
 		}
 		s.verifySafety(d, t)
 		if _, ok := t.SnapshotOf(d.Arrive.GUID); !ok {
 			return nil, fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
-				"%s: %s has no snapshot with the GUID %d of %s", s.target.label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
+				"%s: %s has no snapshot with the GUID %d of %s", s.target.Label(), d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
 		}
 	}
 	for _, r := range s.report.Results {
@@ -115,7 +115,7 @@ func (s *sender) verifySafety(d *plan.Dataset, t *zfs.Dataset) {
 	}
 	for _, name := range []string{"canmount", "readonly"} {
 		if want, set := d.Steps[0].Receive.Set[name]; set && t.Get(name) != want {
-			s.rep.Log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", s.target.label(), d.Target, name, t.Get(name), want))
+			s.rep.Log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", s.target.Label(), d.Target, name, t.Get(name), want))
 		}
 	}
 }
@@ -133,15 +133,15 @@ func (s *sender) keep(ctx context.Context, have map[string]*zfs.Dataset) error {
 		bookmarks[d.Source+"#"+d.Arrive.Name] = d.Arrive.In(d.Source)
 	}
 	if tag := s.req.Hold; tag != "" {
-		if err := s.source.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := s.source.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
 			return fmt.Errorf("the data arrived, but: %w", err)
 		}
-		if err := s.target.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := s.target.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
 			return fmt.Errorf("the data arrived, but: %w", err)
 		}
 	}
 	if s.req.Bookmark {
-		if err := s.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) }); err != nil {
+		if err := s.source.Do(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) }); err != nil {
 			return fmt.Errorf("the data arrived, but: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
@@ -38,7 +39,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
 	tries := 0
 	w.refuse = func(string) error { tries++; return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"} }
-	_, err := RunSend(t.Context(), request(retries), w, silent{})
+	_, err := RunSend(t.Context(), request(retries), hosts.New(w), silent{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 2, tries)
@@ -49,7 +50,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 		w.datasets["dst/a"].Versions = append(w.datasets["dst/a"].Versions, zfs.Version{Kind: zfs.Snapshot, Name: "theirs", GUID: 99, CreateTXG: 99})
 		return wire.ErrCut
 	}
-	_, err = RunSend(t.Context(), request(retries), w, silent{})
+	_, err = RunSend(t.Context(), request(retries), hosts.New(w), silent{})
 	require.ErrorContains(t, err, "@theirs")
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 1, tries)
@@ -65,7 +66,7 @@ func TestARivalCompletesTheStream(t *testing.T) {
 		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
 		return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
 	}
-	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor, s.Plan.Recursive = 6, time.Millisecond, false }), w, silent{})
+	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor, s.Plan.Recursive = 6, time.Millisecond, false }), hosts.New(w), silent{})
 	require.NoError(t, err)
 }
 
@@ -112,22 +113,6 @@ func TestOutcome(t *testing.T) {
 }
 
 // What ^C or a rate of zero leaves must not divide or underflow.
-// failingOpener reaches its host as long as it has Sites.
-type failingOpener struct{ sites []site.Site }
-
-func (o *failingOpener) Open(context.Context, string) (site.Site, error) {
-	if len(o.sites) == 0 {
-		return nil, fault.Failf("try it by hand", "%s: connection refused", "beta")
-	}
-	st := o.sites[0]
-	o.sites = o.sites[1:]
-	return st, nil
-}
-
-func (o *failingOpener) Relay(context.Context, string, string) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
 // silent is a Reporter that needs no output.
 type silent struct{}
 
@@ -136,23 +121,6 @@ func (silent) Planned(*Report)                 {}
 func (silent) Started(int, *plan.Dataset, int) {}
 func (silent) Progress(int, meet.Progress)     {}
 func (silent) Finished(int, *StepResult)       {}
-
-// A host that was never reached is a failure; one that was is lost for now.
-func TestEndReopens(t *testing.T) {
-	t.Parallel()
-	never := &end{host: "beta", open: &failingOpener{}}
-	_, err := never.get(t.Context())
-	require.NotErrorIs(t, err, site.ErrLost)
-
-	once := &end{host: "beta", open: &failingOpener{sites: []site.Site{site.NewLocal("test", func(string) {})}}}
-	st, err := once.get(t.Context())
-	require.NoError(t, err)
-	once.drop(st)
-	_, err = once.get(t.Context())
-	require.ErrorIs(t, err, site.ErrLost)
-	require.ErrorContains(t, err, "connection refused")
-	require.Equal(t, "try it by hand", fault.HintOf(err))
-}
 
 func TestPersist(t *testing.T) {
 	t.Parallel()
@@ -188,32 +156,4 @@ func TestPersist(t *testing.T) {
 			require.Equal(t, tt.class, fault.ClassOf(err))
 		})
 	}
-}
-
-// captures is a Site that only tells its facts.
-type captures struct {
-	site.Site
-	text string
-	err  error
-}
-
-func (c captures) Capture(_ context.Context, brief bool) ([]byte, error) {
-	if !brief {
-		return nil, errors.New("a job has no time for more")
-	}
-	return []byte(c.text), c.err
-}
-
-// A host that does not tell its facts is unknown, not wrong.
-func TestSystemOfAnEnd(t *testing.T) {
-	t.Parallel()
-	ask := func(c captures) *end {
-		return &end{host: "beta", open: &failingOpener{sites: []site.Site{c}}}
-	}
-	s := ask(captures{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}).system(t.Context())
-	require.NotNil(t, s)
-	require.Equal(t, "2.3.9-1", s.ZFS)
-	require.Nil(t, ask(captures{err: fault.Refusef("", "the agent's policy forbids it")}).system(t.Context()))
-	require.Nil(t, ask(captures{text: "-- .. --\n"}).system(t.Context()), "no archive of files")
-	require.Nil(t, (&end{host: "beta", open: &failingOpener{}}).system(t.Context()))
 }

@@ -19,6 +19,7 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -30,11 +31,11 @@ type lying struct {
 	alter func(n int, body any) any // of the n-th answer
 }
 
-func (h *lying) Relay(context.Context, string, string) (string, error) {
+func (h *lying) Relay(context.Context, hosts.Line, string) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
-func (h *lying) Open(ctx context.Context, host string) (site.Site, error) {
+func (h *lying) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 	requestsR, requestsW := io.Pipe()
 	answersR, answersW := io.Pipe()
 	toldR, toldW := io.Pipe()
@@ -56,7 +57,7 @@ func (h *lying) Open(ctx context.Context, host string) (site.Site, error) {
 		<-ended
 		return nil
 	})
-	return agent.NewRemote(ctx, host, way, func(string) {})
+	return agent.NewRemote(ctx, l.Host, way, func(string) {})
 }
 
 // relay passes on the hello and then messages, altered.
@@ -188,7 +189,7 @@ func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 			}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		r, err := RunSend(ctx, req, h, silent{})
+		r, err := RunSend(ctx, req, hosts.New(h), silent{})
 		require.NoError(t, ctx.Err(), "%s: it took too long", told)
 		cancel()
 		if err != nil {

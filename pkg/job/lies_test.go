@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -27,15 +28,15 @@ type liarHost struct {
 	device device.Facts
 }
 
-func (h *liarHost) Open(_ context.Context, host string) (site.Site, error) {
-	if host == "" {
+func (h *liarHost) Open(_ context.Context, l hosts.Line) (site.Site, error) {
+	if l.Host == "" {
 		return site.NewLocal("test", func(string) {}), nil
 	}
 	return h, nil
 }
 
-func (h *liarHost) Relay(context.Context, string, string) (string, error) { return "", nil }
-func (h *liarHost) Close() error                                          { return nil }
+func (h *liarHost) Relay(context.Context, hosts.Line, string) (string, error) { return "", nil }
+func (h *liarHost) Close() error                                              { return nil }
 
 func (h *liarHost) HostFacts(context.Context) (site.Facts, error) { return h.facts, nil }
 
@@ -64,7 +65,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 		h := &liarHost{t: t, facts: site.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
 		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Sparse: true}
 		req.Options.Block = wire.MaxRaw
-		_, err := RunDev(t.Context(), req, h, quiet{})
+		_, err := RunDev(t.Context(), req, hosts.New(h), quiet{})
 		require.Error(t, err, size)
 		require.ErrorContains(t, err, "beta", size)
 		require.Equal(t, fault.Refused, fault.ClassOf(err), size)

@@ -2,14 +2,17 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
 )
 
 // makePlan plans and, where raw increments depend on it, looks up IV sets.
@@ -37,7 +40,7 @@ func (s *sender) formats(ctx context.Context, p *plan.Plan, state *plan.State) e
 	if len(p.Conflicts) > 0 || len(names) == 0 {
 		return nil
 	}
-	found, err := s.source.properties(ctx, names, []string{"version"})
+	found, err := s.source.Properties(ctx, names, []string{"version"})
 	for _, d := range state.Source.Datasets {
 		if v, ok := found[d.Name]["version"]; ok {
 			d.Properties["version"] = v
@@ -51,7 +54,7 @@ func (s *sender) formats(ctx context.Context, p *plan.Plan, state *plan.State) e
 func (s *sender) histories(ctx context.Context, p *plan.Plan, state *plan.State) (bool, error) {
 	datasets, names := plan.NeedHistories(*p, *state)
 	if len(names) > 0 {
-		taken, err := s.target.properties(ctx, names, []string{"guid"})
+		taken, err := s.target.Properties(ctx, names, []string{"guid"})
 		if err != nil {
 			return false, err
 		}
@@ -64,7 +67,7 @@ func (s *sender) histories(ctx context.Context, p *plan.Plan, state *plan.State)
 		return false, nil
 	}
 	slices.Sort(datasets)
-	whole, err := s.target.list(ctx, site.ListQuery{
+	whole, err := s.target.List(ctx, site.ListQuery{
 		Dataset: state.Target.Root, Only: slices.Compact(datasets), Versions: true, Alone: true,
 	})
 	if err != nil {
@@ -86,11 +89,11 @@ func (s *sender) checkChains(ctx context.Context, p *plan.Plan, state *plan.Stat
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.SourceIVSets, err = s.source.ivSets(gctx, source)
+		state.SourceIVSets, err = ivSets(gctx, s.source, source)
 		return err
 	})
 	g.Go(func() (err error) {
-		state.TargetIVSets, err = s.target.ivSets(gctx, target)
+		state.TargetIVSets, err = ivSets(gctx, s.target, target)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -107,14 +110,12 @@ func (s *sender) checkLosses(ctx context.Context, p *plan.Plan, state *plan.Stat
 		return nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return s.target.do(gctx, func(st site.Site) (err error) {
-			state.TargetHolds, err = st.Holds(gctx, names)
-			return err
-		})
+	g.Go(func() (err error) {
+		state.TargetHolds, err = s.target.Holds(gctx, names)
+		return err
 	})
 	g.Go(func() error {
-		found, err := s.target.properties(gctx, names, []string{"clones"})
+		found, err := s.target.Properties(gctx, names, []string{"clones"})
 		state.TargetClones = map[string][]string{}
 		for name, of := range found {
 			if list := of["clones"].Value; list != "" && list != "-" {
@@ -128,4 +129,23 @@ func (s *sender) checkLosses(ctx context.Context, p *plan.Plan, state *plan.Stat
 	}
 	plan.CheckLosses(p, *state)
 	return nil
+}
+
+// ivSets returns the IV set GUIDs of versions, by the version's GUID.
+func ivSets(ctx context.Context, e *hosts.Host, versions []string) (map[uint64]string, error) {
+	m, err := e.Properties(ctx, versions, []string{"guid", "ivsetguid"})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint64]string, len(m))
+	for name, props := range m {
+		guid, err := zfs.ParseGUID(props["guid"].Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: guid of %s: %w", e.Label(), name, err)
+		}
+		if iv := props["ivsetguid"].Value; iv != "-" && iv != "" {
+			out[guid] = iv
+		}
+	}
+	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -38,7 +39,7 @@ const (
 // measure, or its policy refuses, is a ceiling that says so: the others are
 // worth having.
 type measurer struct {
-	source, target *end
+	source, target *hosts.Host
 	facts          [2]site.Facts // of the two
 	link           meet.Link     // as the streams cross it
 	time           time.Duration
@@ -58,13 +59,13 @@ func (m *measurer) idle(ctx context.Context) error {
 	m.others = map[string]float64{}
 	var busy [2]float64
 	g, gctx := errgroup.WithContext(ctx)
-	for i, e := range []*end{m.source, m.target} {
+	for i, e := range []*hosts.Host{m.source, m.target} {
 		if i == 1 && e == m.source {
 			break
 		}
 		g.Go(func() error {
 			// Of a host that does not say nothing else is known to run.
-			_ = e.do(gctx, func(st site.Site) error {
+			_ = e.Do(gctx, func(st site.Site) error {
 				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
 				busy[i] = c.CPU
 				return err
@@ -73,19 +74,19 @@ func (m *measurer) idle(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	m.others[m.source.label()] = busy[0]
+	m.others[m.source.Label()] = busy[0]
 	if m.target != m.source {
-		m.others[m.target.label()] = busy[1]
+		m.others[m.target.Label()] = busy[1]
 	}
 	return unchanged(err)
 }
 
 // one makes a measurement of one host.
-func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
+func (m *measurer) one(ctx context.Context, e *hosts.Host, r probe.Request) error {
 	r.Time = m.time
-	m.log(fmt.Sprintf("%s: measuring %s", e.label(), probe.Title(r.ID)))
+	m.log(fmt.Sprintf("%s: measuring %s", e.Label(), probe.Title(r.ID)))
 	var c probe.Ceiling
-	err := e.do(ctx, func(st site.Site) (err error) { c, err = st.Measure(ctx, r); return err })
+	err := e.Do(ctx, func(st site.Site) (err error) { c, err = st.Measure(ctx, r); return err })
 	if ctx.Err() != nil {
 		return unchanged(context.Cause(ctx))
 	}
@@ -95,13 +96,13 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
 	if err != nil {
 		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
 	}
-	c.Host = e.label()
+	c.Host = e.Label()
 	m.ceilings = append(m.ceilings, c)
 	return nil
 }
 
 // crossing measures the link in one direction.
-func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error {
+func (m *measurer) crossing(ctx context.Context, id string, from, to *hosts.Host) error {
 	link, err := m.try(ctx, m.link, id, from, to)
 	if err != nil || link == nil {
 		return err
@@ -116,7 +117,7 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 
 // more measures with more and more streams a link that is held back, until the
 // path is full: it shows whether anything was, and what the path carries.
-func (m *measurer) more(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
+func (m *measurer) more(ctx context.Context, id string, from, to *hosts.Host, last preflight.Link) (more []preflight.Link, err error) {
 	for last.HeldBack() && last.Streams < mostStreams {
 		c := m.link
 		c.Streams = min(last.Streams*moreStreams, mostStreams)
@@ -134,15 +135,15 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 }
 
 // try measures one direction; nil where it could not be measured.
-func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *end) (*preflight.Link, error) {
-	c := probe.Ceiling{ID: id, Host: from.label(), Peer: to.label(),
-		Title: fmt.Sprintf("link %s to %s, %s x %d", from.label(), to.label(), choice.Wire, choice.Streams)}
+func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *hosts.Host) (*preflight.Link, error) {
+	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
 	if choice.Wire == way.SSH {
 		c.Skipped = "not measured: the remote shell's own connection"
 		m.ceilings = append(m.ceilings, c)
 		return nil, nil
 	}
-	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.label(), to.label(), choice.Streams))
+	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.Label(), to.Label(), choice.Streams))
 	res, err := m.cross(ctx, choice, from, to)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
@@ -159,7 +160,7 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	}
 	m.ceilings = append(m.ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
-		m.links = append(m.links, preflight.Measured{Link: preflight.Link{From: from.label()}, Failed: err.Error()})
+		m.links = append(m.links, preflight.Measured{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
 	}
 	if err != nil || c.Network == nil {
 		return nil, nil
@@ -170,13 +171,13 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	}
 	return &preflight.Link{
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
-		From: from.label(), To: to.label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
+		From: from.Label(), To: to.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
 		Window: int(choice.Window), WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
 }
 
-func (m *measurer) factsOf(e *end) site.Facts {
+func (m *measurer) factsOf(e *hosts.Host) site.Facts {
 	if e == m.source {
 		return m.facts[0]
 	}
@@ -184,7 +185,7 @@ func (m *measurer) factsOf(e *end) site.Facts {
 }
 
 // cross moves noise over a link.
-func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (meet.Result, error) {
+func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *hosts.Host) (meet.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
 	return meet.Run(ctx, choice, meet.From{Host: from, What: site.Noise{Time: m.time}}, meet.To{Host: to, What: site.Nowhere{}}, meet.Count{}, nil)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/wire"
 )
 
@@ -28,7 +29,7 @@ func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor = 2, time.Millisecond }), w, silent{})
+	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor = 2, time.Millisecond }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive dst/a", "receive dst/a/plain", "receive dst/a/plain"}, w.did)
 	require.Equal(t, "off", w.received["dst/a/plain"]["encryption"])

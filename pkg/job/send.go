@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -19,24 +20,12 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// Opener reaches hosts.
-type Opener interface {
-	// Open returns the Site of a host, "" for this one. It is called again
-	// after a connection was lost.
-	Open(ctx context.Context, host string) (site.Site, error)
-	// Relay opens a listener on this host's loopback that forwards every
-	// connection to a loopback address of host, through the remote shell
-	// (wire ssh). It closes when ctx ends.
-	Relay(ctx context.Context, host, address string) (string, error)
-}
-
 // RunSend runs `zxfer send`. The Report is returned, as far as it got, with
 // an error too. Errors are of class fault.Refused as long as nothing was
 // changed on either side, and of class fault.Interrupted where the same
 // command resumes.
-func RunSend(ctx context.Context, req Send, open Opener, rep Reporter) (*Report, error) {
-	s := newSender(req, open, rep)
-	defer s.close()
+func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
+	s := newSender(req, at, rep)
 
 	started := time.Now()
 	err := s.run(ctx)
@@ -75,7 +64,7 @@ type sender struct {
 	req            Send
 	rep            Reporter
 	report         *Report
-	source, target *end
+	source, target *hosts.Host
 	state          plan.State
 	facts          struct{ source, target site.Facts }
 	// systems are what the hosts' files tell; nil where that is not known.
@@ -85,25 +74,14 @@ type sender struct {
 	links   []preflight.Measured
 }
 
-func newSender(req Send, open Opener, rep Reporter) *sender {
+func newSender(req Send, at *hosts.Set, rep Reporter) *sender {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
 	s := &sender{req: req, rep: rep, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
-	s.source = &end{role: "source", host: req.Source.Host, open: open}
-	s.target = &end{role: "target", host: req.Target.Host, open: open}
-	if req.Source.Host == req.Target.Host {
-		s.target = s.source
-	}
+	s.source, s.target = at.At(req.Source.Host, &req.Way), at.At(req.Target.Host, &req.Way)
 	return s
-}
-
-func (s *sender) close() {
-	s.source.close()
-	if s.target != s.source {
-		s.target.close()
-	}
 }
 
 func (s *sender) run(ctx context.Context) error {
@@ -175,10 +153,10 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", s.req.Target)
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	look := func(e *end, f *site.Facts, system **sysinfo.System) {
-		g.Go(func() (err error) { *f, err = e.facts(gctx); return })
+	look := func(e *hosts.Host, f *site.Facts, system **sysinfo.System) {
+		g.Go(func() (err error) { *f, err = e.Facts(gctx); return })
 		if *system == nil { // what doctor captured tells more
-			g.Go(func() error { *system = e.system(gctx); return nil })
+			g.Go(func() error { *system = e.System(gctx); return nil })
 		}
 	}
 	look(s.source, &s.facts.source, &s.systems.source)
@@ -192,8 +170,8 @@ func (s *sender) resolve(ctx context.Context) (err error) {
 		s.facts.target, s.systems.target = s.facts.source, s.systems.source
 	}
 	s.report.Hosts = []HostReport{
-		hostReport(s.source.label(), "source", s.facts.source),
-		hostReport(s.target.label(), "target", s.facts.target),
+		hostReport(s.source.Label(), "source", s.facts.source),
+		hostReport(s.target.Label(), "target", s.facts.target),
 	}
 	s.link, err = s.chooseLink()
 	return err
@@ -207,14 +185,14 @@ func (s *sender) chooseLink() (meet.Link, error) {
 // other is reached. One stream alone does not need it. What goes wrong the estimate
 // tells. The function that it returns waits for the end of that.
 func (s *sender) startBackend(ctx context.Context) (done func()) {
-	if !s.req.Plan.Recursive || s.source.host != "" {
+	if !s.req.Plan.Recursive || !s.source.Local() {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = s.source.do(ctx, func(st site.Site) error {
+		_ = s.source.Do(ctx, func(st site.Site) error {
 			_, err := st.Estimate(ctx, nil)
 			return err
 		})
@@ -271,7 +249,7 @@ func (s *sender) takeSnapshot(ctx context.Context) error {
 			names = append(names, d.Name+"@"+s.req.TakeSnapshot)
 		}
 	}
-	err := s.source.do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	err := s.source.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", s.req.TakeSnapshot, err)
 	}

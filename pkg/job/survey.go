@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
@@ -19,14 +20,14 @@ import (
 // survey lists both sides at once, one scoped listing each: of the source all
 // versions, of the target the newest snapshots, which are what most plans need.
 func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, error) {
-	state := plan.State{SourceHost: s.source.label(), TargetHost: s.target.label(), SameHost: s.source == s.target}
+	state := plan.State{SourceHost: s.source.Label(), TargetHost: s.target.Label(), SameHost: s.source == s.target}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
 		return state, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.Source, err = s.source.list(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
+		state.Source, err = s.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
 		err = noPool(err)
 		if err == nil && req.CarryProperties {
 			state.Source, err = s.localProperties(gctx, state.Source)
@@ -34,7 +35,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 		return err
 	})
 	g.Go(func() (err error) {
-		state.Target, err = s.target.list(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
+		state.Target, err = s.target.List(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
 		return noPool(err)
 	})
 	if err := g.Wait(); err != nil {
@@ -42,7 +43,7 @@ func (s *sender) survey(ctx context.Context, req plan.Request) (plan.State, erro
 	}
 	if len(state.Source.Datasets) == 0 {
 		return state, fault.Refusef("list what there is: zfs list -r "+zfs.PoolOf(req.Source),
-			"%s: no such dataset: %s", s.source.label(), req.Source)
+			"%s: no such dataset: %s", s.source.Label(), req.Source)
 	}
 	return state, s.surveyOrigins(ctx, req, &state)
 }
@@ -61,7 +62,7 @@ func (s *sender) resolveSource(ctx context.Context) error {
 		return nil
 	}
 	var dataset string
-	err := s.source.do(ctx, func(st site.Site) (err error) {
+	err := s.source.Do(ctx, func(st site.Site) (err error) {
 		dataset, err = st.DatasetOf(ctx, s.req.Source.Name)
 		return err
 	})
@@ -84,7 +85,7 @@ func (s *sender) localProperties(ctx context.Context, l zfs.Listing) (zfs.Listin
 	for _, d := range l.Datasets {
 		names = append(names, d.Name)
 	}
-	m, err := s.source.properties(ctx, names, nil)
+	m, err := s.source.Properties(ctx, names, nil)
 	if err != nil {
 		return l, err
 	}
@@ -106,15 +107,15 @@ func (s *sender) surveyOrigins(ctx context.Context, req plan.Request, state *pla
 	if len(source) == 0 {
 		return nil
 	}
-	guids := func(e *end, names []string) (map[string]uint64, error) {
-		m, err := e.properties(ctx, names, []string{"guid"})
+	guids := func(e *hosts.Host, names []string) (map[string]uint64, error) {
+		m, err := e.Properties(ctx, names, []string{"guid"})
 		if err != nil {
 			return nil, err
 		}
 		out := make(map[string]uint64, len(m))
 		for name, props := range m {
 			if out[name], err = zfs.ParseGUID(props["guid"].Value); err != nil {
-				return nil, fmt.Errorf("%s: guid of %s: %w", e.label(), name, err)
+				return nil, fmt.Errorf("%s: guid of %s: %w", e.Label(), name, err)
 			}
 		}
 		return out, nil
@@ -172,7 +173,7 @@ func (s *sender) estimate(ctx context.Context, p *plan.Plan, each bool) error {
 
 // sizes finds what cannot be estimated by halves.
 func (s *sender) sizes(ctx context.Context, specs []zfs.SendSpec, each bool) (sizes []uint64, err error) {
-	err = s.source.do(ctx, func(st site.Site) (err error) {
+	err = s.source.Do(ctx, func(st site.Site) (err error) {
 		sizes, err = st.Estimate(ctx, specs)
 		return err
 	})
@@ -203,13 +204,13 @@ func vanished(err error) bool {
 }
 
 func (s *sender) preflightInput(p *plan.Plan) preflight.Input {
-	host := func(e *end, f site.Facts, system *sysinfo.System) preflight.Host {
-		return preflight.Host{Name: e.label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: system}
+	host := func(e *hosts.Host, f site.Facts, system *sysinfo.System) preflight.Host {
+		return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: system}
 	}
 	return preflight.Input{
 		Source: host(s.source, s.facts.source, s.systems.source), Target: host(s.target, s.facts.target, s.systems.target),
 		SourceListing: s.state.Source, TargetListing: s.state.Target, Plan: *p,
-		RTT: s.source.rtt() + s.target.rtt(), Streams: s.link.Streams, Links: s.links,
+		RTT: s.source.RTT() + s.target.RTT(), Streams: s.link.Streams, Links: s.links,
 	}
 }
 
@@ -218,19 +219,16 @@ const askedHolds = 2000
 
 // holds returns the tags of the holds on the source's snapshots, of many the
 // oldest; nil where they cannot be read.
-func (s *sender) holds(ctx context.Context) (tags map[string][]string) {
+func (s *sender) holds(ctx context.Context) map[string][]string {
 	var names []string
 	for _, d := range s.state.Source.Datasets {
 		for _, v := range d.Snapshots() {
 			names = append(names, v.In(d.Name))
 		}
 	}
-	err := s.source.do(ctx, func(st site.Site) (err error) {
-		tags, err = st.Holds(ctx, names[:min(len(names), askedHolds)])
-		return err
-	})
+	tags, err := s.source.Holds(ctx, names[:min(len(names), askedHolds)])
 	if err != nil {
-		s.rep.Log(fmt.Sprintf("%s: holds: %v", s.source.label(), err))
+		s.rep.Log(fmt.Sprintf("%s: holds: %v", s.source.Label(), err))
 		return nil
 	}
 	return tags

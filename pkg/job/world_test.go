@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -57,8 +59,8 @@ func (w *world) set(dataset, property, value string) {
 
 func (w *world) note(did string) { w.did = append(w.did, did) }
 
-func (w *world) Open(context.Context, string) (site.Site, error) { return w, nil }
-func (w *world) Relay(context.Context, string, string) (string, error) {
+func (w *world) Open(context.Context, hosts.Line) (site.Site, error) { return w, nil }
+func (w *world) Relay(context.Context, hosts.Line, string) (string, error) {
 	return "", errors.ErrUnsupported
 }
 func (w *world) RTT() time.Duration                        { return 0 }
@@ -182,6 +184,9 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	w.note("receive " + t.Receive.Target)
 	return transfer.Result{}, nil
 }
+
+// host is one that is reached by an Opener, "" for this one.
+func host(o hosts.Opener, name string) *hosts.Host { return hosts.New(o).At(name, &way.Way{}) }
 
 // request is to send src/a and all below it to dst.
 func request(change func(*Send)) Send {

@@ -137,11 +137,8 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, release bool) ([]*HeldSnapshot, error) {
-	st, err := r.hosts.through(p.way).Open(ctx, p.host)
-	if err != nil {
-		return nil, err
-	}
-	l, err := st.List(ctx, site.ListQuery{Dataset: p.dataset, Recursive: true, Versions: true})
+	at := r.hosts.At(p.host, p.way)
+	l, err := at.List(ctx, site.ListQuery{Dataset: p.dataset, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +148,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 			names = append(names, v.In(d.Name))
 		}
 	}
-	tags, err := st.Holds(ctx, names)
+	tags, err := at.Holds(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +182,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 		for _, h := range stale[tag] {
 			gone = append(gone, h.Snapshot)
 		}
-		if err := st.Release(ctx, tag, gone); err != nil {
+		if err := at.Do(ctx, func(st site.Site) error { return st.Release(ctx, tag, gone) }); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {

@@ -25,13 +25,9 @@ type Delegation struct {
 func (w *work) delegations(ctx context.Context) []*Delegation {
 	var out []*Delegation
 	add := func(host string, over *way.Way, dataset string, permissions func(zfsVersion string) []string) {
-		st, err := w.hosts.through(over).Open(ctx, host)
-		if err != nil {
-			return // the preview tells of it
-		}
-		f, err := st.Facts(ctx)
+		f, err := w.hosts.At(host, over).Facts(ctx)
 		if err != nil || f.Root || f.User == "" {
-			return
+			return // of what failed the preview tells
 		}
 		out = append(out, &Delegation{Host: host, User: f.User,
 			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(f.ZFS), ","), dataset})})

@@ -82,7 +82,7 @@ func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool)
 	tp := &TargetPreview{Target: t.Name, To: t.To}
 	b := w.request(t, nil)
 	b.DryRun, b.Pretended = true, pretended
-	res, err := job.RunBatch(ctx, b, w.hosts.through(&t.transfer.Way), &quiet{log: w.Log})
+	res, err := job.RunBatch(ctx, b, w.hosts, &quiet{log: w.Log})
 	t.result, tp.Plan, tp.Wire = res, res.Report.Plan, res.Report.Wire
 	if err != nil {
 		tp.Error, tp.Hint = err.Error(), fault.HintOf(err)

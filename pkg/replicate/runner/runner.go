@@ -13,12 +13,12 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
-	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,17 +31,16 @@ type Runner struct {
 	// goroutines.
 	Log func(string)
 
-	hosts *hosts
+	hosts *hosts.Set
 }
 
-// New returns a Runner. open reaches hosts the way that a job's transfer
-// settings say.
-func New(stateDir string, open func(*way.Way) job.Opener, now func() time.Time, log func(string)) *Runner {
-	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: newHosts(open)}
+// New returns a Runner.
+func New(stateDir string, open hosts.Opener, now func() time.Time, log func(string)) *Runner {
+	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: hosts.New(open)}
 }
 
 // Close ends all connections.
-func (r *Runner) Close() error { return r.hosts.close() }
+func (r *Runner) Close() error { return r.hosts.Close() }
 
 // work is one run of a job.
 type work struct {
@@ -168,19 +167,11 @@ func (w *work) move(ctx context.Context) error {
 
 // onSource reaches the source, by the job's own settings.
 func (w *work) onSource(ctx context.Context, f func(site.Site) error) error {
-	return w.on(ctx, w.source.Host, &w.job.Transfer.Way, f)
+	return w.hosts.At(w.source.Host, &w.job.Transfer.Way).Do(ctx, f)
 }
 
 func (w *work) onTarget(ctx context.Context, t *targetWork, f func(site.Site) error) error {
-	return w.on(ctx, t.to.Host, &t.transfer.Way, f)
-}
-
-func (w *work) on(ctx context.Context, host string, over *way.Way, f func(site.Site) error) error {
-	st, err := w.hosts.through(over).Open(ctx, host)
-	if err != nil {
-		return err
-	}
-	return f(st)
+	return w.hosts.At(t.to.Host, &t.transfer.Way).Do(ctx, f)
 }
 
 // survey lists the source, once.

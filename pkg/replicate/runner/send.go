@@ -40,7 +40,7 @@ func (w *work) send(ctx context.Context) {
 		wg.Go(func() {
 			rep := &sending{w: w, t: t, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}}
 			began := time.Now()
-			res, err := job.RunBatch(ctx, requests[i], w.hosts.through(&t.transfer.Way), rep)
+			res, err := job.RunBatch(ctx, requests[i], w.hosts, rep)
 			t.run.Seconds = time.Since(began).Seconds()
 			t.result = res
 			w.tally(t, err)

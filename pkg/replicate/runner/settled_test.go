@@ -13,10 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -37,7 +35,7 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 // runner is a new one, as of another process. The world needs no closing.
 func (r *replica) runner(t *testing.T) *Runner {
 	t.Helper()
-	return New(r.dir, func(*way.Way) job.Opener { return r.world }, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+	return New(r.dir, r.world, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 }
 
 // run runs the job once and returns its record and the datasets whose

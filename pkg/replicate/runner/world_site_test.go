@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
@@ -18,8 +18,8 @@ import (
 
 // A world is the Site of its host, and reaches itself.
 
-func (w *world) Open(context.Context, string) (site.Site, error) { return w, nil }
-func (w *world) Relay(context.Context, string, string) (string, error) {
+func (w *world) Open(context.Context, hosts.Line) (site.Site, error) { return w, nil }
+func (w *world) Relay(context.Context, hosts.Line, string) (string, error) {
 	return "", errors.ErrUnsupported
 }
 func (w *world) Name() string                                  { return "local" }
@@ -263,4 +263,4 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	return transfer.Result{}, nil
 }
 
-var _ job.Opener = (*world)(nil)
+var _ hosts.Opener = (*world)(nil)

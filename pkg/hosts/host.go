@@ -1,0 +1,205 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/zfs"
+)
+
+// Host is one host of a Set.
+type Host struct {
+	line Line
+	open Opener
+	// turn is had by who reaches the host: the others wait. It guards missed,
+	// why the last try failed, and reached, that one did not.
+	turn    chan struct{}
+	missed  error
+	reached bool
+	tries   atomic.Int64
+
+	mu    sync.Mutex
+	site  site.Site // nil while it is not open
+	used  time.Time // when site was last used
+	facts *site.Facts
+}
+
+// Name is the host as it was typed, "" for this one.
+func (h *Host) Name() string { return h.line.Host }
+
+// Local tells this host.
+func (h *Host) Local() bool { return h.line.Host == "" }
+
+// Label is the host as messages name it.
+func (h *Host) Label() string {
+	if h.Local() {
+		return "local"
+	}
+	return h.line.Host
+}
+
+// unused is how long a connection may have been left alone before it is asked
+// whether it is still there: an operation bears no second try.
+const unused = time.Second
+
+// Site returns the open Site, opening it if need be. Who calls it instead of Do
+// cannot rely on a Site that is lost being noticed.
+func (h *Host) Site(ctx context.Context) (site.Site, error) {
+	before := h.tries.Load()
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if st := h.living(ctx); st != nil {
+		return st, nil
+	}
+	if h.missed != nil && h.tries.Load() != before {
+		return nil, h.missed // it was tried while this waited
+	}
+	st, err := h.open.Open(ctx, h.line)
+	h.tries.Add(1)
+	if err != nil && h.reached {
+		// It could be reached before: this, too, may pass.
+		err = fmt.Errorf("%w: %w", site.ErrLost, err)
+	}
+	if h.missed = err; err != nil {
+		return nil, err
+	}
+	h.reached = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.site, h.used = st, time.Now()
+	return st, nil
+}
+
+// living returns the open Site, nil where there is none or its connection was
+// lost.
+func (h *Host) living(ctx context.Context) site.Site {
+	h.mu.Lock()
+	st, ask := h.site, !h.Local() && time.Since(h.used) > unused
+	h.mu.Unlock()
+	if st == nil || !ask {
+		return st
+	}
+	_, err := st.HostFacts(ctx)
+	h.after(st, err)
+	if errors.Is(err, site.ErrLost) {
+		return nil
+	}
+	return st
+}
+
+// after leaves a Site that turned out to be lost. Another that was opened
+// meanwhile stays.
+func (h *Host) after(st site.Site, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.site != st:
+	case errors.Is(err, site.ErrLost):
+		_ = st.Close() // it is lost: what Close has to say is known
+		h.site, h.facts = nil, nil
+	default:
+		h.used = time.Now()
+	}
+}
+
+// Do calls f with the Site. One that turns out to be lost is left, so that the
+// next call reaches the host anew.
+func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
+	st, err := h.Site(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(st)
+	h.after(st, err)
+	return err
+}
+
+func (h *Host) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.site == nil {
+		return nil
+	}
+	st := h.site
+	h.site = nil
+	return st.Close()
+}
+
+// Relay leads to a loopback address of the host through the remote shell.
+func (h *Host) Relay(ctx context.Context, address string) (string, error) {
+	return h.open.Relay(ctx, h.line, address)
+}
+
+// RTT is the round trip to the host, 0 for this one or while unknown.
+func (h *Host) RTT() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.site == nil {
+		return 0
+	}
+	return h.site.RTT()
+}
+
+// Facts are asked for once: the host starts its back end for them.
+func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
+	h.mu.Lock()
+	known := h.facts
+	h.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	var of site.Site
+	err = h.Do(ctx, func(st site.Site) error { of = st; f, err = st.Facts(ctx); return err })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && h.site == of {
+		h.facts = &f
+	}
+	return f, err
+}
+
+// System is what the host's files tell; nil where it does not say: to a
+// restricted key, or of another version.
+func (h *Host) System(ctx context.Context) *sysinfo.System {
+	var text []byte
+	err := h.Do(ctx, func(st site.Site) (err error) { text, err = st.Capture(ctx, true); return err })
+	if err != nil {
+		return nil
+	}
+	root, err := txtar.FS(txtar.Parse(text))
+	if err != nil {
+		return nil
+	}
+	s := sysinfo.ReadSystem(root)
+	return &s
+}
+
+// List surveys datasets.
+func (h *Host) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
+	err = h.Do(ctx, func(st site.Site) error { l, err = st.List(ctx, q); return err })
+	return l, err
+}
+
+// Holds reads the tags of the holds on snapshots, by their names.
+func (h *Host) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
+	err = h.Do(ctx, func(st site.Site) error { tags, err = st.Holds(ctx, snapshots); return err })
+	return tags, err
+}
+
+// Properties reads properties, by name of what has them.
+func (h *Host) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
+	err = h.Do(ctx, func(st site.Site) error { m, err = st.Properties(ctx, names, properties); return err })
+	return m, err
+}

@@ -1,0 +1,75 @@
+// Package hosts keeps the hosts open that a command works on: each is reached
+// when it is first needed, once however many jobs and targets need it, and anew
+// after its connection was lost.
+//
+// It does not know how a host is reached, which an Opener does, and does not
+// repeat what a lost connection cut short: whoever asked decides that.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+)
+
+// Line is a way to a host. Two lines that differ are two connections.
+type Line struct {
+	Host        string // "[user@]host", "" for this one
+	RSH         string // remote shell command, "" = the usual one
+	NoBootstrap bool   // do not copy zxfer there
+	Plain       bool   // use it without zxfer, by its plain tools
+}
+
+// Opener reaches hosts.
+type Opener interface {
+	// Open returns the Site at the end of a line. It is called again after a
+	// connection was lost.
+	Open(ctx context.Context, l Line) (site.Site, error)
+	// Relay opens a listener on this host's loopback that forwards every
+	// connection to a loopback address of the line's host, through the remote
+	// shell (wire ssh). It closes when ctx ends.
+	Relay(ctx context.Context, l Line, address string) (string, error)
+}
+
+// Set is the hosts of one command.
+type Set struct {
+	open Opener
+
+	mu    sync.Mutex
+	hosts map[Line]*Host
+}
+
+// New returns a Set without hosts.
+func New(open Opener) *Set { return &Set{open: open, hosts: map[Line]*Host{}} }
+
+// At returns a host, "" for this one, as a way leads there. It is not reached by
+// that.
+func (s *Set) At(host string, w *way.Way) *Host {
+	l := Line{Host: host}
+	if host != "" {
+		l.RSH, l.NoBootstrap, l.Plain = w.RSH, w.NoBootstrap, w.Wire == way.NC
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.hosts[l]
+	if h == nil {
+		h = &Host{line: l, open: s.open, turn: make(chan struct{}, 1)}
+		s.hosts[l] = h
+	}
+	return h
+}
+
+// Close ends all connections.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for l, h := range s.hosts {
+		errs = append(errs, h.close())
+		delete(s.hosts, l)
+	}
+	return errors.Join(errs...)
+}

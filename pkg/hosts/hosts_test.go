@@ -1,0 +1,197 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+)
+
+// beta is a host that answers as long as its line holds.
+type beta struct {
+	site.Site
+	cut     error
+	text    string // of its capture
+	facts   int    // how often they were asked for
+	pings   int
+	closing error
+	closed  int
+}
+
+func (b *beta) Facts(context.Context) (site.Facts, error) {
+	b.facts++
+	return site.Facts{Hostname: "beta"}, b.cut
+}
+
+func (b *beta) HostFacts(context.Context) (site.Facts, error) {
+	b.pings++
+	return site.Facts{}, b.cut
+}
+
+func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
+	if !brief {
+		return nil, errors.New("a job has no time for more")
+	}
+	return []byte(b.text), b.cut
+}
+
+func (b *beta) RTT() time.Duration { return time.Millisecond }
+func (b *beta) Close() error       { b.closed++; return b.closing }
+
+// opener leads to its sites, one after the other, as long as it has any.
+type opener struct {
+	sites []*beta
+	lines []Line
+	slow  time.Duration
+}
+
+func (o *opener) Open(_ context.Context, l Line) (site.Site, error) {
+	time.Sleep(o.slow)
+	o.lines = append(o.lines, l)
+	if len(o.sites) == 0 {
+		return nil, fault.Failf("try it by hand", "%s: connection refused", l.Host)
+	}
+	st := o.sites[0]
+	o.sites = o.sites[1:]
+	return st, nil
+}
+
+func (o *opener) Relay(_ context.Context, l Line, address string) (string, error) {
+	return l.Host + " " + address, nil
+}
+
+func nothing(site.Site) error { return nil }
+
+// Who asks for a host by the same way gets the same one, open once.
+func TestAHostIsReachedOnce(t *testing.T) {
+	t.Parallel()
+	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
+	s := New(o)
+	plain := &way.Way{Wire: way.NC, RSH: "ssh -p 2", NoBootstrap: true}
+	require.Same(t, s.At("beta", &way.Way{Wire: "tls", Streams: 2}), s.At("beta", &way.Way{}), "what else a way says does not matter")
+	require.NotSame(t, s.At("beta", &way.Way{}), s.At("beta", plain))
+	require.Same(t, s.At("", &way.Way{}), s.At("", plain))
+	require.Empty(t, o.lines)
+	for range 2 {
+		require.NoError(t, s.At("beta", &way.Way{}).Do(t.Context(), nothing))
+		require.NoError(t, s.At("beta", plain).Do(t.Context(), nothing))
+	}
+	require.Equal(t, []Line{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
+	require.Equal(t, []string{"beta", "local"}, []string{s.At("beta", plain).Label(), s.At("", plain).Label()})
+	to, err := s.At("beta", plain).Relay(t.Context(), "127.0.0.1:7")
+	require.NoError(t, err)
+	require.Equal(t, "beta 127.0.0.1:7", to)
+	require.EqualError(t, s.Close(), "ssh ended with 1")
+	require.NoError(t, s.Close())
+}
+
+// A host that was never reached is a failure; one that was is lost for now.
+func TestAHostIsReachedAnew(t *testing.T) {
+	t.Parallel()
+	o := &opener{}
+	h := New(o).At("beta", &way.Way{})
+	err := h.Do(t.Context(), nothing)
+	require.NotErrorIs(t, err, site.ErrLost)
+	require.Equal(t, "try it by hand", fault.HintOf(err))
+	require.Zero(t, h.RTT())
+
+	first, second := &beta{}, &beta{}
+	o.sites = []*beta{first, second}
+	cut := fmt.Errorf("beta: %w", site.ErrLost)
+	require.ErrorIs(t, h.Do(t.Context(), func(site.Site) error { return cut }), site.ErrLost)
+	require.Equal(t, 1, first.closed)
+	require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+	require.Equal(t, time.Millisecond, h.RTT())
+	// What was begun before the connection was made anew does not end the new one.
+	require.ErrorIs(t, h.Do(t.Context(), func(site.Site) error {
+		_ = h.Do(t.Context(), func(site.Site) error { return cut })
+		o.sites = []*beta{first}
+		require.NoError(t, h.Do(t.Context(), nothing))
+		return cut
+	}), site.ErrLost)
+	require.Equal(t, []int{1, 1}, []int{first.closed, second.closed})
+
+	_ = h.Do(t.Context(), func(site.Site) error { return cut })
+	err = h.Do(t.Context(), nothing)
+	require.ErrorIs(t, err, site.ErrLost)
+	require.ErrorContains(t, err, "connection refused")
+	require.Equal(t, "try it by hand", fault.HintOf(err))
+}
+
+// Those who wait for the same attempt need not find out for themselves that it
+// fails; those who come later do.
+func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &opener{slow: time.Second}
+		h := New(o).At("beta", &way.Way{})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { require.ErrorContains(t, h.Do(t.Context(), nothing), "connection refused") })
+		}
+		wg.Wait()
+		require.Len(t, o.lines, 1)
+		require.Error(t, h.Do(t.Context(), nothing))
+		require.Len(t, o.lines, 2)
+	})
+}
+
+// A connection that ended while nobody used it is noticed before something is
+// begun that would be cut short.
+func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &beta{}, &beta{}
+		h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
+		for range 3 {
+			require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, first, st); return nil }))
+		}
+		require.Zero(t, first.pings)
+		time.Sleep(2 * unused)
+		first.cut = fmt.Errorf("beta: %w", site.ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
+	})
+}
+
+// Facts are asked for once for each connection: a host may have been started
+// again between two.
+func TestFactsAreAskedForOnce(t *testing.T) {
+	t.Parallel()
+	first, second := &beta{}, &beta{}
+	h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
+	for range 2 {
+		f, err := h.Facts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "beta", f.Hostname)
+	}
+	_ = h.Do(t.Context(), func(site.Site) error { return site.ErrLost })
+	_, err := h.Facts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, []int{first.facts, second.facts})
+}
+
+// A host that does not tell its files is unknown, not wrong.
+func TestSystem(t *testing.T) {
+	t.Parallel()
+	system := func(b ...*beta) string {
+		s := New(&opener{sites: b}).At("beta", &way.Way{}).System(t.Context())
+		if s == nil {
+			return "unknown"
+		}
+		return s.ZFS
+	}
+	require.Equal(t, "2.3.9-1", system(&beta{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}))
+	require.Equal(t, "unknown", system(&beta{cut: fault.Refusef("", "the agent's policy forbids it")}))
+	require.Equal(t, "unknown", system(&beta{text: "-- .. --\n"}), "no archive of files")
+	require.Equal(t, "unknown", system())
+}
