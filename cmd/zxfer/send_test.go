@@ -61,7 +61,7 @@ func TestSendFlags(t *testing.T) {
 		},
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
 		Way: way.Way{
-			Wire: "plain", TrustedLink: true, Streams: 4, Window: 4 << 20, Dial: "target", DataAddress: "10.0.0.2", Ports: way.Ports{Low: 9000, High: 9010},
+			Wire: "plain", TrustedLink: true, Streams: 4, Socket: way.Socket{Window: 4 << 20}, Dial: "target", DataAddress: "10.0.0.2", Ports: way.Ports{Low: 9000, High: 9010},
 			Buffer: 1 << 30, Bandwidth: 100 << 20, Compress: "zstd:3", CompressThreads: 2, RSH: "ssh -p 22", NoBootstrap: true,
 		},
 		Parallel: 3, Retries: 0, SkipChecks: []string{"space", "keys"},

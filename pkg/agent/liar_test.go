@@ -91,7 +91,7 @@ func questions() []question {
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	digest, sum := strings.Repeat("ab", 32), strings.Repeat("ab", 16)
 	copied := &transfer.DeviceResult{Size: 3 << 20, Block: 1 << 20, SourceDigest: digest, TargetDigest: digest, BadRanges: []transfer.Range{{Start: 1, Length: 2}}}
-	facts := site.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCPReadMax: 6 << 20}
+	facts := site.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCP: wire.TCP{TCPReadMax: 6 << 20}}
 	listing := zfs.Listing{Root: "tank/a", Pool: zfs.Pool{Name: "tank", Properties: map[string]string{"free": "7"}, Features: map[string]string{"lz4_compress": "active"}},
 		Ancestors: []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}},
 		Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Filesystem, GUID: 7, Properties: map[string]zfs.Property{"used": {Value: "1", Source: "-"}},

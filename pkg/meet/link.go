@@ -184,7 +184,7 @@ func (l *Link) connections(bytes uint64) int {
 func (l *Link) offer(bytes uint64) wire.Offer {
 	return wire.Offer{
 		Mode: l.crossing.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,
-		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: linkDeadline, Window: int(l.Window),
+		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: linkDeadline, Socket: l.Socket,
 	}
 }
 

@@ -55,7 +55,7 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 
 func TestStreamsFor(t *testing.T) {
 	t.Parallel()
-	usual := site.Facts{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}
+	usual := site.Facts{TCP: wire.TCP{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}}
 	tests := []struct {
 		name   string
 		window int64
@@ -64,7 +64,7 @@ func TestStreamsFor(t *testing.T) {
 		want   int
 	}{
 		{"a local network needs one", 0, 200 * time.Microsecond, usual, usual, 1},
-		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, site.Facts{TCPReadMax: 1 << 20}, 5},
+		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, site.Facts{TCP: wire.TCP{TCPReadMax: 1 << 20}}, 5},
 		{"far away, the bound", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
 		{"a window that was asked for counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
 		{"an unknown round trip", 0, 0, usual, usual, 1},

@@ -21,6 +21,11 @@ type overTCP struct{}
 func (overTCP) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
+	for _, s := range []Side{listener, dialer} {
+		if err := s.Facts.Takes(l.Socket); err != nil {
+			return fmt.Errorf("%s: %w", s.Label(), err)
+		}
+	}
 	switch l.Wire {
 	case way.Auto:
 		l.why = "signed for raw streams of encrypted data, tls for the rest"

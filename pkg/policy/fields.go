@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -27,9 +28,10 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
 	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Arrival", "Whole"),
-	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Window",
+	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
-	reflect.TypeFor[wire.Ticket]():      fields("Address Window Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
+	reflect.TypeFor[wire.Ticket]():      fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
+	reflect.TypeFor[way.Socket]():       fields("Window", ""),
 	reflect.TypeFor[transfer.Options](): fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),
 	reflect.TypeFor[site.Task]():        fields("Send Receive Ticket Options", "Offered"),
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zxfer/pkg/site"
+	"zxfer/pkg/size"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -165,7 +166,7 @@ func Offer(_ context.Context, g *Guard, o *wire.Offer) error {
 	return bounded(o.Window, o.Deadline)
 }
 
-func bounded(window int, deadline time.Duration) error {
+func bounded(window size.Size, deadline time.Duration) error {
 	if window < 0 || window > maxWindow {
 		return fmt.Errorf("a window of %d bytes, at most %d are allowed", window, maxWindow)
 	}

@@ -108,9 +108,9 @@ func CheckTicket(o wire.Offer, t *wire.Ticket) error {
 		return fmt.Errorf("the ticket is for %q, and a listener at %s was asked for", cut(host), o.Address)
 	case err != nil || n < low || n > high:
 		return fmt.Errorf("the ticket is for port %q, and one of %d-%d was asked for", cut(port), low, high)
-	case t.Mode != o.Mode || t.Streams != max(o.Streams, 1) || t.Window != o.Window:
-		return fmt.Errorf("the ticket is for %d connections of mode %q with windows of %d bytes, and %d of mode %q with %d were asked for",
-			t.Streams, cut(string(t.Mode)), t.Window, o.Streams, o.Mode, o.Window)
+	case t.Mode != o.Mode || t.Streams != max(o.Streams, 1) || t.Socket != o.Socket:
+		return fmt.Errorf("the ticket is for %d connections of mode %q with sockets %v, and %d of mode %q with %v were asked for",
+			t.Streams, cut(string(t.Mode)), t.Socket, o.Streams, o.Mode, o.Socket)
 	case t.Deadline < 0 || o.Deadline > 0 && t.Deadline != o.Deadline || t.Deadline > time.Hour:
 		return fmt.Errorf("the ticket's deadline is %s, and %s was asked for", t.Deadline, o.Deadline)
 	}

@@ -120,7 +120,7 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
 		ZFS: sysinfo.ZFSVersion(root), Kernel: sysinfo.Kernel(root), Boot: sysinfo.Boot(root),
-		TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root),
+		TCP: wire.ReadTCP(root),
 	}
 	f.Hostname, _ = os.Hostname() // unknown stays ""
 	if u, err := user.Current(); err == nil {

@@ -154,18 +154,17 @@ type Digest = zfs.Contents
 
 // Facts are what a host says about itself. "" and 0 mean unknown.
 type Facts struct {
-	Hostname    string `json:"hostname"`
-	Arch        string `json:"arch"`   // GOARCH
-	Kernel      string `json:"kernel"` // uname -r
-	CPUs        int    `json:"cpus"`
-	Boot        string `json:"boot"`          // id of the running kernel's start: hosts of one boot share a machine
-	Version     string `json:"version"`       // of zxfer
-	User        string `json:"user"`          // effective user name
-	Root        bool   `json:"root"`          // effective uid 0
-	ZFS         string `json:"zfs"`           // kernel module, "2.3.9-1"
-	Backend     string `json:"backend"`       // "libzfs_core (pyzfs)" or "zfs command line (why)", by what is installed
-	SSHLocal    string `json:"ssh_local"`     // address this host was reached at over ssh, from SSH_CONNECTION
-	SSHPeer     string `json:"ssh_peer"`      // address the ssh client came from
-	TCPReadMax  int64  `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
-	TCPWriteMax int64  `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
+	Hostname string `json:"hostname"`
+	Arch     string `json:"arch"`   // GOARCH
+	Kernel   string `json:"kernel"` // uname -r
+	CPUs     int    `json:"cpus"`
+	Boot     string `json:"boot"`      // id of the running kernel's start: hosts of one boot share a machine
+	Version  string `json:"version"`   // of zxfer
+	User     string `json:"user"`      // effective user name
+	Root     bool   `json:"root"`      // effective uid 0
+	ZFS      string `json:"zfs"`       // kernel module, "2.3.9-1"
+	Backend  string `json:"backend"`   // "libzfs_core (pyzfs)" or "zfs command line (why)", by what is installed
+	SSHLocal string `json:"ssh_local"` // address this host was reached at over ssh, from SSH_CONNECTION
+	SSHPeer  string `json:"ssh_peer"`  // address the ssh client came from
+	wire.TCP
 }

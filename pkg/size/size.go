@@ -3,6 +3,7 @@
 package size
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -77,6 +78,12 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 // MarshalText writes a size as UnmarshalText reads it, and exactly.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalJSON writes a size as a number of bytes: JSON is between programs.
+func (s Size) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, int64(s), 10), nil }
+
+// UnmarshalJSON reads a number of bytes.
+func (s *Size) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, (*int64)(s)) }
 
 // String is the size in the largest unit that it is a whole number of.
 func (s Size) String() string {

@@ -1,6 +1,8 @@
 package size
 
 import (
+	"encoding/json"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,5 +21,21 @@ func TestParse(t *testing.T) {
 	for _, s := range []string{"", "K", "-1", "+1", "1e3", "0x10", "1.2.3", "10X", "10KK", "10iB", "NaN", "Inf", "9999999T", "1,000", "5 apples", "\u0661"} {
 		_, err := Parse(s)
 		require.Error(t, err, "%q", s)
+	}
+}
+
+// A file has a unit for who reads it, what programs tell each other has none.
+func TestWritten(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 64 << 10: "64KiB", 3 << 19: "1536KiB", 1 << 40: "1TiB"} {
+		require.Equal(t, want, n.String())
+		var again Size
+		require.NoError(t, again.UnmarshalText([]byte(want)))
+		require.Equal(t, n, again)
+		text, err := json.Marshal(n)
+		require.NoError(t, err)
+		require.Equal(t, strconv.FormatInt(int64(n), 10), string(text))
+		require.NoError(t, json.Unmarshal(text, &again))
+		require.Equal(t, n, again)
 	}
 }

@@ -45,14 +45,11 @@ type Word struct {
 const (
 	maxStreams = 64
 	maxThreads = 1024
-	// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the
-	// kernel can double without overflow.
-	maxWindow = 1<<30 - 1
 )
 
 // Options is the table, as far as it concerns some places.
 func Options(at At) []Option {
-	all := slices.Concat(connections(), flow(), reach())
+	all := slices.Concat(connections(), sockets(), flow(), reach())
 	all = slices.DeleteFunc(all, func(o Option) bool { return o.At&at == 0 })
 	for i := range all {
 		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.not&at == at })
@@ -81,10 +78,6 @@ func connections() []Option {
 			ID: "streams", Key: "streams", At: everywhere, Idle: OneHost | Still | ByNC,
 			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time)",
 			value: func(w *Way) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
-		}, {
-			ID: "window", At: Send | Dev | Doctor, Idle: OneHost | Still | OverSSH,
-			help:  "socket buffers of this size instead of the kernel's autotuning",
-			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
 		}, {
 			ID: "dial", Key: "dial", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
 			help: "which side opens the connections; auto: this host, or the source", word: func(w *Way) *string { return &w.Dial },

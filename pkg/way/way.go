@@ -14,13 +14,13 @@ import (
 // Way is how bytes cross. The zero value lets all be chosen. Its TOML is that of
 // a job file's [job.transfer].
 type Way struct {
-	Wire        string    `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh, nc; "" = auto
-	TrustedLink bool      `toml:"trusted_link,omitempty"` // consent to plain and nc
-	Streams     int       `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
-	Window      size.Size `toml:"-"`                      // socket buffers, 0 = autotuned
-	Dial        string    `toml:"dial,omitempty"`         // auto, source, target; "" = auto
-	DataAddress string    `toml:"data_address,omitempty"` // of the listening side
-	Ports       Ports     `toml:"ports,omitempty"`        // of the listening side
+	Wire        string `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh, nc; "" = auto
+	TrustedLink bool   `toml:"trusted_link,omitempty"` // consent to plain and nc
+	Streams     int    `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
+	Dial        string `toml:"dial,omitempty"`         // auto, source, target; "" = auto
+	DataAddress string `toml:"data_address,omitempty"` // of the listening side
+	Ports       Ports  `toml:"ports,omitempty"`        // of the listening side
+	Socket
 
 	Compress        string    `toml:"compress,omitempty"` // auto, zstd[:N], off; "" = auto
 	CompressThreads int       `toml:"compress_threads,omitempty"`

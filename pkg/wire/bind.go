@@ -13,24 +13,6 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// check refuses offers that cannot be kept.
-func (o *Offer) check() error {
-	switch {
-	case !o.Mode.known():
-		return fault.Usagef("", "unknown wire %q", o.Mode)
-	case o.Streams < 1 || o.Streams > MaxStreams:
-		return fault.Usagef("", "%d connections asked for, 1 to %d are possible", o.Streams, MaxStreams)
-	case o.PortLow < 0 || o.PortLow > o.PortHigh || o.PortHigh > 65535 || o.PortLow == 0 && o.PortHigh != 0:
-		return fault.Usagef("", "port range %d-%d is none", o.PortLow, o.PortHigh)
-	}
-	if o.Peer != "" {
-		if _, err := netip.ParseAddr(o.Peer); err != nil {
-			return fmt.Errorf("peer %q is not an IP address", o.Peer)
-		}
-	}
-	return nil
-}
-
 // bind listens on a port of the kernel's choice, or on a free one of the
 // offered range. The range is tried in random order, so that many transfers at
 // once rarely meet.
@@ -39,7 +21,7 @@ func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	if err != nil {
 		return nil, fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: it is not an IP address", o.Address)
 	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: window(o.Window)}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: asking(o.Socket)}
 	// Multipath TCP has no TCP_INFO of its paths and cannot be spliced.
 	lc.SetMultipathTCP(false)
 	for _, i := range rand.Perm(o.PortHigh - o.PortLow + 1) {

@@ -74,7 +74,7 @@ type dialing struct {
 // open makes one connection. One that was accepted and then dropped is tried
 // again: the listener may be busy with strangers.
 func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
-	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: window(d.ticket.Window)}
+	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: asking(d.ticket.Socket)}
 	nd.SetMultipathTCP(false)
 	var before error // of the try before
 	fail := func(err error, local string) error {

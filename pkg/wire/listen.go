@@ -119,7 +119,7 @@ func (l *Listener) makeTicket(o Offer) (err error) {
 	_, _ = rand.Read(id)
 	l.ticket = Ticket{
 		Mode: o.Mode, Session: hex.EncodeToString(id), Secret: secret,
-		Streams: o.Streams, Window: o.Window, Deadline: o.Deadline,
+		Streams: o.Streams, Socket: o.Socket, Deadline: o.Deadline,
 	}
 	if o.Mode == TLS {
 		if l.config, err = l.ticket.setIdentities(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/way"
 )
 
 var modes = []Mode{Signed, TLS, Plain}
@@ -457,7 +458,7 @@ func TestPortRange(t *testing.T) {
 
 func TestWindowIsGranted(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t, Offer{Mode: Signed, Window: 128 << 10})
+	l, _ := listen(t, Offer{Mode: Signed, Socket: way.Socket{Window: 128 << 10}})
 	d, a := connect(t, l, l.Ticket())
 	for _, link := range []*Link{d, a} {
 		n := link.Network()

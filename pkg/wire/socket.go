@@ -1,11 +1,15 @@
 package wire
 
 import (
+	"io/fs"
 	"net"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/way"
 )
 
 // keepAlive finds an idle peer dead after 10 + 3 × 5 seconds.
@@ -22,28 +26,47 @@ func keepAlive() net.KeepAliveConfig {
 // zero window"; https://man7.org/linux/man-pages/man7/tcp.7.html).
 const unackedTimeout = 20 * time.Second
 
-// window returns a Control function that sets socket buffers before the
-// connection is made, as the window's scale is agreed on then; nil leaves them
-// to the kernel's autotuning. What was granted shows in Network.
-func window(bytes int) func(network, address string, c syscall.RawConn) error {
+// TCP is what a host's kernel offers to sockets; a field that is 0 is unknown.
+type TCP struct {
+	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
+	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
+}
+
+// ReadTCP reads it from a host's root.
+func ReadTCP(root fs.FS) TCP {
+	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root)}
+}
+
+// Takes tells why a host cannot have such sockets. A window is granted as far as
+// net.core.rmem_max and wmem_max allow.
+func (t *TCP) Takes(way.Socket) error { return nil }
+
+// asking returns a Control function that asks for what a socket is to be before
+// the connection is made, as the window's scale is agreed on then. What was
+// granted shows in Network.
+func asking(s way.Socket) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		return control(c, func(fd int) error {
+			return setWindow(fd, int(s.Window))
+		})
+	}
+}
+
+// setWindow sets socket buffers; 0 leaves them to the kernel's autotuning.
+func setWindow(fd, bytes int) error {
 	if bytes <= 0 {
 		return nil
 	}
-	return func(_, _ string, c syscall.RawConn) error {
-		return control(c, func(fd int) error {
-			// The forced variants go beyond net.core.*mem_max; they need
-			// CAP_NET_ADMIN.
-			for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
-				if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], bytes) == nil {
-					continue
-				}
-				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], bytes); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	// The forced variants go beyond net.core.*mem_max; they need CAP_NET_ADMIN.
+	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], bytes) == nil {
+			continue
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], bytes); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func control(c syscall.RawConn, f func(fd int) error) error {

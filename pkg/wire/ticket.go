@@ -3,7 +3,12 @@ package wire
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/way"
 )
 
 // Mode is how a stream crosses the network.
@@ -30,8 +35,26 @@ type Offer struct {
 	Peer string `json:"peer,omitempty"`
 	// Deadline is how long the listener waits for all connections.
 	Deadline time.Duration `json:"deadline"`
-	// Window is SO_RCVBUF/SO_SNDBUF in bytes; 0 leaves it to the kernel's autotuning.
-	Window int `json:"window,omitempty"`
+	// Socket is what both ends ask of their sockets.
+	way.Socket
+}
+
+// check refuses offers that cannot be kept.
+func (o *Offer) check() error {
+	switch {
+	case !o.Mode.known():
+		return fault.Usagef("", "unknown wire %q", o.Mode)
+	case o.Streams < 1 || o.Streams > MaxStreams:
+		return fault.Usagef("", "%d connections asked for, 1 to %d are possible", o.Streams, MaxStreams)
+	case o.PortLow < 0 || o.PortLow > o.PortHigh || o.PortHigh > 65535 || o.PortLow == 0 && o.PortHigh != 0:
+		return fault.Usagef("", "port range %d-%d is none", o.PortLow, o.PortHigh)
+	}
+	if o.Peer != "" {
+		if _, err := netip.ParseAddr(o.Peer); err != nil {
+			return fmt.Errorf("peer %q is not an IP address", o.Peer)
+		}
+	}
+	return nil
 }
 
 // Ticket is what the dialling end needs. It holds secrets: it travels only
@@ -42,7 +65,7 @@ type Ticket struct {
 	Session string `json:"session"` // hex, 16 bytes; public
 	Secret  []byte `json:"secret"`  // 32 bytes
 	Streams int    `json:"streams"`
-	Window  int    `json:"window,omitempty"`
+	way.Socket
 	// Deadline is how long the dialling end tries.
 	Deadline time.Duration `json:"deadline"`
 	// ServerPin is the SHA-256 of the listener's certificate (mode tls).
