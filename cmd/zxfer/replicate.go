@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
+	"zxfer/pkg/zfs"
 )
 
 // Where replicate finds its job file and keeps its records.
@@ -73,7 +74,17 @@ func configFlag(file string) string {
 	if file == "" || file == defaultJobFile {
 		return ""
 	}
-	return " --config " + file
+	return " " + zfs.CommandLine([]string{"--config", file})
+}
+
+// flags are what names the job file and the state directory on a command line,
+// where they are not the default ones.
+func (o *replicateOptions) flags() string {
+	flags := configFlag(o.file)
+	if o.stateDir != "" && o.stateDir != defaultStateDir {
+		flags += " " + zfs.CommandLine([]string{"--state-dir", o.stateDir})
+	}
+	return flags
 }
 
 // define declares the flags that all verbs have.
@@ -141,7 +152,9 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // runner makes a Runner that reaches hosts as zxfer send does.
 func (o *replicateOptions) runner(a *app) *runner.Runner {
 	log := a.logger()
-	return runner.New(o.stateDir, &opener{log: log}, a.now, log)
+	r := runner.New(o.stateDir, &opener{log: log}, a.now, log)
+	r.Flags = o.flags()
+	return r
 }
 
 // absolute is a path that is good from anywhere, for units.

@@ -78,7 +78,7 @@ code 1 says that a job is late; a scheduled job that never ran is.`,
 			if o.json {
 				err = writeJSON(a.stdout, s)
 			} else {
-				err = writeStatus(a.stdout, s)
+				err = writeStatus(a.stdout, s, o.flags())
 			}
 			if err == nil && s.Late {
 				return &shown{fault.Failf("", "a job is late")}
@@ -129,7 +129,7 @@ runs this as root when the job has ended; with cron, run it as root.`,
 	return cmd
 }
 
-func writeStatus(w io.Writer, s *runner.Status) error {
+func writeStatus(w io.Writer, s *runner.Status, flags string) error {
 	for _, j := range s.Jobs {
 		state := "never ran"
 		if !j.LastRun.IsZero() {
@@ -151,7 +151,7 @@ func writeStatus(w io.Writer, s *runner.Status) error {
 		}
 		if j.Doubted > 0 {
 			fmt.Fprintf(w, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
-			writeHints(w, "  ", "look who sends them: zxfer replicate prune -n "+j.Job)
+			writeHints(w, "  ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
 		}
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, d := range j.Datasets {

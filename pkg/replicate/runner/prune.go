@@ -309,8 +309,8 @@ func (w *work) refuse(p *Pruning, dataset string, beyond int) {
 	p.Refused = true
 	p.Error = fmt.Sprintf("%s of %s would go that earlier runs kept and nothing has overtaken since, more than the %d that one run may remove (prune_limit): nothing was removed",
 		english.Plural(beyond, "snapshot", ""), dataset, w.job.PruneAtMost())
-	p.Hint = "the job's retention or adopt was changed, or something is wrong; look: zxfer replicate prune -n " + w.job.Name +
-		"\nto remove them, once: zxfer replicate prune --beyond-limit " + w.job.Name
+	p.Hint = "the job's retention or adopt was changed, or something is wrong; look: " + w.command("prune -n "+w.job.Name) +
+		"\nto remove them, once: " + w.command("prune --beyond-limit "+w.job.Name)
 }
 
 // partHeld finds out what is held or has clones, for showing. To destroy, ZFS

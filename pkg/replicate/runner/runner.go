@@ -30,6 +30,9 @@ type Runner struct {
 	// Log is told what is done, for a person; it may be called from several
 	// goroutines.
 	Log func(string)
+	// Flags name, on a command line, the job file and the state directory, where
+	// they are not the usual ones: " --config FILE". For hints.
+	Flags string
 
 	hosts *hosts.Set
 }
@@ -38,6 +41,9 @@ type Runner struct {
 func New(stateDir string, open hosts.Opener, now func() time.Time, log func(string)) *Runner {
 	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: hosts.New(open)}
 }
+
+// command is a command of zxfer replicate, to be pasted.
+func (r *Runner) command(words string) string { return "zxfer replicate " + words + r.Flags }
 
 // Close ends all connections.
 func (r *Runner) Close() error { return r.hosts.Close() }
@@ -120,7 +126,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	}
 	unlock, err := store.Lock(ctx, wait)
 	if errors.Is(err, record.ErrRunning) {
-		return nil, fault.Refusef("wait for its end: zxfer replicate run --wait "+j.Name, "job %q: %w", j.Name, err)
+		return nil, fault.Refusef("wait for its end: "+r.command("run --wait "+j.Name), "job %q: %w", j.Name, err)
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))

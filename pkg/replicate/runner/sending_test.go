@@ -57,3 +57,19 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 	require.Contains(t, fault.HintOf(err), "the same command, resumes")
 }
+
+// A command to paste is one for this job file and its records.
+func TestHintsNameTheJobFile(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	store, err := record.Open(r.dir, r.job.Name)
+	require.NoError(t, err)
+	unlock, err := store.Lock(t.Context(), false)
+	require.NoError(t, err)
+	defer unlock()
+	run := r.runner(t)
+	run.Flags = " --config 'my jobs.toml' --state-dir state"
+	_, err = run.Run(t.Context(), r.job, false)
+	require.ErrorIs(t, err, record.ErrRunning)
+	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
+}
