@@ -18,9 +18,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/report"
-	"zxfer/pkg/site"
 	"zxfer/pkg/size"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 )
@@ -89,7 +87,7 @@ way.`,
 // runDev runs the job and shows it.
 func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
-	if req.Target.Local() && req.Target.Name == site.Standard {
+	if req.Target.Local() && req.Target.Name == device.Standard {
 		opts.Stdout = a.stderr // standard output is the copy's
 	}
 	var rep interface {
@@ -108,7 +106,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		rep.Log(o.note)
 	}
-	at := hosts.New(&opener{log: rep.Log, stdin: a.stdin, stdout: a.stdout})
+	at := hosts.New(&opener{log: rep.Log, std: device.Streams{In: a.stdin, Out: a.stdout}})
 	r, err := job.RunDev(ctx, req, at, rep)
 	_ = at.Close() // the result is in; agents end with their stdin
 	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
@@ -142,7 +140,7 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	}
 	b := req.Options.Block
 	switch {
-	case b != 0 && (b < transfer.MinDeviceBlock || b > wire.MaxRaw || bits.OnesCount(uint(b)) != 1):
+	case b != 0 && (b < device.MinBlock || b > wire.MaxRaw || bits.OnesCount(uint(b)) != 1):
 		return req, fault.Usagef("", "--bs must be a power of two from 64KiB to 16MiB")
 	case o.quiet && o.verbose:
 		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
@@ -233,13 +231,9 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil
 	}
-	var bad []device.Range
-	for _, b := range r.Results[len(r.Results)-1].BadRanges {
-		bad = append(bad, device.Range{Start: b.Start, Length: b.Length})
-	}
 	f, err := os.Create(o.mapFile)
 	if err != nil {
 		return err
 	}
-	return errors.Join(device.WriteMapfile(f, int64(r.Size), bad), f.Close())
+	return errors.Join(device.WriteMapfile(f, int64(r.Size), r.Results[len(r.Results)-1].BadRanges), f.Close())
 }

@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"io"
 	"os"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/device"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/netcat"
 	"zxfer/pkg/rsh"
@@ -17,9 +17,7 @@ import (
 // an agent behind the remote shell, or by their plain tools.
 type opener struct {
 	log func(string)
-	// stdin and stdout are for a device job that names them; else nil.
-	stdin  io.Reader
-	stdout io.Writer
+	std device.Streams // for a device job that names them
 }
 
 func (o *opener) options(l hosts.Line) rsh.Options {
@@ -30,7 +28,7 @@ func (o *opener) options(l hosts.Line) rsh.Options {
 func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 	if l.Host == "" {
 		here := site.NewLocal(buildVersion(), o.log)
-		here.SetStandard(o.stdin, o.stdout)
+		here.SetStandard(o.std)
 		return here, nil
 	}
 	if l.Plain {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -40,7 +41,7 @@ func sentinels() []sentinel {
 		{"nobody", wire.ErrNobody},
 		{"stall", transfer.ErrStall},
 		{"miscounted", transfer.ErrMiscounted},
-		{"corrupt", transfer.ErrCorrupt},
+		{"corrupt", device.ErrCorrupt},
 		{"lost", site.ErrLost},
 		{"operation", ErrUnknownOperation},
 	}

@@ -31,7 +31,7 @@ type fakeSite struct {
 	odd    bool                        // answers something else than was asked
 	closed atomic.Bool
 
-	transfer func(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error)
+	transfer func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error)
 }
 
 func (f *fakeSite) note(ctx context.Context, args ...any) error {
@@ -68,12 +68,12 @@ func (f *fakeSite) InspectDevice(ctx context.Context, path string) (device.Facts
 	return device.Facts{Path: path, Real: path, Kind: device.KindDisk, Size: 1 << 40, Inode: 1<<64 - 1}, f.note(ctx, "inspect-device", path)
 }
 
-func (f *fakeSite) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {
-	return site.DeviceState{Stored: 7, Unusable: "why"}, f.note(ctx, "device-state", t)
+func (f *fakeSite) DeviceState(ctx context.Context, t device.Task) (device.State, error) {
+	return device.State{Stored: 7, Unusable: "why"}, f.note(ctx, "device-state", t)
 }
 
-func (f *fakeSite) DigestDevice(ctx context.Context, q site.DigestQuery, _ func(transfer.Progress)) (site.DeviceDigest, error) {
-	return site.DeviceDigest{Parts: [][]byte{{1}}, PartBytes: 1 << 20, Result: transfer.Result{Device: &transfer.DeviceResult{
+func (f *fakeSite) DigestDevice(ctx context.Context, q device.DigestQuery, _ func(transfer.Progress)) (device.Digest, error) {
+	return device.Digest{Parts: [][]byte{{1}}, PartBytes: 1 << 20, Result: device.Result{Device: device.Account{
 		Size: q.Device.Size, Block: 1 << 20, SourceDigest: strings.Repeat("ab", 32)}}}, f.note(ctx, "digest-device", q)
 }
 
@@ -137,11 +137,11 @@ func ticketFor(o wire.Offer) wire.Ticket {
 		Streams: o.Streams, Deadline: o.Deadline, ServerPin: bytes.Repeat([]byte{7}, 32)}
 }
 
-func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
 	if f.transfer != nil {
 		return f.transfer(ctx, t, progress)
 	}
-	return transfer.Result{Frames: 9}, f.note(ctx, "transfer", t)
+	return site.Result{Result: transfer.Result{Frames: 9}}, f.note(ctx, "transfer", t)
 }
 
 func (f *fakeSite) Capture(ctx context.Context, brief bool) ([]byte, error) {

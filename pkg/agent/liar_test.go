@@ -83,14 +83,14 @@ func questions() []question {
 		Partitions: []device.Partition{{Name: "sda1", Start: 1, Size: 2}}, Signatures: []device.Signature{{Device: "sda", Type: "ext4", Offset: 1080, Label: "l"}},
 		Mounts: []device.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []device.Holder{{Name: "dm-0", Kind: "lvm"}}, Below: []string{"sda"}}
 	image := device.Facts{Path: "/srv/i", Real: "/srv/i", Kind: device.KindMissing}
-	var options transfer.DeviceOptions
+	var options device.Options
 	options.Block = 1 << 20
-	copies := site.DeviceTask{Source: disk, Target: image, Write: true, Options: options}
+	copies := device.Task{Source: disk, Target: image, Write: true, Options: options}
 	network := &wire.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
 	moment := transfer.Progress{Bytes: 7, Elapsed: 8, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: 7, Busy: 1, WaitIn: 2, WaitOut: 3}}, Network: network}
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	digest, sum := strings.Repeat("ab", 32), strings.Repeat("ab", 16)
-	copied := &transfer.DeviceResult{Size: 3 << 20, Block: 1 << 20, SourceDigest: digest, TargetDigest: digest, BadRanges: []transfer.Range{{Start: 1, Length: 2}}}
+	copied := device.Account{Size: 3 << 20, Block: 1 << 20, SourceDigest: digest, TargetDigest: digest, BadRanges: []device.Range{{Start: 1, Length: 2}}}
 	facts := site.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCP: wire.TCP{TCPReadMax: 6 << 20}}
 	listing := zfs.Listing{Root: "tank/a", Pool: zfs.Pool{Name: "tank", Properties: map[string]string{"free": "7"}, Features: map[string]string{"lz4_compress": "active"}},
 		Ancestors: []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}},
@@ -131,16 +131,16 @@ func questions() []question {
 		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Transfer(ctx, site.Task{Send: &send}, progress)
 		},
-			transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}},
+			site.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
 		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
 		},
-			transfer.Result{Progress: moment, Device: copied}},
+			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
 		{opInspectDevice.name, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
-		{opDeviceState.name, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, site.DeviceState{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDeviceState.name, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
 		{opDigestDevice.name, func(ctx context.Context, s site.Site) (any, error) {
-			return s.DigestDevice(ctx, site.DigestQuery{Device: disk, Options: options}, progress)
-		}, site.DeviceDigest{Result: transfer.Result{Progress: moment, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
+			return s.DigestDevice(ctx, device.DigestQuery{Device: disk, Options: options}, progress)
+		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
 		{opCapture.name, func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
 		{opMeasure.name, func(ctx context.Context, s site.Site) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
@@ -254,15 +254,15 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 		require.Contains(t, got.Address, "192.0.2.1:", text)
 		require.NoError(t, got.Check(), text)
 		require.Equal(t, []any{wire.TLS, 2, time.Minute}, []any{got.Mode, got.Streams, got.Deadline}, text)
-	case site.DeviceDigest:
+	case device.Digest:
 		require.NotNil(t, got.Result.Device, text)
 		require.Len(t, got.Result.Device.SourceDigest, 64, text)
 		require.Len(t, got.Parts, 3, text)
-	case site.DeviceState:
+	case device.State:
 		require.LessOrEqual(t, got.Stored, int64(3<<20), text)
 	case device.Facts:
 		require.Equal(t, devicePath, got.Path, text)
-	case transfer.Result:
+	case site.Result:
 		_ = transfer.LimitedBy(got.Stages, got.Stages, got.Network)
 	case site.Digest:
 		require.Len(t, got.Sum, 32, text)

@@ -265,9 +265,9 @@ func (r *Remote) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
 	return ask(ctx, r, opOffer, o, nil)
 }
 
-var opTransfer = operation[site.Task, transfer.Result]{
+var opTransfer = operation[site.Task, site.Result]{
 	name: "transfer",
-	do: func(ctx context.Context, s site.Site, t site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+	do: func(ctx context.Context, s site.Site, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
 		return s.Transfer(ctx, t, progress)
 	},
 	rule:    policy.Changes(policy.Transfer, policy.Streams),
@@ -284,7 +284,7 @@ var opTransfer = operation[site.Task, transfer.Result]{
 }
 
 // Transfer asks the agent.
-func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (transfer.Result, error) {
+func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (site.Result, error) {
 	return ask(ctx, r, opTransfer, t, report)
 }
 
@@ -299,20 +299,20 @@ func (r *Remote) InspectDevice(ctx context.Context, path string) (device.Facts, 
 	return ask(ctx, r, opInspectDevice, path, nil)
 }
 
-var opDeviceState = operation[site.DeviceTask, site.DeviceState]{
+var opDeviceState = operation[device.Task, device.State]{
 	name:  "device-state",
 	do:    asks(site.Site.DeviceState),
 	check: site.CheckDeviceState,
 }
 
 // DeviceState asks the agent.
-func (r *Remote) DeviceState(ctx context.Context, t site.DeviceTask) (site.DeviceState, error) {
+func (r *Remote) DeviceState(ctx context.Context, t device.Task) (device.State, error) {
 	return ask(ctx, r, opDeviceState, t, nil)
 }
 
-var opDigestDevice = operation[site.DigestQuery, site.DeviceDigest]{
+var opDigestDevice = operation[device.DigestQuery, device.Digest]{
 	name: "digest-device",
-	do: func(ctx context.Context, s site.Site, q site.DigestQuery, progress func(transfer.Progress)) (site.DeviceDigest, error) {
+	do: func(ctx context.Context, s site.Site, q device.DigestQuery, progress func(transfer.Progress)) (device.Digest, error) {
 		return s.DigestDevice(ctx, q, progress)
 	},
 	check: site.CheckDeviceDigest,
@@ -320,7 +320,7 @@ var opDigestDevice = operation[site.DigestQuery, site.DeviceDigest]{
 }
 
 // DigestDevice asks the agent.
-func (r *Remote) DigestDevice(ctx context.Context, q site.DigestQuery, report func(transfer.Progress)) (site.DeviceDigest, error) {
+func (r *Remote) DigestDevice(ctx context.Context, q device.DigestQuery, report func(transfer.Progress)) (device.Digest, error) {
 	return ask(ctx, r, opDigestDevice, q, report)
 }
 

@@ -68,7 +68,7 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 		"offer": {func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) },
 			[]any{"offer", offer}, ticketFor(offer)},
 		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
-			[]any{"transfer", task}, transfer.Result{Frames: 9}},
+			[]any{"transfer", task}, site.Result{Result: transfer.Result{Frames: 9}}},
 		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) },
 			[]any{"capture", true}, []byte("-- a --\n")},
 		"measure": {func(ctx context.Context, s site.Site) (any, error) { return s.Measure(ctx, probe.Request{ID: "x"}) },
@@ -120,13 +120,13 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 		const n = 100
 		all := make(chan struct{})
 		var running atomic.Int32
-		g := start(t, &fakeSite{transfer: func(_ context.Context, task site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+		g := start(t, &fakeSite{transfer: func(_ context.Context, task site.Task, _ func(transfer.Progress)) (site.Result, error) {
 			if running.Add(1) == n {
 				close(all)
 			}
 			<-all
 			n, err := strconv.Atoi(task.Offered)
-			return transfer.Result{Frames: int64(n)}, err
+			return site.Result{Result: transfer.Result{Frames: int64(n)}}, err
 		}})
 		var wg sync.WaitGroup
 		for i := range n {
@@ -143,12 +143,12 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 
 func TestProgressComesInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (site.Result, error) {
 			for i := range 5 {
 				progress(transfer.Progress{Bytes: int64(i), Network: &transfer.Network{}})
 				time.Sleep(time.Second)
 			}
-			return transfer.Result{}, nil
+			return site.Result{}, nil
 		}})
 		var got []int64
 		_, err := g.Transfer(t.Context(), site.Task{}, func(p transfer.Progress) { got = append(got, p.Bytes) })
@@ -159,11 +159,11 @@ func TestProgressComesInOrder(t *testing.T) {
 
 func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (transfer.Result, error) {
+		g := start(t, &fakeSite{transfer: func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (site.Result, error) {
 			for i := range 10_000 {
 				progress(transfer.Progress{Bytes: int64(i)})
 			}
-			return transfer.Result{Frames: 1}, nil
+			return site.Result{Result: transfer.Result{Frames: 1}}, nil
 		}})
 		blocked, release := make(chan struct{}), make(chan struct{})
 		transferred := make(chan error, 1)

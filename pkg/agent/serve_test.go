@@ -121,8 +121,8 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 
 func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, &fakeSite{transfer: func(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error) {
-			return transfer.Result{Digest: strings.Repeat("x", maxAnswer)}, nil
+		g := start(t, &fakeSite{transfer: func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
+			return site.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
 		}})
 		_, err := g.Transfer(t.Context(), site.Task{}, nil)
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")

@@ -1,15 +1,22 @@
-// Package device is block devices and regular image files on Linux: what
-// is known of them, which rules speak against writing to one, how they are
-// opened so that neither the wrong device nor one in use is written, how they
-// are read, written, zeroed, synced and read back past the page cache, the
-// BLAKE3 tree over their blocks, the journal of what is stored, and LVM
-// snapshots of a mounted volume.
+// Package device is block devices and regular image files on Linux, and the copy
+// of one to another.
 //
-// It moves no data from one device to another, knows of no network and asks
-// nobody for consent: package transfer copies, and the caller passes what the
-// user allowed as [Allow].
+//   - What is known of a device: [Inspect] and its [Facts], from sysfs and
+//     procfs, and what lies on it, from wipefs of util-linux, which lists every
+//     signature that libblkid knows (blkid -p gives up where two of them
+//     contradict each other).
+//   - The rules: what speaks against a copy ([CheckSource], [Task.Problems]), and
+//     how a device is opened so that neither the wrong one nor one in use is
+//     written ([OpenSource], [OpenTarget]).
+//   - The copy of a [Task]: [Copy] reads, hashes, sends, writes, syncs and reads
+//     back blocks in any order, this end's part of it or all. Its [Journal] says
+//     what is stored, so that a copy that was cut off goes on ([StateOf]). Where
+//     one end is a standard stream, it is copied in order instead.
+//   - [DigestOf] hashes a device, to be compared with another one.
 //
-// Facts come from sysfs and procfs, and what lies on a device from wipefs of
-// util-linux, which lists every signature that libblkid knows (blkid -p gives
-// up where two of them contradict each other).
+// Digests are BLAKE3, whose tree lets every block be hashed by itself.
+//
+// It opens no connections, tries nothing again and asks nobody for consent: a
+// link is the caller's, what the user allowed is [Allow], and the course of a
+// copy (watch, stall, cause, unwind) is that of every transfer, transfer.Life.
 package device

@@ -27,7 +27,7 @@ func inspectFile(t *testing.T, name string) Facts {
 func TestCopyOfAFile(t *testing.T) {
 	t.Parallel()
 	const size = 5*mib + 12345
-	for _, opt := range []Options{{}, {Sparse: true}, {Buffered: true}, {Buffered: true, Sparse: true}} {
+	for _, opt := range []Access{{}, {Sparse: true}, {Buffered: true}, {Buffered: true, Sparse: true}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 		want := noise(size)
@@ -92,7 +92,7 @@ func TestHoles(t *testing.T) {
 	if facts.Allocated > 4*mib {
 		t.Skip("this file system has no holes")
 	}
-	src, err := OpenSource(context.Background(), facts, Options{})
+	src, err := OpenSource(context.Background(), facts, Access{})
 	require.NoError(t, err)
 	defer src.Close()
 	start, end, err := src.NextData(0)
@@ -116,7 +116,7 @@ func TestSourceThatChanges(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "image")
 			require.NoError(t, os.WriteFile(file, noise(mib), 0o600))
 			facts := inspectFile(t, file)
-			src, err := OpenSource(context.Background(), facts, Options{})
+			src, err := OpenSource(context.Background(), facts, Access{})
 			require.NoError(t, err)
 			defer src.Close()
 			require.NoError(t, src.Unchanged())
@@ -124,10 +124,10 @@ func TestSourceThatChanges(t *testing.T) {
 			if name != "replaced" { // what was opened is still what it was
 				require.ErrorContains(t, src.Unchanged(), file)
 			}
-			_, err = OpenSource(context.Background(), facts, Options{})
+			_, err = OpenSource(context.Background(), facts, Access{})
 			require.Error(t, err)
 			if name == "replaced" {
-				_, err = OpenTarget(context.Background(), facts, mib, Options{})
+				_, err = OpenTarget(context.Background(), facts, mib, Access{})
 				require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			}
 		})
@@ -137,7 +137,7 @@ func TestSourceThatChanges(t *testing.T) {
 func TestTargetThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
-	dst, err := OpenTarget(context.Background(), inspectFile(t, file), mib, Options{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, file), mib, Access{})
 	require.NoError(t, err)
 	defer dst.Close()
 	require.NoError(t, dst.Identity())
@@ -145,7 +145,7 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.Error(t, dst.Commit())
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, dst.Commit(), "was replaced")
-	_, err = OpenTarget(context.Background(), Facts{Path: file, Real: file, Kind: KindMissing}, mib, Options{})
+	_, err = OpenTarget(context.Background(), Facts{Path: file, Real: file, Kind: KindMissing}, mib, Access{})
 	require.ErrorContains(t, err, "since the copy was planned")
 }
 
@@ -154,7 +154,7 @@ func TestLongerTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(file, noise(2*mib), 0o600))
-	dst, err := OpenTarget(context.Background(), inspectFile(t, file), 1, Options{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, file), 1, Access{})
 	require.NoError(t, err)
 	_, err = dst.WriteAt([]byte{7}, 0)
 	require.NoError(t, err)
@@ -190,16 +190,16 @@ func TestInspectRefuses(t *testing.T) {
 func TestTwoCopiesToOneFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
-	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
 	require.NoError(t, err)
-	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Access{})
 	require.ErrorContains(t, err, "another copy to "+name+" is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	st, err := os.Stat(name)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, st.Size(), "the second copy changed nothing")
 	require.NoError(t, first.Close())
-	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Options{})
+	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Access{})
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
 }
@@ -209,7 +209,7 @@ func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
 	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")
 	require.NoError(t, os.WriteFile(kept, []byte("mine"), 0o600))
 	for _, name := range []string{fresh, kept} {
-		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
 		require.NoError(t, err)
 		require.FileExists(t, name)
 		require.NoError(t, dst.Discard())
@@ -263,7 +263,7 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
-	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Options{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, os.WriteFile(name, []byte("another's"), 0o600))

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/wire"
 )
 
 // Whatever a journal holds, it vouches only for blocks that there are, each in
@@ -30,7 +32,7 @@ func FuzzJournal(f *testing.F) {
 		f.Add(b[:len(b)-1])
 	}
 	add()
-	require.NoError(f, j.Add([]Extent{{Index: 3, Sum: CV{1}}, {Index: 24, Sum: CV{2}}, {Index: 3, Sum: CV{3}}}))
+	require.NoError(f, j.Add([]Extent{{Index: 3, Sum: Sum{1}}, {Index: 24, Sum: Sum{2}}, {Index: 3, Sum: Sum{3}}}))
 	add()
 	f.Add([]byte("{\"version\":1,\"block\":0}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -51,7 +53,7 @@ func FuzzJournal(f *testing.F) {
 		require.LessOrEqual(t, j.good, int64(len(b)))
 		require.LessOrEqual(t, j.count, size/block)
 		require.LessOrEqual(t, int64(j.count)*recordSize, j.good-j.head)
-		require.NoError(t, j.Stored(func(i int64, _ CV) { require.Less(t, i, int64(size/block)) }))
+		require.NoError(t, j.Stored(func(i int64, _ Sum) { require.Less(t, i, int64(size/block)) }))
 	})
 }
 
@@ -73,6 +75,34 @@ func FuzzParseTools(f *testing.F) {
 		for k := range env {
 			require.NotContains(t, k, "=")
 			require.False(t, strings.ContainsRune(env[k], '\n'))
+		}
+	})
+}
+
+// Frames that tell what a target holds tell only of blocks that there are, in
+// rising order.
+func FuzzHoldings(f *testing.F) {
+	f.Add(uint64(0), make([]byte, 2*wire.SumSize), uint64(2), make([]byte, wire.SumSize))
+	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, wire.SumSize))
+	f.Add(uint64(3), make([]byte, wire.SumSize), uint64(3), make([]byte, wire.SumSize))
+	f.Add(uint64(1<<64-1), make([]byte, 5), uint64(0), []byte{1})
+	f.Fuzz(func(t *testing.T, at uint64, one []byte, then uint64, two []byte) {
+		const count = 7
+		h := newHoldings(count)
+		first, second := h.parse(at, one), error(nil)
+		if first == nil {
+			second = h.parse(then, two)
+		}
+		for _, err := range []error{first, second} {
+			if err != nil {
+				require.ErrorIs(t, err, wire.ErrTampered)
+			}
+		}
+		require.LessOrEqual(t, h.known, int64(count))
+		require.LessOrEqual(t, h.present, int64(count))
+		require.True(t, h.sums == nil || len(h.sums) == count)
+		if first == nil && second == nil {
+			require.GreaterOrEqual(t, then, at+uint64(len(one)/wire.SumSize))
 		}
 	})
 }

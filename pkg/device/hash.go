@@ -6,11 +6,22 @@ import (
 
 	"github.com/zeebo/xxh3"
 	"lukechampine.com/blake3/guts"
+
+	"zxfer/pkg/wire"
 )
 
-// CV is a BLAKE3 chaining value: the hash of one block at its place in a
-// device. The digest of the device follows from those of its blocks.
-type CV = [32]byte
+// Sum is the hash of one block at its place in a device: its BLAKE3 chaining
+// value, of which the digest of the whole device follows, or, where nobody asks
+// for a digest, something quicker: see Cut.
+type Sum = [wire.SumSize]byte
+
+// Mark is the xxh3-128 of what a block holds. It travels with the block and is
+// compared with what the target reads back: that is BLAKE3's work at a twentieth
+// of the price. It tells whether memory, a disk or a cable changed a block; but
+// whoever wants two blocks to have the same one can make such blocks, and is
+// kept off by the wire.
+// https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
+type Mark = [wire.MarkSize]byte
 
 // simdBytes is what the assembly hashes at once.
 const simdBytes = guts.MaxSIMD * guts.ChunkSize
@@ -20,7 +31,7 @@ const simdBytes = guts.MaxSIMD * guts.ChunkSize
 // last one may be shorter, and lie at a multiple of that. BLAKE3 numbers its
 // chunks, so equal blocks at different offsets, zeros too, differ.
 // https://github.com/BLAKE3-team/BLAKE3-specs/blob/master/blake3.pdf, section 2.1
-func LeafHash(block []byte, offset, size int64) CV {
+func LeafHash(block []byte, offset, size int64) Sum {
 	n := subtree(block, uint64(offset)/guts.ChunkSize)
 	if offset == 0 && int64(len(block)) == size {
 		n.Flags |= guts.FlagRoot
@@ -50,7 +61,7 @@ func leftOf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
 // Root returns the BLAKE3 of a device, as b3sum prints it, from the chaining
 // values of all its blocks.
-func Root(cvs []CV) [32]byte {
+func Root(cvs []Sum) [32]byte {
 	switch len(cvs) {
 	case 0:
 		return LeafHash(nil, 0, 0)
@@ -62,14 +73,8 @@ func Root(cvs []CV) [32]byte {
 	return toBytes(guts.ChainingValue(n))
 }
 
-// Mark returns the xxh3-128 of a block. It tells whether memory, a disk or a
-// cable changed a block, at the speed of memory; but whoever wants two blocks to
-// have the same one can make such blocks.
-// https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
-func Mark(block []byte) [MarkSize]byte { return xxh3.Hash128(block).Bytes() }
-
-// MarkSize is the length of a Mark in bytes.
-const MarkSize = 16
+// MarkOf returns the Mark of a block.
+func MarkOf(block []byte) Mark { return xxh3.Hash128(block).Bytes() }
 
 // Cut says how a copy cuts a device into blocks and hashes each.
 type Cut struct {
@@ -82,35 +87,40 @@ type Cut struct {
 }
 
 // Sum hashes a block that lies at offset in a device of size bytes.
-func (c Cut) Sum(block []byte, offset, size int64) CV {
+func (c Cut) Sum(block []byte, offset, size int64) Sum {
 	if !c.Quick {
 		return LeafHash(block, offset, size)
 	}
-	var sum CV
-	m := Mark(block)
+	var sum Sum
+	m := MarkOf(block)
 	copy(sum[:], m[:])
 	return sum
 }
 
 // Root is the digest of all blocks: Root of their LeafHashes; of the quick ones
 // a hash that is good for nothing but to compare both ends.
-func (c Cut) Root(sums []CV) [32]byte {
+func (c Cut) Root(sums []Sum) [32]byte {
 	if !c.Quick {
 		return Root(sums)
 	}
-	h := xxh3.New128()
-	for _, s := range sums {
-		_, _ = h.Write(s[:]) // never fails
-	}
 	var root [32]byte
-	m := h.Sum128().Bytes()
+	m := foldSums(sums)
 	copy(root[:], m[:])
 	return root
 }
 
-func parent(cvs []CV) guts.Node {
+// foldSums makes one hash of those of several blocks.
+func foldSums(sums []Sum) Mark {
+	h := xxh3.New128()
+	for _, s := range sums {
+		_, _ = h.Write(s[:]) // never fails
+	}
+	return h.Sum128().Bytes()
+}
+
+func parent(cvs []Sum) guts.Node {
 	left := leftOf(len(cvs))
-	side := func(c []CV) [8]uint32 {
+	side := func(c []Sum) [8]uint32 {
 		if len(c) == 1 {
 			return toWords(c[0])
 		}
@@ -119,14 +129,14 @@ func parent(cvs []CV) guts.Node {
 	return guts.ParentNode(side(cvs[:left]), side(cvs[left:]), &guts.IV, 0)
 }
 
-func toBytes(words [8]uint32) (b CV) {
+func toBytes(words [8]uint32) (b Sum) {
 	for i, w := range words {
 		binary.LittleEndian.PutUint32(b[4*i:], w)
 	}
 	return b
 }
 
-func toWords(b CV) (words [8]uint32) {
+func toWords(b Sum) (words [8]uint32) {
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(b[4*i:])
 	}

@@ -23,7 +23,7 @@ func pattern(n int) []byte {
 // root hashes blocks.
 func root(p []byte, block int) string {
 	size := int64(len(p))
-	cvs := make([]CV, (len(p)+block-1)/block)
+	cvs := make([]Sum, (len(p)+block-1)/block)
 	for i := range cvs {
 		part := p[i*block : min(len(p), (i+1)*block)]
 		cvs[i] = LeafHash(part, int64(i*block), size)
@@ -64,10 +64,10 @@ func TestQuickCut(t *testing.T) {
 	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "wherever they are")
 	require.NotEqual(t, c.Sum(a, 0, 1<<20), c.Sum(b, 0, 1<<20))
 	sum := c.Sum(a, 0, 1<<20)
-	require.Equal(t, Mark(a), [MarkSize]byte(sum[:MarkSize]))
-	sums := []CV{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
+	require.Equal(t, MarkOf(a), Mark(sum[:16]))
+	sums := []Sum{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
 	root := c.Root(sums)
-	require.NotEqual(t, root, c.Root([]CV{sums[1], sums[0]}), "the order counts")
+	require.NotEqual(t, root, c.Root([]Sum{sums[1], sums[0]}), "the order counts")
 	require.NotEqual(t, root, Cut{Block: 1 << 16}.Root(sums))
 	require.Equal(t, LeafHash(a, 1<<16, 1<<20), Cut{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
 }

@@ -42,7 +42,7 @@ type Journal struct {
 // Extent is one block that is stored, and its hash.
 type Extent struct {
 	Index int64
-	Sum   CV
+	Sum   Sum
 }
 
 // journalHeader is the first line of a journal. All of it must match.
@@ -192,7 +192,7 @@ func (j *Journal) load(want journalHeader) (reason string, err error) {
 		return reason, nil
 	}
 	j.head, j.found = int64(len(line)), got.Found
-	j.good, err = j.records(math.MaxInt64, func(i int64, _ CV) { j.note(i) })
+	j.good, err = j.records(math.MaxInt64, func(i int64, _ Sum) { j.note(i) })
 	return "", err
 }
 
@@ -207,7 +207,7 @@ func (j *Journal) note(i int64) {
 // records calls f for each record of the file before end, and returns where the
 // last good one ends. One that is torn or damaged ends the journal: what
 // follows was written later.
-func (j *Journal) records(end int64, f func(i int64, sum CV)) (good int64, err error) {
+func (j *Journal) records(end int64, f func(i int64, sum Sum)) (good int64, err error) {
 	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.head, end-j.head), 1<<16)
 	blocks := (j.size + int64(j.cut.Block) - 1) / int64(j.cut.Block)
 	var rec [recordSize]byte
@@ -222,7 +222,7 @@ func (j *Journal) records(end int64, f func(i int64, sum CV)) (good int64, err e
 		if crc32.ChecksumIEEE(rec[:recordCRC]) != binary.BigEndian.Uint32(rec[recordCRC:]) || index >= uint64(blocks) {
 			return good, nil
 		}
-		f(int64(index), CV(rec[recordSum:recordCRC]))
+		f(int64(index), Sum(rec[recordSum:recordCRC]))
 	}
 }
 
@@ -269,7 +269,7 @@ func (j *Journal) begin(h journalHeader) error {
 
 // Stored calls f for every block that is stored, in no order; a later call for
 // the same block counts.
-func (j *Journal) Stored(f func(index int64, sum CV)) error {
+func (j *Journal) Stored(f func(index int64, sum Sum)) error {
 	if j.count == 0 {
 		return nil
 	}

@@ -18,10 +18,10 @@ func pair() (src, dst Facts) {
 	return src, dst
 }
 
-func stored(t *testing.T, j *Journal) map[int64]CV {
+func stored(t *testing.T, j *Journal) map[int64]Sum {
 	t.Helper()
-	out := map[int64]CV{}
-	require.NoError(t, j.Stored(func(i int64, sum CV) { out[i] = sum }))
+	out := map[int64]Sum{}
+	require.NoError(t, j.Stored(func(i int64, sum Sum) { out[i] = sum }))
 	return out
 }
 
@@ -38,8 +38,8 @@ func TestJournalRemembers(t *testing.T) {
 	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.NoError(t, j.Add([]Extent{{3, CV{3}}, {0, CV{9}}}))
-	require.NoError(t, j.Add([]Extent{{0, CV{1}}})) // the later one counts
+	require.NoError(t, j.Add([]Extent{{3, Sum{3}}, {0, Sum{9}}}))
+	require.NoError(t, j.Add([]Extent{{0, Sum{1}}})) // the later one counts
 	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -49,10 +49,10 @@ func TestJournalRemembers(t *testing.T) {
 		j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, create)
 		require.NoError(t, err)
 		require.Empty(t, reason)
-		require.Equal(t, map[int64]CV{0: {1}, 3: {3}}, stored(t, j))
+		require.Equal(t, map[int64]Sum{0: {1}, 3: {3}}, stored(t, j))
 		require.Equal(t, 2, j.Blocks())
 		if create {
-			require.NoError(t, j.Add([]Extent{{1, CV{2}}}))
+			require.NoError(t, j.Add([]Extent{{1, Sum{2}}}))
 			require.NoError(t, j.Remove())
 		} else {
 			require.NoError(t, j.Close())
@@ -70,7 +70,7 @@ func TestTornJournal(t *testing.T) {
 	src, dst := pair()
 	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
-	all := map[int64]CV{0: {1}, 1: {2}, 2: {3}}
+	all := map[int64]Sum{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
 		require.NoError(t, j.Add([]Extent{{i, all[i]}}))
 	}
@@ -84,11 +84,11 @@ func TestTornJournal(t *testing.T) {
 		got := stored(t, j)
 		require.Subset(t, all, got)
 		// What is added after damage is found the next time.
-		require.NoError(t, j.Add([]Extent{{3, CV{4}}}))
+		require.NoError(t, j.Add([]Extent{{3, Sum{4}}}))
 		require.NoError(t, j.Close())
 		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
 		require.NoError(t, err)
-		got[3] = CV{4}
+		got[3] = Sum{4}
 		require.Equal(t, got, stored(t, again))
 		require.NoError(t, again.Close())
 	}
@@ -128,7 +128,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			}
 			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, true)
 			require.NoError(t, err)
-			require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
+			require.NoError(t, j.Add([]Extent{{1, Sum{1}}}))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, true)
 	require.NoError(t, err)
-	require.NoError(t, j.Add([]Extent{{1, CV{1}}}))
+	require.NoError(t, j.Add([]Extent{{1, Sum{1}}}))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
@@ -197,7 +197,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	quick := Cut{Block: 1 << 16, Quick: true}
 	j, _, err := openJournal(dir, src, dst, quick, true)
 	require.NoError(t, err)
-	require.NoError(t, j.Add([]Extent{{2, CV{7}}}))
+	require.NoError(t, j.Add([]Extent{{2, Sum{7}}}))
 	require.NoError(t, j.Close())
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	j, reason, err = openJournal(dir, src, dst, quick, false)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.Equal(t, map[int64]CV{2: {7}}, stored(t, j))
+	require.Equal(t, map[int64]Sum{2: {7}}, stored(t, j))
 	require.NoError(t, j.Close())
 }
 

@@ -32,7 +32,7 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 		wrote, err = j.blank(dst)
 		return false, wrote, err
 	}
-	wanted := map[int64]CV{}
+	wanted := map[int64]Sum{}
 	wrote = true
 	for _, s := range dst.Signatures {
 		at := s.Offset
@@ -42,7 +42,7 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 			}
 		}
 		if i := at / int64(j.cut.Block); at < j.size && j.has(i) {
-			wanted[i] = CV{}
+			wanted[i] = Sum{}
 			continue
 		}
 		wrote = false
@@ -51,9 +51,9 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 		}
 	}
 	for _, i := range j.sample() {
-		wanted[i] = CV{}
+		wanted[i] = Sum{}
 	}
-	err = j.Stored(func(i int64, sum CV) {
+	err = j.Stored(func(i int64, sum Sum) {
 		if _, ok := wanted[i]; ok {
 			wanted[i] = sum
 		}
@@ -88,7 +88,7 @@ func (j *Journal) sample() []int64 {
 
 // holds tells whether blocks of the target have those hashes. One that cannot be
 // read has not.
-func (j *Journal) holds(dst Facts, wanted map[int64]CV) (bool, error) {
+func (j *Journal) holds(dst Facts, wanted map[int64]Sum) (bool, error) {
 	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
 	if err != nil {
 		return false, err

@@ -21,7 +21,7 @@ type Target struct {
 	*handle
 	facts   Facts
 	size    int64 // of the copy: nothing is written beyond
-	opt     Options
+	opt     Access
 	created bool
 
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ type Target struct {
 // it is not that any more, or in use. It changes nothing of a device; an image
 // file is created, and gets its space, unless opt.Sparse. CheckTarget must
 // have found nothing against it.
-func OpenTarget(ctx context.Context, f Facts, size int64, opt Options) (_ *Target, err error) {
+func OpenTarget(ctx context.Context, f Facts, size int64, opt Access) (_ *Target, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -150,6 +150,9 @@ func (t *Target) Grow(to int64) error {
 		return t.extend(fd, st.Size)
 	})
 }
+
+// Name is the path that the user gave.
+func (t *Target) Name() string { return t.facts.Path }
 
 func (t *Target) within(off, n int64) error {
 	if off < 0 || n < 0 || off > t.size || n > t.size-off {

@@ -56,8 +56,8 @@ type copier struct {
 	facts          struct{ source, target site.Facts }
 	link           meet.Link
 	input          preflight.Input
-	task           site.DeviceTask
-	state          site.DeviceState
+	task           device.Task
+	state          device.State
 }
 
 func (d *copier) outcome(err error) string {
@@ -115,8 +115,8 @@ func (d *copier) survey(ctx context.Context) error {
 	sf, tf := &d.facts.source, &d.facts.target
 	look := func(ctx context.Context, e *hosts.Host, name string, f *site.Facts, into *device.Facts) error {
 		return e.Do(ctx, func(st site.Site) (err error) {
-			if *f, err = st.HostFacts(ctx); err == nil && name == site.Standard {
-				*into = device.Facts{Path: name, Kind: site.KindStream}
+			if *f, err = st.HostFacts(ctx); err == nil && name == device.Standard {
+				*into = device.Facts{Path: name, Kind: device.KindStream}
 			} else if err == nil {
 				*into, err = st.InspectDevice(ctx, path.Clean(name))
 			}
@@ -135,7 +135,7 @@ func (d *copier) survey(ctx context.Context) error {
 		return err
 	}
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
-	d.task = site.DeviceTask{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
+	d.task = device.Task{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
 		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
 	// The copy of a file that takes clearly less than its size has holes, too.
 	if from.Kind == device.KindFile && from.Allocated < from.Size-from.Size/10 {
@@ -188,7 +188,7 @@ func noPath(e endpoint.Endpoint) error {
 }
 
 // standard tells standard input or output.
-func standard(e endpoint.Endpoint) bool { return e.Local() && e.Name == site.Standard }
+func standard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
 
 // streams tells whether one end is a stream.
 func (d *copier) streams() bool { return standard(d.req.Source) || standard(d.req.Target) }
@@ -248,7 +248,7 @@ func (d *copier) judge(ctx context.Context) error {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
 	}
 	d.checkSource()
-	d.report.Problems = append(d.report.Problems, site.DeviceProblems(d.task, d.task.Target, d.state)...)
+	d.report.Problems = append(d.report.Problems, d.task.Problems(d.task.Target, d.state)...)
 	return nil
 }
 
@@ -278,12 +278,12 @@ func (d *copier) compare(ctx context.Context) error {
 	}
 	onSource, onTarget := meet.Watch(d.report.Size, func(p meet.Progress) { d.rep.Progress(1, p) })
 	d.rep.DeviceStarted(d.report, 0)
-	var a, b site.DeviceDigest
+	var a, b device.Digest
 	g, gctx := errgroup.WithContext(ctx)
-	digest := func(e *hosts.Host, f device.Facts, into *site.DeviceDigest, progress func(transfer.Progress)) {
+	digest := func(e *hosts.Host, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() error {
 			return e.Do(gctx, func(st site.Site) (err error) {
-				*into, err = st.DigestDevice(gctx, site.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
+				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
 			})
 		})
@@ -293,7 +293,7 @@ func (d *copier) compare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	r := &DevResult{DeviceResult: *a.Result.Device, Tries: 1, Stages: a.Result.Stages, Seconds: max(a.Result.Elapsed, b.Result.Elapsed).Seconds()}
+	r := &DevResult{Account: a.Result.Device, Tries: 1, Stages: a.Result.Stages, Seconds: max(a.Result.Elapsed, b.Result.Elapsed).Seconds()}
 	r.TargetDigest = b.Result.Device.SourceDigest
 	if r.Seconds > 0 {
 		r.Rate = uint64(float64(d.report.Size) / r.Seconds)
@@ -315,7 +315,7 @@ func (d *copier) compare(ctx context.Context) error {
 		if start := int64(i) * a.PartBytes; n >= 0 && d.report.Differ[n].Start+d.report.Differ[n].Length == start {
 			d.report.Differ[n].Length += a.PartBytes
 		} else {
-			d.report.Differ = append(d.report.Differ, transfer.Range{Start: start, Length: a.PartBytes})
+			d.report.Differ = append(d.report.Differ, device.Range{Start: start, Length: a.PartBytes})
 		}
 	}
 	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: BLAKE3 %s and %s", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)

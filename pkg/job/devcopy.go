@@ -129,8 +129,8 @@ func (d *copier) try(ctx context.Context, tries int) error {
 	}
 	d.rep.DeviceStarted(d.report, done)
 	res, err := meet.Run(ctx, d.link,
-		meet.From{Host: d.source, What: site.ReadDevice{DeviceTask: d.task}},
-		meet.To{Host: d.target, What: site.WriteDevice{DeviceTask: d.task}},
+		meet.From{Host: d.source, What: site.ReadDevice{Task: d.task}},
+		meet.To{Host: d.target, What: site.WriteDevice{Task: d.task}},
 		meet.Count{Done: done, Total: d.report.Size}, func(p meet.Progress) { d.rep.Progress(1, p) })
 	r := d.result(res)
 	if err == nil {
@@ -159,7 +159,7 @@ func (d *copier) result(res meet.Result) *DevResult {
 	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
 		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}
 	if received.Device != nil {
-		r.DeviceResult = *received.Device
+		r.Account = *received.Device
 	}
 	if sent.Device != nil {
 		if sent.Device.SourceDigest != "" {
@@ -168,7 +168,7 @@ func (d *copier) result(res meet.Result) *DevResult {
 		r.BadRanges = sent.Device.BadRanges
 	}
 	if standard(d.req.Target) && sent.Device != nil {
-		r.DeviceResult = *sent.Device
+		r.Account = *sent.Device
 	}
 	if d.streams() {
 		d.report.Size = uint64(r.Size)

@@ -25,7 +25,7 @@ type renamed struct {
 	site.Site
 	looks map[string][]device.Facts // by path, the next one first
 	held  int                       // tries that are refused after the cut
-	tries []site.DeviceTask
+	tries []device.Task
 }
 
 func (h *renamed) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
@@ -45,19 +45,19 @@ func (h *renamed) InspectDevice(_ context.Context, path string) (device.Facts, e
 	return f, nil
 }
 
-func (h *renamed) DeviceState(context.Context, site.DeviceTask) (site.DeviceState, error) {
-	return site.DeviceState{}, nil
+func (h *renamed) DeviceState(context.Context, device.Task) (device.State, error) {
+	return device.State{}, nil
 }
 
-func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
 	h.tries = append(h.tries, *t.Device)
 	if len(h.tries) == 1 {
-		return transfer.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
+		return site.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
 	}
 	if len(h.tries) <= 1+h.held {
-		return transfer.Result{}, fault.Refusef("wait for it to end", "another copy is running")
+		return site.Result{}, fault.Refusef("wait for it to end", "another copy is running")
 	}
-	return transfer.Result{Device: &transfer.DeviceResult{}}, nil
+	return site.Result{Device: &device.Account{}}, nil
 }
 
 // within is the link of a host to itself.

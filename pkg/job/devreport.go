@@ -24,7 +24,7 @@ type Dev struct {
 	way.Way
 
 	// Options.Block 0 lets the job choose. What the way says is not in it.
-	Options    transfer.DeviceOptions
+	Options    device.Options
 	Allow      device.Allow
 	Sparse     bool
 	SkipErrors bool
@@ -76,7 +76,7 @@ type DevReport struct {
 	Results   []*DevResult      `json:"results"`             // of every try
 	Seconds   float64           `json:"seconds,omitempty"`
 	Equal     *bool             `json:"equal,omitempty"`  // of a comparison
-	Differ    []transfer.Range  `json:"differ,omitempty"` // of a comparison: where about
+	Differ    []device.Range    `json:"differ,omitempty"` // of a comparison: where about
 	Outcome   string            `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
 	Error     string            `json:"error,omitempty"`
 	Hint      string            `json:"hint,omitempty"`
@@ -84,7 +84,7 @@ type DevReport struct {
 
 // DevResult is the end of one try.
 type DevResult struct {
-	transfer.DeviceResult
+	device.Account
 	Seconds   float64           `json:"seconds"`
 	Rate      uint64            `json:"bytes_per_second"` // of device
 	WireBytes int64             `json:"wire_bytes"`

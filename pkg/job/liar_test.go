@@ -143,7 +143,7 @@ func (s sturdy) DiscardPartial(ctx context.Context, dataset string) (err error) 
 	return s.world.DiscardPartial(ctx, dataset)
 }
 
-func (s sturdy) Transfer(ctx context.Context, t site.Task, p func(transfer.Progress)) (r transfer.Result, err error) {
+func (s sturdy) Transfer(ctx context.Context, t site.Task, p func(transfer.Progress)) (r site.Result, err error) {
 	defer survive(&err)
 	return s.world.Transfer(ctx, t, p)
 }

@@ -16,7 +16,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
@@ -73,12 +72,12 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 
 		// Nor does the end that writes rely on the plan.
 		local := site.NewLocal("test", func(string) {})
-		task := site.DeviceTask{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Options: req.Options}
+		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Options: req.Options}
 		_, err = local.DeviceState(t.Context(), task)
 		require.Error(t, err, size)
 		_, err = local.Transfer(t.Context(), site.Task{Device: &task}, nil)
 		require.Error(t, err, size)
-		_, err = local.DigestDevice(t.Context(), site.DigestQuery{Device: h.device, Options: req.Options}, nil)
+		_, err = local.DigestDevice(t.Context(), device.DigestQuery{Device: h.device, Options: req.Options}, nil)
 		require.Error(t, err, size)
 		require.NoFileExists(t, image)
 		require.NoError(t, local.Close())
@@ -90,7 +89,7 @@ func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}}
-	require.Error(t, d.agree(&DevResult{DeviceResult: transfer.DeviceResult{SourceDigest: a, TargetDigest: b}}))
-	require.NoError(t, d.agree(&DevResult{DeviceResult: transfer.DeviceResult{SourceDigest: a, TargetDigest: a}}))
-	require.NoError(t, d.agree(&DevResult{DeviceResult: transfer.DeviceResult{SourceDigest: a}}))
+	require.Error(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
+	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
+	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a}}))
 }

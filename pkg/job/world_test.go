@@ -163,12 +163,12 @@ func (w *world) DiscardPartial(_ context.Context, dataset string) error {
 }
 
 // Transfer brings a stream's last snapshot.
-func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refuse != nil {
 		if err := w.refuse(t.Receive.Target); err != nil {
-			return transfer.Result{}, err
+			return site.Result{}, err
 		}
 	}
 	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
@@ -182,7 +182,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 		}
 	}
 	w.note("receive " + t.Receive.Target)
-	return transfer.Result{}, nil
+	return site.Result{}, nil
 }
 
 // host is one that is reached by an Opener, "" for this one.

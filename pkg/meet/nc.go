@@ -84,7 +84,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 		}
 		defer src.Close()
 		res, err := transfer.Copy(ctx, src, sink, options, m.view.both)
-		m.account(res)
+		m.account(site.Result{Result: res})
 		return err
 	})
 }

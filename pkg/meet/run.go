@@ -29,7 +29,7 @@ type Count struct{ Done, Total uint64 }
 type Result struct {
 	// Sent and Received are the ends' own accounts; of what never left this
 	// process, all stages are those of Sent.
-	Sent, Received transfer.Result
+	Sent, Received site.Result
 	Wire           string // Local, signed, tls, plain, ssh, nc
 	Bytes          uint64 // that arrived, as far as was seen
 	Elapsed        time.Duration
@@ -52,7 +52,7 @@ type meeting struct {
 	to             To
 	bytes          uint64 // that are to cross, 0 = unknown
 	view           *view
-	sent, received transfer.Result
+	sent, received site.Result
 }
 
 // Run moves what is at the one end to the other, over a link that was chosen
@@ -83,7 +83,7 @@ func sealed(from site.From) bool {
 }
 
 // account is for what one process moved: it is both ends.
-func (m *meeting) account(res transfer.Result) {
+func (m *meeting) account(res site.Result) {
 	m.sent, m.received = res, res
 	m.received.Stages = nil
 }

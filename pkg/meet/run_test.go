@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 				require.NoError(t, os.WriteFile(from, data, 0o600))
 				task := deviceTask(t, from, from+".copy")
 				var last Progress
-				res, err = Run(t.Context(), l, From{near, site.ReadDevice{DeviceTask: task}}, To{far, site.WriteDevice{DeviceTask: task}},
+				res, err = Run(t.Context(), l, From{near, site.ReadDevice{Task: task}}, To{far, site.WriteDevice{Task: task}},
 					Count{Total: uint64(len(data))}, func(p Progress) { last = p })
 				require.NoError(t, err)
 				requireFile(t, data, from+".copy")
@@ -120,7 +120,7 @@ func TestRunWithinOneHost(t *testing.T) {
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
 	task := deviceTask(t, from, from+".copy")
-	res, err := Run(t.Context(), l, From{near, site.ReadDevice{DeviceTask: task}}, To{near, site.WriteDevice{DeviceTask: task}}, Count{}, nil)
+	res, err := Run(t.Context(), l, From{near, site.ReadDevice{Task: task}}, To{near, site.WriteDevice{Task: task}}, Count{}, nil)
 	require.NoError(t, err)
 	requireFile(t, data, from+".copy")
 	require.Equal(t, Local, res.Wire)
@@ -132,8 +132,8 @@ func TestRunWithinOneHost(t *testing.T) {
 	}
 }
 
-func deviceTask(t *testing.T, from, to string) site.DeviceTask {
-	task := site.DeviceTask{Options: transfer.DeviceOptions{Options: transfer.Options{Block: 1 << 20}}}
+func deviceTask(t *testing.T, from, to string) device.Task {
+	task := device.Task{Options: device.Options{Options: transfer.Options{Block: 1 << 20}}}
 	var err error
 	task.Source, err = device.Inspect(t.Context(), from)
 	require.NoError(t, err)
@@ -151,19 +151,19 @@ func requireFile(t *testing.T, want []byte, name string) {
 // plain is a Site that only transfers.
 type plain struct {
 	site.Site
-	transfer func(context.Context, site.Task) (transfer.Result, error)
+	transfer func(context.Context, site.Task) (site.Result, error)
 }
 
 func (p plain) Offer(context.Context, wire.Offer) (wire.Ticket, error) { return wire.Ticket{}, nil }
 
-func (p plain) Transfer(ctx context.Context, task site.Task, report func(transfer.Progress)) (transfer.Result, error) {
+func (p plain) Transfer(ctx context.Context, task site.Task, report func(transfer.Progress)) (site.Result, error) {
 	res, err := p.transfer(ctx, task)
 	report(res.Progress)
 	return res, err
 }
 
 // halves returns what runs a stream between two hosts that do as they like.
-func halves(t *testing.T, sends, receives func(context.Context, site.Task) (transfer.Result, error)) func() (Result, error) {
+func halves(t *testing.T, sends, receives func(context.Context, site.Task) (site.Result, error)) func() (Result, error) {
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
 	l := chosen(t, way.Way{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
@@ -174,11 +174,11 @@ func halves(t *testing.T, sends, receives func(context.Context, site.Task) (tran
 // Where one end refuses, the other is not waited for.
 func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	t.Parallel()
-	waits := func(ctx context.Context, _ site.Task) (r transfer.Result, err error) {
+	waits := func(ctx context.Context, _ site.Task) (r site.Result, err error) {
 		<-ctx.Done()
 		return r, ctx.Err()
 	}
-	refuses := func(context.Context, site.Task) (r transfer.Result, err error) {
+	refuses := func(context.Context, site.Task) (r site.Result, err error) {
 		return r, fault.Refusef("", "the policy forbids it")
 	}
 	began := time.Now()
@@ -194,8 +194,8 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	t.Parallel()
 	var fails error
 	var moved int64
-	run := halves(t, func(context.Context, site.Task) (r transfer.Result, err error) { return r, fails },
-		func(context.Context, site.Task) (r transfer.Result, err error) {
+	run := halves(t, func(context.Context, site.Task) (r site.Result, err error) { return r, fails },
+		func(context.Context, site.Task) (r site.Result, err error) {
 			r.Bytes = moved
 			return r, wire.ErrCut
 		})
@@ -219,8 +219,10 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 		sent, received string
 		same           bool
 	}{{a, a, true}, {a, "", true}, {"", b, true}, {a, b, false}} {
-		says := func(digest string) func(context.Context, site.Task) (transfer.Result, error) {
-			return func(context.Context, site.Task) (transfer.Result, error) { return transfer.Result{Digest: digest}, nil }
+		says := func(digest string) func(context.Context, site.Task) (site.Result, error) {
+			return func(context.Context, site.Task) (site.Result, error) {
+				return site.Result{Result: transfer.Result{Digest: digest}}, nil
+			}
 		}
 		_, err := halves(t, says(c.sent), says(c.received))()
 		if c.same {

@@ -74,7 +74,7 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 	defer cancel()
 	var sendErr, receiveErr error
 	var wg sync.WaitGroup
-	half := func(h Host, what site.Task, res *transfer.Result, errp *error, progress func(transfer.Progress)) {
+	half := func(h Host, what site.Task, res *site.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
 		if h == m.link.dialer {
 			what.Ticket = &ticket

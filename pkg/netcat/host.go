@@ -175,13 +175,13 @@ func (h *Host) InspectDevice(context.Context, string) (device.Facts, error) {
 }
 
 // DeviceState is refused.
-func (h *Host) DeviceState(context.Context, site.DeviceTask) (site.DeviceState, error) {
-	return site.DeviceState{}, h.without("copy devices")
+func (h *Host) DeviceState(context.Context, device.Task) (device.State, error) {
+	return device.State{}, h.without("copy devices")
 }
 
 // DigestDevice is refused.
-func (h *Host) DigestDevice(context.Context, site.DigestQuery, func(transfer.Progress)) (site.DeviceDigest, error) {
-	return site.DeviceDigest{}, h.without("copy devices")
+func (h *Host) DigestDevice(context.Context, device.DigestQuery, func(transfer.Progress)) (device.Digest, error) {
+	return device.Digest{}, h.without("copy devices")
 }
 
 // Offer is refused: this host listens.
@@ -190,8 +190,8 @@ func (h *Host) Offer(context.Context, wire.Offer) (wire.Ticket, error) {
 }
 
 // Transfer is refused: OpenFrom and OpenTo give its ends to this process.
-func (h *Host) Transfer(context.Context, site.Task, func(transfer.Progress)) (transfer.Result, error) {
-	return transfer.Result{}, h.without("move a stream between two other hosts")
+func (h *Host) Transfer(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
+	return site.Result{}, h.without("move a stream between two other hosts")
 }
 
 // Capture is refused.

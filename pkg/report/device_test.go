@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/job"
-	"zxfer/pkg/transfer"
 )
 
 func TestDeviceDone(t *testing.T) {
@@ -29,11 +29,11 @@ func TestDeviceDone(t *testing.T) {
 		{"done", func(*job.DevReport) {}, nil,
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified\nBLAKE3 d1\n", ""},
 		{"complete but for what could not be read", func(r *job.DevReport) {
-			r.Results[1].BadRanges = []transfer.Range{{Start: 512, Length: 1024}}
+			r.Results[1].BadRanges = []device.Range{{Start: 512, Length: 1024}}
 		}, errors.New("1024 bytes in 1 place"),
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), 1.0 KiB unreadable, try 2, read back and verified\nBLAKE3 d1\n", "unreadable: bytes 512 to 1536\n"},
 		{"cut after what could not be read", func(r *job.DevReport) {
-			r.Results[1].BadRanges, r.Results[1].Error = []transfer.Range{{Start: 512, Length: 1024}}, "cut"
+			r.Results[1].BadRanges, r.Results[1].Error = []device.Range{{Start: 512, Length: 1024}}, "cut"
 		}, errors.New("cut"), "", "unreadable: bytes 512 to 1536\n"},
 	}
 	for _, tt := range tests {

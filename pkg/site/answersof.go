@@ -50,7 +50,7 @@ func CheckDevice(name string, f *device.Facts) error {
 }
 
 // CheckDeviceState refuses more than the whole device.
-func CheckDeviceState(t DeviceTask, s *DeviceState) error {
+func CheckDeviceState(t device.Task, s *device.State) error {
 	if s.Stored < 0 || s.Stored > t.Source.Size {
 		return fmt.Errorf("%d bytes of %d are said to be stored", s.Stored, t.Source.Size)
 	}
@@ -69,15 +69,13 @@ func CheckDigest(d *Digest) error {
 }
 
 // CheckDeviceDigest refuses a digest of anything but what was asked for.
-func CheckDeviceDigest(q DigestQuery, d *DeviceDigest) error {
+func CheckDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 	size := q.Device.Size
 	if q.Size > 0 {
 		size = min(size, q.Size)
 	}
 	r := d.Result.Device
 	switch {
-	case r == nil:
-		return errors.New("there is no device in it")
 	case r.Size != size:
 		return fmt.Errorf("%d bytes of %d were hashed", r.Size, size)
 	case !isHex(r.SourceDigest, 32):
@@ -85,7 +83,7 @@ func CheckDeviceDigest(q DigestQuery, d *DeviceDigest) error {
 	case r.Block <= 0 || r.Block > wire.MaxRaw:
 		return fmt.Errorf("blocks of %d bytes", r.Block)
 	}
-	if n, bytes := parts(size, r.Block); len(d.Parts) != n || d.PartBytes != bytes {
+	if n, bytes := device.Parts(size, r.Block); len(d.Parts) != n || d.PartBytes != bytes {
 		return fmt.Errorf("%d parts of %d bytes, and %d of %d were asked for", len(d.Parts), d.PartBytes, n, bytes)
 	}
 	return plausible(d, shown)
@@ -130,7 +128,7 @@ func sameAddress(a, b string) bool {
 func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // CheckResult refuses an account of something else than the task.
-func CheckResult(t Task, r *transfer.Result) error {
+func CheckResult(t Task, r *Result) error {
 	if (t.Device != nil) != (r.Device != nil) || (t.Noise != nil) != (r.Pace != nil) {
 		return errors.New("it is the account of another task")
 	}

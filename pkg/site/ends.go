@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -30,8 +31,8 @@ type ReceiveStream struct {
 // ReadDevice reads the source of a device's copy, WriteDevice writes its
 // target. Both are given the same.
 type (
-	ReadDevice  struct{ DeviceTask }
-	WriteDevice struct{ DeviceTask }
+	ReadDevice  struct{ device.Task }
+	WriteDevice struct{ device.Task }
 )
 
 // Noise is made up for a time, to measure the way to Nowhere.
@@ -52,12 +53,12 @@ func (r ReceiveStream) to(t *Task) { t.Receive, t.Options = &r.Spec, r.Options }
 
 func (d ReadDevice) from(t *Task) {
 	d.Read = true
-	t.Device = &d.DeviceTask
+	t.Device = &d.Task
 }
 
 func (d WriteDevice) to(t *Task) {
 	d.Write, d.Read = true, t.Device != nil
-	t.Device = &d.DeviceTask
+	t.Device = &d.Task
 }
 
 // Whole is the Task of one host that has both ends.

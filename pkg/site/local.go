@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/user"
@@ -15,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
@@ -37,8 +37,7 @@ type Local struct {
 	backend func() (zfsexec.Backend, string)
 	started atomic.Bool // backend was asked for
 
-	stdin  io.Reader // nil where the process speaks a protocol on them
-	stdout io.Writer
+	std device.Streams // none where the process speaks a protocol on them
 
 	mu     sync.Mutex
 	offers map[string]*wire.Listener // by session id
@@ -320,9 +319,9 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 	return nil, nil
 }
 
-// Transfer moves one stream. The link is made before any process is started:
-// a peer that never comes costs nothing.
-func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res transfer.Result, err error) {
+// Transfer moves one stream, or a device. The link is made before any process
+// is started: a peer that never comes costs nothing.
+func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	link, err := l.link(ctx, t)
@@ -332,13 +331,21 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	if link != nil {
 		defer link.Close()
 	}
+	if t.Device != nil {
+		d, err := device.Copy(ctx, *t.Device, link, l.std, progress)
+		return Result{d.Result, &d.Device}, err
+	}
+	res.Result, err = l.stream(ctx, t, link, progress)
+	return res, err
+}
+
+// stream moves a stream, over link unless that is nil.
+func (l *Local) stream(ctx context.Context, t Task, link *wire.Link, progress func(transfer.Progress)) (res transfer.Result, err error) {
 	switch {
 	case t.Noise != nil && link != nil && t.Noise.Time > 0:
 		return probe.SendNoise(ctx, link, t.Noise.Time)
 	case t.Noise != nil && link != nil:
 		return probe.ReceiveNoise(ctx, link)
-	case t.Device != nil:
-		return l.transferDevice(ctx, *t.Device, link, progress)
 	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
 		return res, errors.New("a task sends or receives over a link, or does both without one")
 	case link == nil:

@@ -80,16 +80,16 @@ type Site interface {
 	InspectDevice(ctx context.Context, path string) (device.Facts, error)
 	// DeviceState tells what an earlier, interrupted copy onto the task's
 	// target left to be resumed.
-	DeviceState(ctx context.Context, t DeviceTask) (DeviceState, error)
+	DeviceState(ctx context.Context, t device.Task) (device.State, error)
 	// DigestDevice hashes a device. progress may be nil.
-	DigestDevice(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (DeviceDigest, error)
+	DigestDevice(ctx context.Context, q device.DigestQuery, progress func(transfer.Progress)) (device.Digest, error)
 	// Offer opens a listener for one Transfer and returns the ticket that
 	// the other end dials with. It closes by itself when the deadline
 	// passes, when the Site is closed or when it was used.
 	Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error)
 	// Transfer moves one stream: from Send or the wire, to Receive or the
-	// wire. progress may be nil; it is called about twice a second.
-	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error)
+	// wire; or a device. progress may be nil; it is called about twice a second.
+	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
 	// Capture reads the files that facts are made of into a text archive
 	// (see package sysinfo). It holds no key, password or address. A brief one
 	// takes milliseconds, and lacks what programs would have to be run for.
@@ -140,7 +140,14 @@ type Task struct {
 	Noise *Noise `json:"noise,omitempty"`
 	// Device, where set, is copied instead of a stream; it brings its own
 	// options.
-	Device *DeviceTask `json:"device,omitempty"`
+	Device *device.Task `json:"device,omitempty"`
+}
+
+// Result is one end's account of a Transfer.
+type Result struct {
+	transfer.Result
+	// Device is set where one was copied, not a stream.
+	Device *device.Account `json:"device,omitempty"`
 }
 
 // ContentQuery asks what a stream holds. Its Flags are as they would be sent.

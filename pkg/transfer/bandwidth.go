@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -9,8 +10,8 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// bandwidth is one token bucket for all streams of a transfer; nil is none.
-type bandwidth struct {
+// Bandwidth is one token bucket for all streams of a transfer; nil is none.
+type Bandwidth struct {
 	bucket *rate.Limiter
 	meter  meter
 }
@@ -23,22 +24,21 @@ func (o Options) limitedBlock() int {
 	return int(min(int64(o.Block), max(o.BandLimit/20, MinBlock)))
 }
 
-// bandwidth makes the bucket; watches are one for each goroutine that waits.
-func (o Options) bandwidth(watches []*wire.Stopwatch) *bandwidth {
+// NewBandwidth makes the bucket; watches are one for each goroutine that waits.
+func NewBandwidth(o Options, watches Watches) *Bandwidth {
 	if o.BandLimit <= 0 {
 		return nil
 	}
 	burst := o.limitedBlock()
-	b := &bandwidth{bucket: rate.NewLimiter(rate.Limit(o.BandLimit), burst)}
+	b := &Bandwidth{bucket: rate.NewLimiter(rate.Limit(o.BandLimit), burst)}
 	b.bucket.AllowN(time.Now(), burst) // starts empty, or short streams exceed it
 	b.meter.name = StageLimit
-	busy := waits(watches...)
-	b.meter.in = func(life time.Duration) time.Duration { return life - min(life, busy(life)) }
+	b.meter.in = func(life time.Duration) time.Duration { return life - min(life, watches.Mean()) }
 	return b
 }
 
-// wait waits until n bytes may pass.
-func (b *bandwidth) wait(ctx context.Context, n int, w *wire.Stopwatch) error {
+// Wait waits until n bytes may pass.
+func (b *Bandwidth) Wait(ctx context.Context, n int, w *wire.Stopwatch) error {
 	if b == nil {
 		return nil
 	}
@@ -48,9 +48,17 @@ func (b *bandwidth) wait(ctx context.Context, n int, w *wire.Stopwatch) error {
 	for n > 0 { // a block of a device may be more than the bucket holds
 		part := min(n, b.bucket.Burst())
 		if err := b.bucket.WaitN(ctx, part); err != nil {
-			return err
+			return errors.Join(context.Cause(ctx), err)
 		}
 		n -= part
 	}
 	return nil
+}
+
+// Stages is that of the limit, if there is one.
+func (b *Bandwidth) Stages(life time.Duration) []Stage {
+	if b == nil {
+		return nil
+	}
+	return []Stage{b.meter.stage(life)}
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
 )
 
 // nullSink is a pipe that a child of ours would read: here a goroutine that
@@ -63,7 +62,7 @@ func zeroPipe(b *testing.B, n int64) *pipeSource {
 	require.NoError(b, err)
 	go func() {
 		defer w.Close()
-		p := random(128 << 10)
+		p := transfertest.Random(128 << 10)
 		for n > 0 {
 			k, err := w.Write(p[:min(n, int64(len(p)))])
 			if err != nil {
@@ -75,13 +74,6 @@ func zeroPipe(b *testing.B, n int64) *pipeSource {
 	return &pipeSource{r: r}
 }
 
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkLoopback moves a stream from a pipe over loopback to a pipe. The
 // CPU time is that of both ends, the producer and the consumer.
 func BenchmarkLoopback(b *testing.B) {
@@ -90,16 +82,16 @@ func BenchmarkLoopback(b *testing.B) {
 		for _, streams := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/%d", mode, streams), func(b *testing.B) {
 				b.SetBytes(size)
-				before := cpuTime(b)
+				before := transfertest.CPUTime(b)
 				var limited string
 				for b.Loop() {
-					sender, receiver := links(b, mode, streams, nil)
+					sender, receiver := transfertest.Links(b, mode, streams, nil)
 					o := move(b, sender, receiver, zeroPipe(b, size), newNullSink(b), transfer.Options{})
 					require.NoError(b, o.sendErr)
 					require.NoError(b, o.receiveErr)
 					limited = transfer.LimitedBy(o.sent.Stages, o.received.Stages, o.sent.Network)
 				}
-				b.ReportMetric((cpuTime(b)-before).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
+				b.ReportMetric((transfertest.CPUTime(b)-before).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
 				b.Log(limited)
 			})
 		}
@@ -111,7 +103,7 @@ func BenchmarkLoopback(b *testing.B) {
 func BenchmarkCopyLoop(b *testing.B) {
 	const size = 256 << 20
 	b.SetBytes(size)
-	before := cpuTime(b)
+	before := transfertest.CPUTime(b)
 	for b.Loop() {
 		sink := newNullSink(b)
 		src := zeroPipe(b, size)
@@ -119,5 +111,5 @@ func BenchmarkCopyLoop(b *testing.B) {
 		require.NoError(b, err)
 		require.NoError(b, sink.Commit(context.Background()))
 	}
-	b.ReportMetric((cpuTime(b)-before).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
+	b.ReportMetric((transfertest.CPUTime(b)-before).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
 }

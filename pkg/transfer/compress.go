@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -33,22 +32,17 @@ const (
 	mostBest = 2
 )
 
-// packer compresses pieces between the reader and the ring's takers.
-type packer struct {
+// Compressor compresses blocks, several at once.
+type Compressor struct {
+	Threads  int             // as many may call Encode at once
 	encoders []*zstd.Encoder // by level, the fastest first; one if it is fixed
 	adaptive bool
-	threads  int
-	work     chan *piece
-	meter    meter
-	idle     []*wire.Stopwatch
-
-	packed atomic.Int64 // pieces done; those not yet taken are the backlog
-	choice chooser
+	choice   chooser
 }
 
-// newPacker understands "", "off", "auto", "zstd" and "zstd:LEVEL" (1 to 22); it
-// returns nil for the first two.
-func newPacker(o Options) (*packer, error) {
+// NewCompressor understands "", "off", "auto", "zstd" and "zstd:LEVEL" (1 to 22);
+// it returns nil for the first two.
+func NewCompressor(o Options) (*Compressor, error) {
 	mode, text, levelled := strings.Cut(o.Compress, ":")
 	levels := []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression}
 	level, err := 3, error(nil)
@@ -65,13 +59,12 @@ func newPacker(o Options) (*packer, error) {
 	case mode != "auto":
 		return nil, fault.Usagef("off, auto, zstd or zstd:1 to zstd:22", "unknown compression %q", o.Compress)
 	}
-	p := &packer{adaptive: mode == "auto", threads: o.threads()}
-	p.choice.top = len(levels) - 1
-	p.choice.threads = int64(p.threads)
-	p.work = make(chan *piece, 2*p.threads)
+	k := &Compressor{adaptive: mode == "auto", Threads: o.threads()}
+	k.choice.top = len(levels) - 1
+	k.choice.threads = int64(k.Threads)
 	for _, l := range levels {
-		n := p.threads
-		if p.adaptive && l == zstd.SpeedBestCompression {
+		n := k.Threads
+		if k.adaptive && l == zstd.SpeedBestCompression {
 			n = min(n, mostBest)
 		}
 		// The end's digest covers the stream: a checksum a frame adds nothing.
@@ -79,11 +72,9 @@ func newPacker(o Options) (*packer, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.encoders = append(p.encoders, e)
+		k.encoders = append(k.encoders, e)
 	}
-	p.idle = stopwatches(p.threads)
-	p.meter.name, p.meter.in = StageCompress, waits(p.idle...)
-	return p, nil
+	return k, nil
 }
 
 // threads is how many goroutines compress or decompress.
@@ -94,46 +85,11 @@ func (o Options) threads() int {
 	return runtime.NumCPU()
 }
 
-// add hands a piece to the workers.
-func (k *packer) add(p *piece) {
-	p.ready = make(chan struct{})
-	k.work <- p // workers never block: there is room again soon
-}
-
-// start starts the workers; they end when work is closed.
-func (k *packer) start(g *sync.WaitGroup, r *ring) {
-	for i := range k.threads {
-		g.Add(1)
-		go func() {
-			defer g.Done()
-			k.idle[i].Start()
-			for p := range k.work {
-				k.idle[i].Stop()
-				k.pack(p, r)
-				close(p.ready)
-				k.idle[i].Start()
-			}
-		}()
-	}
-}
-
-// pack replaces a piece's block by a compressed one, if that is worth it.
-func (k *packer) pack(p *piece, r *ring) {
-	defer k.packed.Add(1)
-	packed := k.encode(p.block, k.packed.Load()-int64(r.taken()), r.get, r.release)
-	if packed != nil {
-		p.header.Flags |= wire.Compressed
-		r.release(p.block)
-		p.block = packed
-	}
-}
-
-// encode compresses a block's payload into a spare block, unless that is not
+// Encode compresses a block's payload into a spare block, unless that is not
 // worth it: then it returns nil. backlog is how many compressed blocks wait
 // for the network.
-func (k *packer) encode(b *wire.Block, backlog int64, get func() *wire.Block, release func(*wire.Block)) *wire.Block {
+func (k *Compressor) Encode(b *wire.Block, backlog int64, get func() *wire.Block, release func(*wire.Block)) *wire.Block {
 	raw := b.Payload()
-	k.meter.bytes.Add(int64(len(raw)))
 	level, try := 0, true
 	if k.adaptive {
 		level, try = k.choice.next(len(raw), backlog)
@@ -212,4 +168,20 @@ func (c *chooser) learn(good bool) {
 		c.stride = min(2*c.stride, probeLast)
 	}
 	c.skip = c.stride
+}
+
+// NewDecoder returns what decompresses blocks, once the first one needs it: most
+// transfers have none. No block stands for more than opt.Block, whatever it
+// claims.
+func NewDecoder(opt Options) func(packed, room []byte) ([]byte, error) {
+	open := sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(opt.Block)), zstd.WithDecoderConcurrency(opt.threads()))
+	})
+	return func(packed, room []byte) ([]byte, error) {
+		d, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return d.DecodeAll(packed, room)
+	}
 }

@@ -13,24 +13,15 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// text returns n bytes that compress well.
-func text(n int) []byte {
-	var b bytes.Buffer
-	for i := 0; b.Len() < n; i++ {
-		fmt.Fprintf(&b, "block %d of the dataset has %d bytes of nothing much\n", i, i%77)
-	}
-	return b.Bytes()[:n]
-}
-
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	const size = 6<<20 + 3
-	mixed := append(text(3<<20), random(3<<20)...)
+	mixed := append(transfertest.Text(3<<20), transfertest.Random(3<<20)...)
 	streams := map[string]struct {
 		data []byte
 		most float64 // of the size, on the wire
 	}{
-		"text": {text(size), 0.3}, "random": {random(size), 1.01}, "mixed": {mixed, 0.8}, "short": {text(10), 100}, "empty": {nil, 0},
+		"text": {transfertest.Text(size), 0.3}, "random": {transfertest.Random(size), 1.01}, "mixed": {mixed, 0.8}, "short": {transfertest.Text(10), 100}, "empty": {nil, 0},
 	}
 	for name, s := range streams {
 		for _, compress := range []string{"auto", "zstd", "zstd:7"} {
@@ -38,7 +29,7 @@ func TestCompression(t *testing.T) {
 				for _, n := range []int{1, 3} {
 					t.Run(fmt.Sprintf("%s/%s/%s/%d", name, compress, mode, n), func(t *testing.T) {
 						t.Parallel()
-						a, b := links(t, mode, n, nil)
+						a, b := transfertest.Links(t, mode, n, nil)
 						sink := newSink()
 						o := move(t, a, b, transfertest.NewSource(s.data), sink, transfer.Options{Compress: compress, CompressThreads: 3, Block: 256 << 10, Buffer: 4 << 20})
 						require.NoError(t, o.sendErr)
@@ -63,7 +54,7 @@ func TestCompressionMustBeKnown(t *testing.T) {
 	for _, bad := range []string{"gzip", "zstd:0", "zstd:23", "zstd:", "zstd:x", "auto:3"} {
 		t.Run(bad, func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, wire.Signed, 1, nil)
+			a, b := transfertest.Links(t, wire.Signed, 1, nil)
 			sink := newSink()
 			o := move(t, a, b, transfertest.NewSource(nil), sink, transfer.Options{Compress: bad})
 			require.Equal(t, fault.Usage, fault.ClassOf(o.sendErr))

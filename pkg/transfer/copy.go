@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"time"
 
 	"zxfer/pkg/wire"
@@ -15,69 +14,58 @@ import (
 //
 // progress may be nil; it is called about twice a second and once at the end.
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
-	opt = opt.filled()
-	c := &copying{src: src, sink: sink, opt: opt, started: time.Now(), tail: newTail(sink)}
+	opt = opt.Filled()
+	c := &copying{src: src, sink: sink, tail: newTail(sink)}
 	c.ring = newRing(opt.Buffer, opt.Block, c.tail.keep)
 	c.reader = newReader(src, c.ring, opt.limitedBlock())
-	c.limit = opt.bandwidth([]*wire.Stopwatch{&c.limited})
-	c.write.name, c.write.in = StageWrite, plus(waits(&c.empty), waits(&c.limited))
-	return c.run(ctx, progress)
+	c.limit = NewBandwidth(opt, Watches{&c.limited})
+	c.write.name, c.write.in = StageWrite, plus(Watches{&c.empty}.mean, Watches{&c.limited}.mean)
+	c.life = &Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
+		Abandon: func() error { return c.said }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
+		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
+	res, err := c.life.Run(ctx)
+	sum := c.reader.digest()
+	res.Frames, res.Digest = int64(c.reader.pieces), hex.EncodeToString(sum[:])
+	return res, err
 }
 
 // copying is the state of one Copy.
 type copying struct {
-	src     Source
-	sink    Sink
-	opt     Options
-	started time.Time
+	src  Source
+	sink Sink
+	life *Life
 
 	ring    *ring
 	reader  *reader
-	limit   *bandwidth
+	limit   *Bandwidth
 	tail    tail
 	write   meter
 	empty   wire.Stopwatch
 	limited wire.Stopwatch
+	said    error // by the sink, when aborted
 }
 
-func (c *copying) run(ctx context.Context, report func(Progress)) (res Result, err error) {
-	parent := ctx
-	ctx, fail := context.WithCancelCause(parent)
-	unwound := make(chan struct{})
-	var said error // by the sink, when aborted
-	keep := context.AfterFunc(ctx, func() {
-		defer close(unwound)
-		c.ring.fail(context.Cause(ctx))
-		_ = c.src.Close() // the cause is known
-		said = c.sink.Abort(bare(context.Cause(ctx)))
-	})
-	w := watcher{now: c.progress, report: report, stall: c.opt.Stall, moved: c.moved, stalled: c.stalled, fail: fail}
-	stop := w.start()
+// unwind aborts the sink at once: a Write may be under way.
+func (c *copying) unwind(cause error) {
+	c.ring.fail(cause)
+	_ = c.src.Close() // the cause is known
+	c.said = c.sink.Abort(cause)
+}
+
+func (c *copying) move(ctx context.Context) error {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		if err := c.reader.run(); err != nil {
-			fail(err)
+			c.life.Fail(err)
 		}
 	}()
-	if err := c.store(ctx); err != nil {
-		fail(err)
+	err := c.store(ctx)
+	if err != nil {
+		c.life.Fail(err)
 	}
 	<-read
-	stop() // a long commit is no stall
-	if keep() {
-		err = c.sink.Commit(parent)
-	} else {
-		<-unwound
-		err = withSaid(context.Cause(ctx), said, c.sink.Name())
-	}
-	fail(nil)
-	sum := c.reader.digest()
-	res = Result{Progress: c.progress(), Frames: int64(c.reader.pieces), Digest: hex.EncodeToString(sum[:])}
-	if report != nil {
-		report(res.Progress)
-	}
-	return res, err
+	return err
 }
 
 // store writes pieces to the sink, and once the source ended well the tail.
@@ -91,37 +79,29 @@ func (c *copying) store(ctx context.Context) error {
 			break
 		}
 		n := len(p.block.Payload())
-		if err := c.limit.wait(ctx, n, &c.limited); err != nil {
-			return errors.Join(context.Cause(ctx), err)
+		if err := c.limit.Wait(ctx, n, &c.limited); err != nil {
+			return err
 		}
 		if err := c.tail.write(c.sink, p.block); err != nil {
-			return &sinkError{err}
+			return &TargetError{err}
 		}
 		c.write.bytes.Add(int64(n))
 		c.ring.release(p.block)
 	}
 	if err := c.tail.flush(c.sink, len(c.tail.held)); err != nil {
-		return &sinkError{err}
+		return &TargetError{err}
 	}
 	return nil
 }
 
-func (c *copying) progress() Progress {
-	life := time.Since(c.started)
-	p := Progress{Bytes: c.write.bytes.Load(), Elapsed: life}
-	p.Stages = append(p.Stages, c.reader.meter.stage(life))
-	if c.limit != nil {
-		p.Stages = append(p.Stages, c.limit.meter.stage(life))
-	}
-	p.Stages = append(p.Stages, c.write.stage(life))
-	return p
+func (c *copying) account(life time.Duration) (int64, []Stage) {
+	stages := append([]Stage{c.reader.meter.stage(life)}, c.limit.Stages(life)...)
+	return c.write.bytes.Load(), append(stages, c.write.stage(life))
 }
 
-func (c *copying) moved() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }
-
-func (c *copying) stalled() error {
+func (c *copying) stalled() (what string, network bool) {
 	if c.reader.meter.bytes.Load() > c.write.bytes.Load() {
-		return stalled(c.sink.Name()+" took nothing", c.opt.Stall)
+		return c.sink.Name() + " took nothing", false
 	}
-	return stalled(c.src.Name()+" gave nothing", c.opt.Stall)
+	return c.src.Name() + " gave nothing", false
 }

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -24,18 +23,22 @@ var ErrStall = errors.New("no byte was moved")
 // arrived, though every frame was what its sender sent.
 var ErrMiscounted = errors.New("the stream's end does not match what arrived")
 
-func stalled(what string, after time.Duration) error {
-	return fmt.Errorf("%w for %s: %s", ErrStall, after, what)
+func stalled(what string, network bool, after time.Duration) error {
+	err := fmt.Errorf("%w for %s: %s", ErrStall, after, what)
+	if network {
+		return fmt.Errorf("%w: %w", wire.ErrCut, err)
+	}
+	return err
 }
 
-func stalledNetwork(what string, after time.Duration) error {
-	return fmt.Errorf("%w: %w for %s: %s", wire.ErrCut, ErrStall, after, what)
-}
+// TargetError marks what a target itself returned: what it says when it is
+// given up tells why, and is told in its place.
+type TargetError struct{ Err error }
 
-// A sinkError is what a Sink's Write or its pipe returned.
-type sinkError struct{ error }
+func (e *TargetError) Error() string { return e.Err.Error() }
 
-func (e *sinkError) Unwrap() error { return e.error }
+// Unwrap returns the target's error.
+func (e *TargetError) Unwrap() error { return e.Err }
 
 // A sourceError is what a Source returned.
 type sourceError struct{ error }
@@ -45,29 +48,10 @@ func (e *sourceError) Unwrap() error { return e.error }
 // bare takes the marks off an error.
 func bare(err error) error {
 	switch e := err.(type) {
-	case *sinkError:
-		return e.error
+	case *TargetError:
+		return e.Err
 	case *sourceError:
 		return e.error
 	}
 	return err
-}
-
-// tellStall tells the peer of a stall at once: what a device hangs does not end
-// before the device answers, which may be never.
-func tellStall(ctx context.Context, link *wire.Link, err error) {
-	if errors.Is(err, ErrStall) {
-		tell(ctx, link, err)
-	}
-}
-
-// tell tells the peer why this end gives up, unless the peer said so first,
-// the connections are broken, or the caller gave up, which may not be delayed.
-// It closes the link in any case.
-func tell(ctx context.Context, link *wire.Link, err error) {
-	if errors.As(err, new(*PeerError)) || errors.Is(err, wire.ErrCut) && !errors.Is(err, ErrStall) || ctx.Err() != nil {
-		_ = link.Close()
-		return
-	}
-	link.Abort(err)
 }

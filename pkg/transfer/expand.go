@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
-
 	"zxfer/pkg/wire"
 )
 
@@ -16,41 +14,28 @@ type expander struct {
 	ring    *ring
 	threads int
 	meter   meter
-	idle    []*wire.Stopwatch
+	idle    Watches
 
-	opening sync.Once
+	decode  func(packed, room []byte) ([]byte, error)
 	starts  sync.Once
-	decoder *zstd.Decoder
-	err     error
 	work    chan *piece
 	workers sync.WaitGroup
 }
 
 func newExpander(o Options, r *ring) *expander {
-	x := &expander{ring: r, threads: o.threads()}
+	x := &expander{ring: r, threads: o.threads(), decode: NewDecoder(o)}
 	x.work = make(chan *piece, 2*x.threads)
-	x.idle = stopwatches(x.threads)
+	x.idle = NewWatches(x.threads)
 	for _, w := range x.idle {
 		w.Start()
 	}
-	x.meter.name, x.meter.in = StageExpand, waits(x.idle...)
+	x.meter.name, x.meter.in = StageExpand, x.idle.mean
 	return x
-}
-
-func (x *expander) open() error {
-	x.opening.Do(func() {
-		// No frame stands for more than a block, whatever it claims.
-		x.decoder, x.err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(x.ring.block)), zstd.WithDecoderConcurrency(x.threads))
-	})
-	return x.err
 }
 
 // add hands a piece to the workers. busy meters the time that they have no
 // room. It is called by several goroutines.
 func (x *expander) add(ctx context.Context, p *piece, busy *wire.Stopwatch) error {
-	if err := x.open(); err != nil {
-		return err
-	}
 	x.starts.Do(x.start)
 	p.ready = make(chan struct{})
 	select {
@@ -88,19 +73,13 @@ func (x *expander) start() {
 func (x *expander) stop() {
 	close(x.work)
 	x.workers.Wait()
-	if x.decoder != nil {
-		x.decoder.Close()
-	}
 }
 
 // piece decompresses one piece in place.
 func (x *expander) piece(p *piece) {
-	if p.err = x.open(); p.err != nil {
-		return
-	}
 	x.meter.bytes.Add(int64(p.header.Raw))
 	out := x.ring.get()
-	raw, err := x.decoder.DecodeAll(p.block.Payload(), out.Room()[:0])
+	raw, err := x.decode(p.block.Payload(), out.Room()[:0])
 	if err != nil || len(raw) != int(p.header.Raw) || len(raw) > len(out.Room()) {
 		p.err = fmt.Errorf("%w: frame %d does not decompress to %d bytes", ErrMiscounted, p.header.Position, p.header.Raw)
 		if err != nil {

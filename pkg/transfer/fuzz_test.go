@@ -9,34 +9,6 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// Frames that tell what a target holds tell only of blocks that there are, in
-// rising order.
-func FuzzHoldings(f *testing.F) {
-	f.Add(uint64(0), make([]byte, 2*wire.SumSize), uint64(2), make([]byte, wire.SumSize))
-	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, wire.SumSize))
-	f.Add(uint64(3), make([]byte, wire.SumSize), uint64(3), make([]byte, wire.SumSize))
-	f.Add(uint64(1<<64-1), make([]byte, 5), uint64(0), []byte{1})
-	f.Fuzz(func(t *testing.T, at uint64, one []byte, then uint64, two []byte) {
-		const count = 7
-		h := newHoldings(count)
-		first, second := h.parse(at, one), error(nil)
-		if first == nil {
-			second = h.parse(then, two)
-		}
-		for _, err := range []error{first, second} {
-			if err != nil {
-				require.ErrorIs(t, err, wire.ErrTampered)
-			}
-		}
-		require.LessOrEqual(t, h.known, int64(count))
-		require.LessOrEqual(t, h.present, int64(count))
-		require.True(t, h.sums == nil || len(h.sums) == count)
-		if first == nil && second == nil {
-			require.GreaterOrEqual(t, then, at+uint64(len(one)/wire.SumSize))
-		}
-	})
-}
-
 // A compressed frame becomes exactly the bytes that its header says, in the
 // block that was set aside, or an error.
 func FuzzExpand(f *testing.F) {
@@ -51,7 +23,7 @@ func FuzzExpand(f *testing.F) {
 			return
 		}
 		r := newRing(4*MinBlock, MinBlock, 0)
-		x := newExpander(Options{CompressThreads: 1}, r)
+		x := newExpander(Options{Block: MinBlock, CompressThreads: 1}, r)
 		defer x.stop()
 		p := &piece{header: wire.Header{Kind: wire.Data, Flags: wire.Compressed, Raw: raw}, block: r.get()}
 		copy(p.block.Room(), packed)

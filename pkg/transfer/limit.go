@@ -14,7 +14,7 @@ const (
 	LimitReceiverCPU = "receiver cpu"
 	LimitExpand      = "decompress"
 	LimitTarget      = "target"
-	LimitVerify      = "verification" // of a device: reading back what was written
+	LimitVerify      = "verification" // reading back what was written
 )
 
 // leastShare is the share of its lifetime for which a stage must have held up

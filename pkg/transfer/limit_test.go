@@ -84,7 +84,7 @@ func TestLimitedByInRealRuns(t *testing.T) {
 	const size = 4 << 20
 	opt := transfer.Options{Block: 64 << 10, Buffer: 256 << 10}
 	slowSource := func() *transfertest.Source {
-		s := transfertest.NewSource(random(size))
+		s := transfertest.NewSource(transfertest.Random(size))
 		s.Chunk, s.Pause = 64<<10, 5*time.Millisecond
 		return s
 	}
@@ -103,15 +103,15 @@ func TestLimitedByInRealRuns(t *testing.T) {
 		t.Run(string(mode)+"/"+transfer.LimitSource, func(t *testing.T) {
 			t.Parallel()
 			limits(t, transfer.LimitSource, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-				a, b := links(t, mode, 2, nil)
+				a, b := transfertest.Links(t, mode, 2, nil)
 				return between(t, a, b, slowSource(), newSink())
 			})
 		})
 		t.Run(string(mode)+"/"+transfer.LimitTarget, func(t *testing.T) {
 			t.Parallel()
 			limits(t, transfer.LimitTarget, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-				a, b := links(t, mode, 2, nil)
-				return between(t, a, b, transfertest.NewSource(random(4*size)), slowSink())
+				a, b := transfertest.Links(t, mode, 2, nil)
+				return between(t, a, b, transfertest.NewSource(transfertest.Random(4*size)), slowSink())
 			})
 		})
 	}
@@ -121,20 +121,22 @@ func TestLimitedByInRealRuns(t *testing.T) {
 			via := transfertest.Proxied(t, func(int) transfertest.Tamper {
 				return func(_ int64, p []byte) ([]byte, bool) { time.Sleep(3 * time.Millisecond); return p, false }
 			})
-			a, b := links(t, wire.Signed, 1, via)
-			return between(t, a, b, transfertest.NewSource(random(6*size)), newSink())
+			a, b := transfertest.Links(t, wire.Signed, 1, via)
+			return between(t, a, b, transfertest.NewSource(transfertest.Random(6*size)), newSink())
 		})
 	})
 	t.Run("spliced, slow target", func(t *testing.T) {
 		t.Parallel()
 		limits(t, transfer.LimitTarget, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-			a, b := links(t, wire.Plain, 1, nil)
-			return between(t, a, b, newPipeSource(t, random(4*size), 1<<20), newPipeSink(t, 0, 5*time.Millisecond))
+			a, b := transfertest.Links(t, wire.Plain, 1, nil)
+			return between(t, a, b, newPipeSource(t, transfertest.Random(4*size), 1<<20), newPipeSink(t, 0, 5*time.Millisecond))
 		})
 	})
 	for want, slow := range map[string]func() (transfer.Source, transfer.Sink){
 		transfer.LimitSource: func() (transfer.Source, transfer.Sink) { return slowSource(), newSink() },
-		transfer.LimitTarget: func() (transfer.Source, transfer.Sink) { return transfertest.NewSource(random(size)), slowSink() },
+		transfer.LimitTarget: func() (transfer.Source, transfer.Sink) {
+			return transfertest.NewSource(transfertest.Random(size)), slowSink()
+		},
 	} {
 		t.Run("local/"+want, func(t *testing.T) {
 			t.Parallel()

@@ -1,8 +1,6 @@
 package transfer
 
 import (
-	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -31,16 +29,29 @@ func (m *meter) stage(life time.Duration) Stage {
 	return s
 }
 
-// waits is a meter's time of one or several goroutines.
-func waits(watches ...*wire.Stopwatch) func(time.Duration) time.Duration {
-	return func(time.Duration) time.Duration {
-		var sum time.Duration
-		for _, w := range watches {
-			sum += w.Elapsed()
-		}
-		return sum / time.Duration(max(1, len(watches)))
+// Watches are stopwatches of a stage, one for each of its goroutines.
+type Watches []*wire.Stopwatch
+
+// NewWatches returns n of them.
+func NewWatches(n int) Watches {
+	out := make(Watches, n)
+	for i := range out {
+		out[i] = new(wire.Stopwatch)
 	}
+	return out
 }
+
+// Mean is the time that they measured, on average.
+func (w Watches) Mean() time.Duration {
+	var sum time.Duration
+	for _, s := range w {
+		sum += s.Elapsed()
+	}
+	return sum / time.Duration(max(1, len(w)))
+}
+
+// mean is Mean for a meter.
+func (w Watches) mean(time.Duration) time.Duration { return w.Mean() }
 
 // allBut is the time of a stage that waits except for what w measures.
 func allBut(w *wire.Stopwatch) func(time.Duration) time.Duration {
@@ -50,66 +61,4 @@ func allBut(w *wire.Stopwatch) func(time.Duration) time.Duration {
 // plus adds up the waits of a stage for different things.
 func plus(a, b func(time.Duration) time.Duration) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return a(life) + b(life) }
-}
-
-// stopwatches returns n of them.
-func stopwatches(n int) []*wire.Stopwatch {
-	out := make([]*wire.Stopwatch, n)
-	for i := range out {
-		out[i] = new(wire.Stopwatch)
-	}
-	return out
-}
-
-// progressEvery is how often a running transfer reports.
-const progressEvery = 500 * time.Millisecond
-
-// watcher reports progress and ends a transfer that stalls.
-type watcher struct {
-	now    func() Progress
-	report func(Progress) // may be nil
-	stall  time.Duration
-	// moved is anything that changes while the transfer gets on.
-	moved func() int64
-	// idle tells that this end has nothing to do, which is no stall; nil where
-	// it always has.
-	idle func() bool
-	// stalled makes the error of a transfer that does not.
-	stalled func() error // a wire.ErrCut if it is the other end's
-	fail    context.CancelCauseFunc
-}
-
-// start begins to watch. stop ends it; the last report is the caller's.
-func (w *watcher) start() (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(min(progressEvery, max(w.stall/8, time.Millisecond)))
-		defer tick.Stop()
-		last, since := w.moved(), time.Now()
-		reported := time.Now()
-		for {
-			select {
-			case <-quit:
-				return
-			case now := <-tick.C:
-				if m := w.moved(); m != last || w.idle != nil && w.idle() {
-					last, since = m, now
-				} else if now.Sub(since) >= w.stall {
-					// The end whose source or sink hangs knows more: it
-					// speaks first.
-					err := w.stalled()
-					if !errors.Is(err, wire.ErrCut) || now.Sub(since) >= w.stall+w.stall/4 {
-						w.fail(err)
-						return
-					}
-				}
-				if w.report != nil && now.Sub(reported) >= progressEvery-progressEvery/10 {
-					reported = now
-					w.report(w.now())
-				}
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
 }

@@ -3,7 +3,6 @@ package transfer_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"strings"
@@ -19,43 +18,6 @@ import (
 
 // tailSize is what the test sinks withhold: like a ZFS stream's END record.
 const tailSize = 312
-
-// random returns n bytes that no compressor shortens, the same for each n.
-func random(n int) []byte {
-	p := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
-	return p
-}
-
-// links returns both ends of a link over loopback. via, if not nil, may put
-// something in between.
-func links(t testing.TB, mode wire.Mode, streams int, via func(address string) string) (sender, receiver *wire.Link) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: 15 * time.Second}, nil)
-	require.NoError(t, err)
-	ticket := l.Ticket()
-	if via != nil {
-		ticket.Address = via(ticket.Address)
-	}
-	type dialled struct {
-		link *wire.Link
-		err  error
-	}
-	done := make(chan dialled, 1)
-	go func() {
-		link, err := wire.Dial(ctx, ticket)
-		done <- dialled{link, err}
-	}()
-	receiver, err = l.Accept(ctx)
-	d := <-done
-	require.NoError(t, d.err)
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	t.Cleanup(func() { _ = d.link.Close(); _ = receiver.Close() })
-	return d.link, receiver
-}
 
 // outcome is what both ends of a transfer came to.
 type outcome struct {

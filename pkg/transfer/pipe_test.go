@@ -123,8 +123,8 @@ func TestPipes(t *testing.T) {
 					}
 					t.Run(fmt.Sprintf("%s/%d/%d/%d", mode, streams, size, piece), func(t *testing.T) {
 						t.Parallel()
-						want := random(size)
-						a, b := links(t, mode, streams, nil)
+						want := transfertest.Random(size)
+						a, b := transfertest.Links(t, mode, streams, nil)
 						sink := newPipeSink(t, 0, 0)
 						o := move(t, a, b, newPipeSource(t, want, piece), sink, transfer.Options{})
 						require.NoError(t, o.sendErr)
@@ -145,7 +145,7 @@ func TestPipes(t *testing.T) {
 // Either end of a plain link may copy while the other splices.
 func TestSpliceMeetsCopy(t *testing.T) {
 	t.Parallel()
-	want := random(5<<20 + 1)
+	want := transfertest.Random(5<<20 + 1)
 	for _, compress := range []string{"", "zstd:1"} {
 		stream := want
 		if compress != "" {
@@ -153,7 +153,7 @@ func TestSpliceMeetsCopy(t *testing.T) {
 		}
 		t.Run("from pipe "+compress, func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, wire.Plain, 1, nil)
+			a, b := transfertest.Links(t, wire.Plain, 1, nil)
 			sink := newSink()
 			o := move(t, a, b, newPipeSource(t, stream, 5000), sink, transfer.Options{Compress: compress})
 			require.NoError(t, o.sendErr)
@@ -163,7 +163,7 @@ func TestSpliceMeetsCopy(t *testing.T) {
 		})
 		t.Run("to pipe "+compress, func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, wire.Plain, 1, nil)
+			a, b := transfertest.Links(t, wire.Plain, 1, nil)
 			sink := newPipeSink(t, 0, 0)
 			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Compress: compress})
 			require.NoError(t, o.sendErr)
@@ -175,11 +175,11 @@ func TestSpliceMeetsCopy(t *testing.T) {
 
 func TestPipeFailures(t *testing.T) {
 	t.Parallel()
-	stream := random(6 << 20)
+	stream := transfertest.Random(6 << 20)
 	for _, mode := range modes {
 		t.Run(string(mode)+"/source", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 1, nil)
+			a, b := transfertest.Links(t, mode, 1, nil)
 			src, sink := newPipeSource(t, stream, 1<<20), newPipeSink(t, 0, 0)
 			src.fail = errors.New("exit status 1")
 			o := move(t, a, b, src, sink, transfer.Options{})
@@ -192,7 +192,7 @@ func TestPipeFailures(t *testing.T) {
 		})
 		t.Run(string(mode)+"/sink", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 1, nil)
+			a, b := transfertest.Links(t, mode, 1, nil)
 			sink := newPipeSink(t, 1<<20, 0)
 			o := move(t, a, b, newPipeSource(t, stream, 1<<20), sink, transfer.Options{})
 			require.ErrorIs(t, o.receiveErr, errConsumer, "what the child said, not that its pipe broke")
@@ -203,7 +203,7 @@ func TestPipeFailures(t *testing.T) {
 		})
 		t.Run(string(mode)+"/stalled source", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 1, nil)
+			a, b := transfertest.Links(t, mode, 1, nil)
 			r, w, err := os.Pipe()
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = w.Close() })
@@ -213,9 +213,9 @@ func TestPipeFailures(t *testing.T) {
 		})
 		t.Run(string(mode)+"/stalled sink", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 1, nil)
+			a, b := transfertest.Links(t, mode, 1, nil)
 			sink := newPipeSink(t, 0, 6*time.Second)
-			o := move(t, a, b, newPipeSource(t, random(20<<20), 1<<20), sink, transfer.Options{Stall: 2 * time.Second, Buffer: 1 << 20})
+			o := move(t, a, b, newPipeSource(t, transfertest.Random(20<<20), 1<<20), sink, transfer.Options{Stall: 2 * time.Second, Buffer: 1 << 20})
 			require.Error(t, o.sendErr)
 			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)
 			require.ErrorContains(t, o.receiveErr, "pipe sink took nothing")

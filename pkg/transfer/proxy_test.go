@@ -23,7 +23,7 @@ const handshakeBytes = 4 << 10
 func TestProxyThatTampers(t *testing.T) {
 	t.Parallel()
 	const size = 2 << 20
-	stream := random(size)
+	stream := transfertest.Random(size)
 	kinds := map[string]func(before, after []byte) ([]byte, bool){
 		"flip": func(before, after []byte) ([]byte, bool) {
 			after[0] ^= 1 << rand.IntN(8)
@@ -60,7 +60,7 @@ func TestProxyThatTampers(t *testing.T) {
 								return kind(before, after)
 							})
 						})
-						a, b := links(t, mode, streams, via)
+						a, b := transfertest.Links(t, mode, streams, via)
 						src, sink := transfertest.NewSource(stream), newSink()
 						src.Chunk = 7000
 						o := move(t, a, b, src, sink, transfer.Options{Block: 16 << 10, Stall: 20 * time.Second})
@@ -102,8 +102,8 @@ func TestStalledConnectionAmongOthers(t *testing.T) {
 					return p, false
 				}
 			})
-			a, b := links(t, mode, 4, via)
-			stream := random(24 << 20)
+			a, b := transfertest.Links(t, mode, 4, via)
+			stream := transfertest.Random(24 << 20)
 			sink := newSink()
 			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10, Buffer: 512 << 10})
 			require.NoError(t, o.sendErr)
@@ -121,11 +121,11 @@ func TestCutNetwork(t *testing.T) {
 		for _, streams := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				stream := random(8 << 20)
+				stream := transfertest.Random(8 << 20)
 				via := transfertest.Proxied(t, func(int) transfertest.Tamper {
 					return transfertest.At(1<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 				})
-				a, b := links(t, mode, streams, via)
+				a, b := transfertest.Links(t, mode, streams, via)
 				sink := newSink()
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.receiveErr, wire.ErrCut)

@@ -34,7 +34,7 @@ type reader struct {
 
 func newReader(src Source, r *ring, block int) *reader {
 	d := &reader{src: src, ring: r, block: block, hash: xxh3.New128()}
-	d.meter.name, d.meter.out = StageRead, waits(&d.full)
+	d.meter.name, d.meter.out = StageRead, Watches{&d.full}.mean
 	return d
 }
 

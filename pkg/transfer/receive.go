@@ -3,9 +3,7 @@ package transfer
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -21,107 +19,50 @@ import (
 //
 // progress may be nil; it is called about twice a second and once at the end.
 func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
-	opt = opt.filled()
-	link.Receiving()
-	r := &receiving{sink: sink, link: link, opt: opt, started: time.Now(), tail: newTail(sink), hash: xxh3.New128()}
+	opt = opt.Filled()
+	r := &receiving{sink: sink, link: link, in: NewIncoming(link), tail: newTail(sink), hash: xxh3.New128()}
 	r.ring = newRing(opt.Buffer, opt.Block, r.tail.keep)
 	r.expand = newExpander(opt, r.ring)
-	n := len(link.Conns())
-	r.full = stopwatches(n)
-	var read []*wire.Stopwatch
-	for _, c := range link.Conns() {
-		read = append(read, c.ReadWait())
-	}
-	r.meter.name, r.meter.in, r.meter.out = StageReceive, waits(read...), waits(r.full...)
-	r.write.name, r.write.in = StageWrite, waits(&r.empty)
-	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && n == 1 {
+	r.write.name, r.write.in = StageWrite, Watches{&r.empty}.mean
+	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && len(link.Conns()) == 1 {
 		full := new(wire.Stopwatch)
 		r.pipe, r.spliced = p, full
-		r.meter.out, r.write.in = waits(full), allBut(full)
+		r.in.meter.out, r.write.in = Watches{full}.mean, allBut(full)
 	}
-	return r.run(ctx, progress)
+	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.unwind, Commit: sink.Commit,
+		Abandon: func() error { return r.said }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
+		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
+	res, err := r.life.Run(ctx)
+	res.Frames, res.Digest = int64(r.frames), r.digest
+	return res, err
 }
 
 // receiving is the state of one Receive.
 type receiving struct {
-	sink    Sink
-	link    *wire.Link
-	opt     Options
-	started time.Time
+	sink Sink
+	link *wire.Link
+	life *Life
+	in   *Incoming
 
 	ring   *ring
 	expand *expander
 	tail   tail
 	hash   *xxh3.Hasher128
-	meter  meter
 	write  meter
-	full   []*wire.Stopwatch // by connection: the ring had no room
-	empty  wire.Stopwatch    // the ring had nothing
+	empty  wire.Stopwatch // the ring had nothing
 
-	fail    context.CancelCauseFunc
 	pipe    PipeSink        // on the zero-copy path, else nil
 	spliced *wire.Stopwatch // there: the pipe had no room
 	seen    []byte          // there: what the sink wanted to see
 	frames  uint64
 	digest  string
+	said    error // by the sink, when aborted
 }
 
-func (r *receiving) run(ctx context.Context, report func(Progress)) (res Result, err error) {
-	parent := ctx
-	ctx, r.fail = context.WithCancelCause(parent)
-	unwound := make(chan struct{})
-	var said error // by the sink, when aborted
-	keep := context.AfterFunc(ctx, func() {
-		defer close(unwound)
-		r.ring.fail(context.Cause(ctx))
-		r.link.Interrupt()
-		said = r.sink.Abort(bare(context.Cause(ctx)))
-	})
-	w := watcher{now: r.progress, report: report, stall: r.opt.Stall, moved: r.moved, stalled: r.stalled, fail: r.fail}
-	stop := w.start()
-	quiet := keepAlive(r.link, r.opt.Stall, &r.write.bytes)
-
-	if err := r.move(ctx); err != nil {
-		r.fail(err) // keeps the first cause
-	}
-	stop() // a long commit is no stall
-	if keep() {
-		// The stream is whole and verified; from here on the sink decides.
-		err = r.sink.Commit(parent)
-		quiet()
-	} else {
-		<-unwound
-		quiet()
-		err = withSaid(context.Cause(ctx), said, r.sink.Name())
-	}
-	if err != nil {
-		tell(parent, r.link, err)
-	} else if r.link.Conns()[0].WriteControl(wire.Ack, 0, nil) == nil {
-		r.link.Finish()
-	}
-	r.fail(nil)
-	_ = r.link.Close()
-	res = Result{Progress: r.progress(), Frames: int64(r.frames), Digest: r.digest}
-	for _, c := range r.link.Conns() {
-		res.WireBytes += c.WireBytes()
-	}
-	if report != nil {
-		report(res.Progress)
-	}
-	return res, err
-}
-
-// withSaid joins the cause of a failure with what the sink said when it was
-// aborted. A sink whose Write fails often says only then why.
-func withSaid(cause, said error, name string) error {
-	var own *sinkError
-	switch {
-	case said == nil:
-		return bare(cause)
-	case errors.As(cause, &own):
-		return said
-	}
-	return fmt.Errorf("%w; and %s: %w", bare(cause), name, said)
+// unwind aborts the sink at once: a Write may be under way.
+func (r *receiving) unwind(cause error) {
+	r.ring.fail(cause)
+	r.said = r.sink.Abort(cause)
 }
 
 // move brings the stream into the sink: all but its tail, and once the end was
@@ -144,37 +85,27 @@ func (r *receiving) move(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err := r.tail.flush(r.sink, len(r.tail.held)); err != nil {
-		return &sinkError{err}
+		return &TargetError{err}
 	}
 	return nil
 }
 
 // copy receives from all connections into the ring and writes from it.
 func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
-	var g sync.WaitGroup
-	ends := make(chan connEnd, len(r.link.Conns()))
-	for _, c := range r.link.Conns() {
-		g.Add(1)
-		go func() {
-			defer g.Done()
-			a, err := r.receive(ctx, c)
-			ends <- connEnd{a, err}
-		}()
-	}
 	var account wire.Account
-	g.Add(1)
+	closed := make(chan struct{})
 	go func() {
-		defer g.Done()
+		defer close(closed)
 		var err error
-		if account, err = r.join(ctx, ends); err != nil {
-			r.fail(err)
+		if account, err = r.fill(ctx); err != nil {
+			r.life.Fail(err)
 		}
 	}()
 	err := r.store(ctx)
 	if err != nil {
-		r.fail(err)
+		r.life.Fail(err)
 	}
-	g.Wait()
+	<-closed
 	r.expand.stop()
 	if ctx.Err() != nil {
 		return account, context.Cause(ctx)
@@ -182,14 +113,11 @@ func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
 	return account, err
 }
 
-// join waits for the ends of all connections and closes the ring: with an
-// error after what came in order before an early end, which is genuine and is
-// stored, so that a resume need not send it again.
-func (r *receiving) join(ctx context.Context, ends <-chan connEnd) (wire.Account, error) {
-	a, early, err := joinEnds(ctx, len(r.link.Conns()), ends, func(early error) {
-		r.ring.cut(early)
-		r.link.Interrupt()
-	})
+// fill brings what comes into the ring and closes that: with an error after
+// what came in order before an early end, which is genuine and is stored, so
+// that a resume need not send it again.
+func (r *receiving) fill(ctx context.Context) (wire.Account, error) {
+	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.cut)
 	switch {
 	case err != nil:
 		return a, err
@@ -202,50 +130,20 @@ func (r *receiving) join(ctx context.Context, ends <-chan connEnd) (wire.Account
 	return a, r.ring.close(a.Frames, nil)
 }
 
-// receive reads frames off one connection until its end.
-func (r *receiving) receive(ctx context.Context, c *wire.Conn) (wire.Account, error) {
-	full := r.full[c.Stream()]
-	b := r.ring.get()
-	for {
-		h, err := c.ReadFrame(b)
-		if err != nil {
-			return wire.Account{}, err
-		}
-		if h.Kind != wire.Data {
-			a, err := r.control(c, h, b)
-			full.Start() // from now on it waits for the others
-			return a, err
-		}
-		if h.Flags&^wire.Compressed != 0 {
-			return wire.Account{}, fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
-		}
-		r.meter.bytes.Add(int64(h.Raw))
-		p := &piece{block: b, header: h}
-		if h.Flags&wire.Compressed != 0 {
-			if err := r.expand.add(ctx, p, full); err != nil {
-				return wire.Account{}, err
-			}
-		}
-		if err := r.ring.put(p, full); err != nil {
-			return wire.Account{}, err
-		}
-		b = r.ring.get()
+// take puts a frame into the ring.
+func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error {
+	if h.Flags&^wire.Compressed != 0 {
+		return fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
 	}
-}
-
-// control handles a frame that is not data.
-func (r *receiving) control(c *wire.Conn, h wire.Header, b *wire.Block) (wire.Account, error) {
-	switch h.Kind {
-	case wire.End:
-		a, err := wire.ParseAccount(b.Payload())
-		if err == nil {
-			err = c.CheckEnd(a)
+	r.in.Took(h)
+	full := r.in.Full[c.Stream()]
+	p := &piece{block: b, header: h}
+	if h.Flags&wire.Compressed != 0 {
+		if err := r.expand.add(ctx, p, full); err != nil {
+			return err
 		}
-		return a, err
-	case wire.Abort:
-		return wire.Account{}, &PeerError{Text: string(b.Payload())}
 	}
-	return wire.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", wire.ErrTampered, h.Kind)
+	return r.ring.put(p, full)
 }
 
 // store writes pieces to the sink until there are no more.
@@ -261,7 +159,7 @@ func (r *receiving) store(ctx context.Context) error {
 		_, _ = r.hash.Write(p.block.Payload()) // never fails
 		n := len(p.block.Payload())
 		if err := r.tail.write(r.sink, p.block); err != nil {
-			return &sinkError{err}
+			return &TargetError{err}
 		}
 		r.frames++
 		r.write.bytes.Add(int64(n))
@@ -285,27 +183,21 @@ func (r *receiving) verify(a wire.Account) error {
 	return nil
 }
 
-func (r *receiving) progress() Progress {
-	life := time.Since(r.started)
-	n := r.link.Network()
-	p := Progress{Bytes: r.write.bytes.Load(), Elapsed: life, Network: &n}
-	p.Stages = append(p.Stages, r.meter.stage(life))
+func (r *receiving) account(life time.Duration) (int64, []Stage) {
+	stages := []Stage{r.in.Stage(life)}
 	if r.expand.meter.bytes.Load() > 0 {
-		p.Stages = append(p.Stages, r.expand.meter.stage(life))
+		stages = append(stages, r.expand.meter.stage(life))
 	}
-	p.Stages = append(p.Stages, r.write.stage(life))
-	return p
+	return r.write.bytes.Load(), append(stages, r.write.stage(life))
 }
 
-func (r *receiving) moved() int64 { return r.meter.bytes.Load() + r.write.bytes.Load() }
-
-func (r *receiving) stalled() error {
-	sink := r.meter.bytes.Load() > r.write.bytes.Load()
+func (r *receiving) stalled() (what string, network bool) {
+	sink := r.in.meter.bytes.Load() > r.write.bytes.Load()
 	if r.pipe != nil {
 		sink = r.spliced.Running()
 	}
 	if sink {
-		return stalled(r.sink.Name()+" took nothing", r.opt.Stall)
+		return r.sink.Name() + " took nothing", false
 	}
-	return stalledNetwork("the network or the other end gave nothing", r.opt.Stall)
+	return "the network or the other end gave nothing", true
 }

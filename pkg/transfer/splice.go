@@ -33,8 +33,7 @@ func (s *sending) splice(ctx context.Context) (wire.Account, error) {
 		return wire.Account{}, &sourceError{err}
 	}
 	c := s.link.Conns()[0]
-	empty := s.empty[0]
-	most := s.opt.limitedBlock()
+	empty := s.out.Empty[0]
 	for {
 		n, err := wire.PipeHolds(pipe, empty)
 		if errors.Is(err, io.EOF) {
@@ -43,20 +42,20 @@ func (s *sending) splice(ctx context.Context) (wire.Account, error) {
 		if err != nil {
 			return wire.Account{}, &sourceError{err}
 		}
-		n = min(n, most)
+		n = min(n, s.most)
 		s.reader.meter.bytes.Add(int64(n))
-		if err := s.limit.wait(ctx, n, s.limited[0]); err != nil {
+		if err := s.out.limit.Wait(ctx, n, s.out.limited[0]); err != nil {
 			return wire.Account{}, err
 		}
 		if err := c.SpliceFrom(wire.Header{Kind: wire.Data, Position: s.frames, Raw: uint32(n)}, pipe); err != nil {
 			if errors.Is(err, wire.ErrPipe) {
 				return wire.Account{}, &sourceError{err}
 			}
-			s.hear.explain(ctx, err)
+			s.out.Explain(ctx, err)
 			return wire.Account{}, err
 		}
 		s.frames++
-		s.meter.bytes.Add(int64(n))
+		s.out.meter.bytes.Add(int64(n))
 	}
 	empty.Start()
 	err = src.Wait()
@@ -64,7 +63,7 @@ func (s *sending) splice(ctx context.Context) (wire.Account, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return wire.Account{}, &sourceError{err}
 	}
-	return wire.Account{Bytes: uint64(s.meter.bytes.Load()), Frames: s.frames}, nil
+	return wire.Account{Bytes: uint64(s.out.meter.bytes.Load()), Frames: s.frames}, nil
 }
 
 // splice moves frames from the only connection into the sink's pipe. The last
@@ -74,7 +73,7 @@ func (r *receiving) splice() (wire.Account, error) {
 	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
 	if err != nil {
-		return wire.Account{}, &sinkError{err}
+		return wire.Account{}, &TargetError{err}
 	}
 	c := r.link.Conns()[0]
 	full := r.spliced
@@ -91,7 +90,7 @@ func (r *receiving) splice() (wire.Account, error) {
 		}
 		switch {
 		case h.Kind != wire.Data:
-			return r.control(c, h, b)
+			return endOf(c, h, b)
 		case h.Position != r.frames:
 			return wire.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
 		case h.Flags&^wire.Compressed != 0:
@@ -105,7 +104,7 @@ func (r *receiving) splice() (wire.Account, error) {
 			err := r.tail.write(sink, p.block)
 			full.Stop()
 			if err != nil {
-				return wire.Account{}, &sinkError{err}
+				return wire.Account{}, &TargetError{err}
 			}
 			b = p.block
 		default:
@@ -114,7 +113,7 @@ func (r *receiving) splice() (wire.Account, error) {
 			}
 		}
 		r.frames++
-		r.meter.bytes.Add(int64(h.Raw))
+		r.in.meter.bytes.Add(int64(h.Raw))
 		r.write.bytes.Add(int64(h.Raw))
 	}
 }
@@ -130,7 +129,7 @@ func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawC
 		err := r.tail.flush(sink, old)
 		full.Stop()
 		if err != nil {
-			return &sinkError{err}
+			return &TargetError{err}
 		}
 	}
 	for left, look := n-own, minLook; left > 0; {
@@ -145,7 +144,7 @@ func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawC
 		} else {
 			if err := c.SpliceTo(pipe, m, full); err != nil {
 				if errors.Is(err, wire.ErrPipe) {
-					return &sinkError{err}
+					return &TargetError{err}
 				}
 				return err
 			}
@@ -178,7 +177,7 @@ func (r *receiving) look(c *wire.Conn, sink PipeSink, n int, full *wire.Stopwatc
 	err := writeAll(sink, b)
 	full.Stop()
 	if err != nil {
-		return &sinkError{err}
+		return &TargetError{err}
 	}
 	return nil
 }

@@ -86,8 +86,8 @@ const (
 // MinBlock is the smallest frame in bytes, but for what a source yields less.
 const MinBlock = 16 << 10
 
-// filled returns the options with defaults and bounds applied.
-func (o Options) filled() Options {
+// Filled returns the options with defaults and bounds applied.
+func (o Options) Filled() Options {
 	if o.Block <= 0 {
 		o.Block = DefaultBlock
 	}
@@ -121,6 +121,10 @@ const (
 	StageReceive  = "receive" // waits in for the network; check or decrypt
 	StageExpand   = "decompress"
 	StageWrite    = "write" // bytes into the Sink; busy is waiting for it
+
+	// Only an engine that moves blocks has these.
+	StageHash   = "hash"   // of what was read
+	StageVerify = "verify" // what was written, read back
 )
 
 // Progress is a moment of a running transfer, as one end sees it.
@@ -140,8 +144,6 @@ type Result struct {
 	WireBytes int64  `json:"wire_bytes"` // bytes that crossed the network, frames and tags included
 	Frames    int64  `json:"frames"`
 	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
-	// Device is set where a device was copied, not a stream.
-	Device *DeviceResult `json:"device,omitempty"`
 	// Pace is set where noise was moved, to measure the way.
 	Pace *Pace `json:"pace,omitempty"`
 }

@@ -30,10 +30,10 @@ func TestStreamsArriveWhole(t *testing.T) {
 				for _, chunk := range []int{0, -1} {
 					t.Run(fmt.Sprintf("%s/%d/%d/chunk%d", mode, streams, size, chunk), func(t *testing.T) {
 						t.Parallel()
-						want := random(size)
+						want := transfertest.Random(size)
 						src, sink := transfertest.NewSource(want), newSink()
 						src.Chunk = chunk
-						a, b := links(t, mode, streams, nil)
+						a, b := transfertest.Links(t, mode, streams, nil)
 						o := move(t, a, b, src, sink, transfer.Options{Block: block, Buffer: 1 << 20})
 						require.NoError(t, o.sendErr)
 						require.NoError(t, o.receiveErr)
@@ -56,8 +56,8 @@ func TestStreamsArriveWhole(t *testing.T) {
 
 func TestProgressIsReported(t *testing.T) {
 	t.Parallel()
-	a, b := links(t, wire.Signed, 2, nil)
-	src, sink := transfertest.NewSource(random(1<<20)), newSink()
+	a, b := transfertest.Links(t, wire.Signed, 2, nil)
+	src, sink := transfertest.NewSource(transfertest.Random(1<<20)), newSink()
 	src.Chunk, src.Pause = 16<<10, 20*time.Millisecond
 	var sent, received []transfer.Progress
 	done := make(chan error, 1)
@@ -87,12 +87,12 @@ func TestProgressIsReported(t *testing.T) {
 func TestFailuresReachTheOtherEnd(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("the disk fell off")
-	stream := random(3 << 20)
+	stream := transfertest.Random(3 << 20)
 	for _, mode := range modes {
 		for _, streams := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s/%d/source", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				a, b := links(t, mode, streams, nil)
+				a, b := transfertest.Links(t, mode, streams, nil)
 				src, sink := transfertest.NewSource(stream), newSink()
 				src.Err = failure
 				o := move(t, a, b, src, sink, transfer.Options{})
@@ -107,8 +107,8 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink full", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				a, b := links(t, mode, streams, nil)
-				src, sink := transfertest.NewSource(random(40<<20)), newSink()
+				a, b := transfertest.Links(t, mode, streams, nil)
+				src, sink := transfertest.NewSource(transfertest.Random(40<<20)), newSink()
 				sink.Full = 1 << 20
 				o := move(t, a, b, src, sink, transfer.Options{Buffer: 2 << 20})
 				require.ErrorIs(t, o.receiveErr, transfertest.ErrFull)
@@ -119,7 +119,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink says why only when aborted", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				a, b := links(t, mode, streams, nil)
+				a, b := transfertest.Links(t, mode, streams, nil)
 				sink := newSink()
 				sink.Full, sink.AbortErr = 1<<20, failure
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{})
@@ -128,7 +128,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 			})
 			t.Run(fmt.Sprintf("%s/%d/commit", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				a, b := links(t, mode, streams, nil)
+				a, b := transfertest.Links(t, mode, streams, nil)
 				sink := newSink()
 				sink.CommitErr = failure
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{})
@@ -140,7 +140,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 			})
 			t.Run(fmt.Sprintf("%s/%d/before it began", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				a, b := links(t, mode, streams, nil)
+				a, b := transfertest.Links(t, mode, streams, nil)
 				go a.Abort(failure)
 				sink := newSink()
 				_, err := transfer.Receive(context.Background(), b, sink, transfer.Options{}, nil)
@@ -155,10 +155,10 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 
 func TestLongCommitIsNoStall(t *testing.T) {
 	t.Parallel()
-	a, b := links(t, wire.Signed, 2, nil)
+	a, b := transfertest.Links(t, wire.Signed, 2, nil)
 	sink := newSink()
 	sink.Slow = 13 * time.Second // twice the patience of a machine that may be busy
-	o := move(t, a, b, transfertest.NewSource(random(1000)), sink, transfer.Options{Stall: 6 * time.Second})
+	o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), sink, transfer.Options{Stall: 6 * time.Second})
 	require.NoError(t, o.receiveErr)
 	require.NoError(t, o.sendErr, "the receiver's sign of life did not count")
 }
@@ -169,20 +169,20 @@ func TestStallNamesTheSide(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode)+"/source", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 2, nil)
-			src, sink := transfertest.NewSource(random(1000)), newSink()
+			a, b := transfertest.Links(t, mode, 2, nil)
+			src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
 			src.Hang = true
 			o := move(t, a, b, src, sink, opt)
 			require.ErrorIs(t, o.sendErr, transfer.ErrStall)
 			require.ErrorContains(t, o.sendErr, "memory source gave nothing")
 			require.NotErrorIs(t, o.sendErr, wire.ErrCut)
 			require.Error(t, o.receiveErr)
-			requireNothing(t, sink, random(1000))
+			requireNothing(t, sink, transfertest.Random(1000))
 		})
 		t.Run(string(mode)+"/target", func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 2, nil)
-			stream := random(64 << 20)
+			a, b := transfertest.Links(t, mode, 2, nil)
+			stream := transfertest.Random(64 << 20)
 			src, sink := transfertest.NewSource(stream), newSink()
 			sink.HangAfter = 100
 			o := move(t, a, b, src, sink, opt)
@@ -195,9 +195,9 @@ func TestStallNamesTheSide(t *testing.T) {
 }
 
 func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures the heap
-	a, b := links(t, wire.Signed, 2, nil)
+	a, b := transfertest.Links(t, wire.Signed, 2, nil)
 	const buffer = 4 << 20
-	stream := random(64 << 20)
+	stream := transfertest.Random(64 << 20)
 	sink := newSink()
 	sink.Drop, sink.Pause = true, 10*time.Millisecond
 	var most uint64
@@ -225,8 +225,8 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 		for _, who := range []string{"sender", "receiver", "both"} {
 			t.Run(fmt.Sprintf("%s/%s", mode, who), func(t *testing.T) {
 				check := requireClean(t)
-				a, b := links(t, mode, 3, nil)
-				src, sink := transfertest.NewSource(random(5<<20)), newSink()
+				a, b := transfertest.Links(t, mode, 3, nil)
+				src, sink := transfertest.NewSource(transfertest.Random(5<<20)), newSink()
 				src.Hang = true
 				sctx, scancel := context.WithCancel(context.Background())
 				rctx, rcancel := context.WithCancel(context.Background())
@@ -251,7 +251,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 					require.ErrorIs(t, o.receiveErr, context.Canceled)
 				}
 				require.Less(t, time.Since(began), 20*time.Second)
-				requireNothing(t, sink, random(5<<20))
+				requireNothing(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}
@@ -263,8 +263,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 		for _, who := range []string{"sender", "receiver"} {
 			t.Run(fmt.Sprintf("%s/%s", mode, who), func(t *testing.T) {
 				check := requireClean(t)
-				a, b := links(t, mode, 3, nil)
-				src, sink := transfertest.NewSource(random(5<<20)), newSink()
+				a, b := transfertest.Links(t, mode, 3, nil)
+				src, sink := transfertest.NewSource(transfertest.Random(5<<20)), newSink()
 				src.Chunk, src.Pause = 64<<10, 5*time.Millisecond
 				time.AfterFunc(100*time.Millisecond, func() {
 					if who == "sender" {
@@ -276,7 +276,7 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 				o := move(t, a, b, src, sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.sendErr, wire.ErrCut)
 				require.ErrorIs(t, o.receiveErr, wire.ErrCut)
-				requireNothing(t, sink, random(5<<20))
+				requireNothing(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}
@@ -296,8 +296,8 @@ func TestBandLimit(t *testing.T) { //nolint:paralleltest // measures time: only 
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			a, b := links(t, mode, 3, nil)
-			o := move(t, a, b, transfertest.NewSource(random(8<<20)), newSink(), transfer.Options{BandLimit: limit})
+			a, b := transfertest.Links(t, mode, 3, nil)
+			o := move(t, a, b, transfertest.NewSource(transfertest.Random(8<<20)), newSink(), transfer.Options{BandLimit: limit})
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
 			check(t, o.sent.Bytes, o.sendTime, o.sent.Stages)
@@ -306,7 +306,7 @@ func TestBandLimit(t *testing.T) { //nolint:paralleltest // measures time: only 
 	t.Run("local", func(t *testing.T) {
 		t.Parallel()
 		began := time.Now()
-		res, err := transfer.Copy(context.Background(), transfertest.NewSource(random(8<<20)), newSink(), transfer.Options{BandLimit: limit}, nil)
+		res, err := transfer.Copy(context.Background(), transfertest.NewSource(transfertest.Random(8<<20)), newSink(), transfer.Options{BandLimit: limit}, nil)
 		require.NoError(t, err)
 		check(t, res.Bytes, time.Since(began), res.Stages)
 	})
@@ -317,14 +317,14 @@ func TestCopy(t *testing.T) {
 	for _, size := range []int{0, 1, tailSize, 5<<20 + 3} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()
-			src, sink := transfertest.NewSource(random(size)), newSink()
+			src, sink := transfertest.NewSource(transfertest.Random(size)), newSink()
 			src.Chunk = -1
 			calls := 0
 			res, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Block: 64 << 10}, func(transfer.Progress) { calls++ })
 			require.NoError(t, err)
 			got, committed := sink.Stored()
 			require.True(t, committed)
-			require.True(t, bytes.Equal(random(size), got))
+			require.True(t, bytes.Equal(transfertest.Random(size), got))
 			require.EqualValues(t, size, res.Bytes)
 			require.Positive(t, calls)
 			sum := xxh3.Hash128(got).Bytes()
@@ -333,19 +333,19 @@ func TestCopy(t *testing.T) {
 	}
 	t.Run("failing source", func(t *testing.T) {
 		t.Parallel()
-		src, sink := transfertest.NewSource(random(1000)), newSink()
+		src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
 		src.Err = errors.New("the disk fell off")
 		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
 		require.Equal(t, src.Err, err)
-		requireNothing(t, sink, random(1000))
+		requireNothing(t, sink, transfertest.Random(1000))
 	})
 	t.Run("stalls", func(t *testing.T) {
 		t.Parallel()
-		src, sink := transfertest.NewSource(random(1000)), newSink()
+		src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
 		src.Hang = true
 		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Stall: 100 * time.Millisecond}, nil)
 		require.ErrorIs(t, err, transfer.ErrStall)
 		require.ErrorContains(t, err, "memory source gave nothing")
-		requireNothing(t, sink, random(1000))
+		requireNothing(t, sink, transfertest.Random(1000))
 	})
 }

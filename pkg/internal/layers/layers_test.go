@@ -105,6 +105,31 @@ func TestPurePackages(t *testing.T) {
 	}
 }
 
+// Some packages know less than they could, whoever they import.
+func TestUnaware(t *testing.T) {
+	t.Parallel()
+	all := imports(t)
+	for pkg, not := range map[string][]string{
+		"pkg/wire":     {"pkg/transfer", "pkg/device", "pkg/zfs"},
+		"pkg/transfer": {"pkg/device", "pkg/zfs"},
+		"pkg/device":   {"pkg/zfs", "pkg/site", "pkg/job"},
+	} {
+		require.NotEmpty(t, all[pkg], "%s is gone: is its name still right?", pkg)
+		reached := map[string]bool{}
+		for next := []string{pkg}; len(next) > 0; next = next[1:] {
+			for _, imported := range all[next[0]] {
+				if ours, ok := strings.CutPrefix(imported, module); ok && !reached[ours] {
+					reached[ours] = true
+					next = append(next, ours)
+				}
+			}
+		}
+		for _, other := range not {
+			require.NotContains(t, reached, other, "%s is to know nothing of %s", pkg, other)
+		}
+	}
+}
+
 func TestEffectful(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"os", "os/exec", "net", "net/http", "syscall", "unsafe", "golang.org/x/sys/unix"} {

@@ -216,14 +216,14 @@ func (w *world) Destroy(_ context.Context, names []string) error {
 }
 
 // Transfer brings the snapshots of a stream, or fails as zfs receive does.
-func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (transfer.Result, error) {
+func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fail := func(kind zfs.Kind) (transfer.Result, error) {
-		return transfer.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: t.Receive.Target}
+	fail := func(kind zfs.Kind) (site.Result, error) {
+		return site.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: t.Receive.Target}
 	}
 	if err := w.reach(t.Receive.Target); err != nil {
-		return transfer.Result{}, err
+		return site.Result{}, err
 	}
 	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
 	if from == nil {
@@ -252,7 +252,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	for n, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
 		if w.cut > 0 && n == w.cut {
 			w.away = t.Receive.Target
-			return transfer.Result{}, w.reach(t.Receive.Target)
+			return site.Result{}, w.reach(t.Receive.Target)
 		}
 		_, i := w.find(t.Send.Dataset + "@" + name)
 		if i < 0 || hasSnapshot(to, name) {
@@ -260,7 +260,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 		}
 		w.add(to, zfs.Snapshot, name, from.Versions[i].GUID)
 	}
-	return transfer.Result{}, nil
+	return site.Result{}, nil
 }
 
 var _ hosts.Opener = (*world)(nil)

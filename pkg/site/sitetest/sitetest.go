@@ -121,7 +121,7 @@ type stream struct {
 
 // outcome is how both ends of a transfer ended.
 type outcome struct {
-	sent, received      transfer.Result
+	sent, received      site.Result
 	sendErr, receiveErr error
 	ticket              wire.Ticket
 }

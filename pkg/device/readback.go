@@ -1,4 +1,4 @@
-package transfer
+package device
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"zxfer/pkg/device"
+	"zxfer/pkg/transfer"
 )
 
 // verifier reads spans back until there are no more.
@@ -51,20 +51,20 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 			if err == nil || errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return &sinkError{fmt.Errorf("read back at byte %d: %w", i*s.block, err)}
+			return &transfer.TargetError{Err: fmt.Errorf("read back at byte %d: %w", i*s.block, err)}
 		}
 		ok := false
 		switch st {
 		case blockZero:
-			ok = device.IsZero(p)
+			ok = IsZero(p)
 		case blockData:
-			ok = device.Mark(p) == mark
+			ok = MarkOf(p) == mark
 		default: // an earlier copy wrote it, and noted its hash
 			ok = s.sum(i, p) == want
 		}
 		if !ok {
 			s.distrust()
-			return &sinkError{fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
+			return &transfer.TargetError{Err: fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
 		}
 		s.verified.Add(n)
 		s.verify.bytes.Add(n)

@@ -1,4 +1,4 @@
-package transfer_test
+package device
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 )
 
 // deviceBlock is the block size of these tests.
-const deviceBlock = transfer.MinDeviceBlock
+const deviceBlock = MinBlock
 
 // mixed returns size bytes: zeros, text and noise in turns that do not meet
 // the blocks' bounds.
@@ -29,9 +29,9 @@ func mixed(size int) []byte {
 		part := p[off:min(size, off+turn)]
 		switch k % 3 {
 		case 0:
-			copy(part, random(len(part)))
+			copy(part, transfertest.Random(len(part)))
 		case 1:
-			copy(part, text(len(part)))
+			copy(part, transfertest.Text(len(part)))
 		}
 	}
 	return p
@@ -43,8 +43,8 @@ func digest(p []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func deviceOptions(change ...func(*transfer.DeviceOptions)) transfer.DeviceOptions {
-	o := transfer.DeviceOptions{Options: transfer.Options{Block: deviceBlock, Compress: "off"}}
+func deviceOptions(change ...func(*Options)) Options {
+	o := Options{Options: transfer.Options{Block: deviceBlock, Compress: "off"}}
 	for _, f := range change {
 		f(&o)
 	}
@@ -52,24 +52,30 @@ func deviceOptions(change ...func(*transfer.DeviceOptions)) transfer.DeviceOptio
 }
 
 // moveDevice runs both ends over a link.
-func moveDevice(t testing.TB, mode wire.Mode, streams int, via func(string) string, src *transfertest.Device, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) (o outcome) {
+func moveDevice(t testing.TB, mode wire.Mode, streams int, via func(string) string, src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
 	t.Helper()
-	sender, receiver := links(t, mode, streams, via)
+	sender, receiver := transfertest.Links(t, mode, streams, via)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o.received, o.receiveErr = transfer.ReceiveDevice(context.Background(), receiver, dst, j, src.Size(), opt, nil)
+		o.received, o.receiveErr = receive(context.Background(), receiver, dst, j, src.Size(), opt, nil)
 	}()
-	o.sent, o.sendErr = transfer.SendDevice(context.Background(), src, sender, opt, nil)
+	o.sent, o.sendErr = send(context.Background(), src, sender, opt, nil)
 	<-done
 	require.True(t, src.Closed)
 	require.True(t, dst.Closed)
 	return o
 }
 
+// outcome is what both ends of a copy came to.
+type outcome struct {
+	sent, received      Result
+	sendErr, receiveErr error
+}
+
 // local runs a copy without a wire.
-func local(src *transfertest.Device, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) (o outcome) {
-	o.received, o.receiveErr = transfer.CopyDevice(context.Background(), src, dst, j, opt, nil)
+func local(src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
+	o.received, o.receiveErr = copyWithin(context.Background(), src, dst, j, opt, nil)
 	o.sent, o.sendErr = o.received, o.receiveErr
 	return o
 }
@@ -83,34 +89,34 @@ func TestDevicesArriveWhole(t *testing.T) {
 	type way struct {
 		mode    wire.Mode // "" = local
 		streams int
-		change  func(*transfer.DeviceOptions)
+		change  func(*Options)
 	}
 	for name, w := range map[string]way{
-		"local":           {change: func(*transfer.DeviceOptions) {}},
-		"local, delta":    {change: func(o *transfer.DeviceOptions) { o.Delta = true }},
-		"signed":          {wire.Signed, 1, func(*transfer.DeviceOptions) {}},
-		"tls, 3":          {wire.TLS, 3, func(*transfer.DeviceOptions) {}},
-		"plain, 2":        {wire.Plain, 2, func(*transfer.DeviceOptions) {}},
-		"local, unread":   {change: func(o *transfer.DeviceOptions) { o.NoVerify = true }},
-		"unread, delta":   {wire.Signed, 1, func(o *transfer.DeviceOptions) { o.NoVerify, o.Delta = true, true }},
-		"plain, unread":   {wire.Plain, 1, func(o *transfer.DeviceOptions) { o.NoVerify = true }},
-		"signed, delta":   {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.Delta = true }},
-		"signed, zstd":    {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.Compress = "zstd:3" }},
-		"tls, auto":       {wire.TLS, 1, func(o *transfer.DeviceOptions) { o.Compress = "auto"; o.CompressThreads = 1 }},
-		"signed, later":   {wire.Signed, 1, func(o *transfer.DeviceOptions) { o.VerifyLater = true }},
-		"signed, limited": {wire.Signed, 2, func(o *transfer.DeviceOptions) { o.BandLimit = 64 << 20 }},
+		"local":           {change: func(*Options) {}},
+		"local, delta":    {change: func(o *Options) { o.Delta = true }},
+		"signed":          {wire.Signed, 1, func(*Options) {}},
+		"tls, 3":          {wire.TLS, 3, func(*Options) {}},
+		"plain, 2":        {wire.Plain, 2, func(*Options) {}},
+		"local, unread":   {change: func(o *Options) { o.NoVerify = true }},
+		"unread, delta":   {wire.Signed, 1, func(o *Options) { o.NoVerify, o.Delta = true, true }},
+		"plain, unread":   {wire.Plain, 1, func(o *Options) { o.NoVerify = true }},
+		"signed, delta":   {wire.Signed, 2, func(o *Options) { o.Delta = true }},
+		"signed, zstd":    {wire.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
+		"tls, auto":       {wire.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
+		"signed, later":   {wire.Signed, 1, func(o *Options) { o.VerifyLater = true }},
+		"signed, limited": {wire.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, size := range sizes() {
 				for _, holes := range []int64{0, 4096} {
 					data := mixed(size)
-					src, dst, j := transfertest.NewDevice(data), transfertest.NewDevice(random(size)), &transfertest.Journal{}
+					src, dst, j := newMemory(data), newMemory(transfertest.Random(size)), &memoryJournal{}
 					src.Holes = holes
 					opt := deviceOptions(w.change)
 					o := local
 					if w.mode != "" {
-						o = func(src, dst *transfertest.Device, j transfer.BlockJournal, opt transfer.DeviceOptions) outcome {
+						o = func(src, dst *memory, j blockJournal, opt Options) outcome {
 							return moveDevice(t, w.mode, w.streams, nil, src, dst, j, opt)
 						}
 					}
@@ -141,9 +147,9 @@ func TestDevicesArriveWhole(t *testing.T) {
 func TestZerosAreNotSent(t *testing.T) {
 	t.Parallel()
 	data := make([]byte, 16<<20)
-	copy(data[10<<20:], random(deviceBlock))
+	copy(data[10<<20:], transfertest.Random(deviceBlock))
 	for _, holes := range []int64{0, 4096} {
-		src, dst := transfertest.NewDevice(data), transfertest.NewDevice(random(len(data)))
+		src, dst := newMemory(data), newMemory(transfertest.Random(len(data)))
 		src.Holes = holes
 		o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions())
 		require.NoError(t, o.sendErr)
@@ -159,13 +165,13 @@ func TestZerosAreNotSent(t *testing.T) {
 
 func TestDeltaSendsWhatDiffers(t *testing.T) {
 	t.Parallel()
-	data := random(400 * deviceBlock)
+	data := transfertest.Random(400 * deviceBlock)
 	old := bytes.Clone(data)
 	for i := range 4 { // 1 %
-		copy(old[(100*i+7)*deviceBlock:], random(4096))
+		copy(old[(100*i+7)*deviceBlock:], transfertest.Random(4096))
 	}
-	src, dst := transfertest.NewDevice(data), transfertest.NewDevice(old)
-	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.Delta = true }))
+	src, dst := newMemory(data), newMemory(old)
+	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -178,9 +184,9 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 func TestDeltaOfEqualDevices(t *testing.T) {
 	t.Parallel()
 	data := mixed(100*deviceBlock + 5)
-	src, dst := transfertest.NewDevice(data), transfertest.NewDevice(data)
+	src, dst := newMemory(data), newMemory(data)
 	src.Holes, dst.Holes = 4096, 4096
-	o := moveDevice(t, wire.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.Delta = true }))
+	o := moveDevice(t, wire.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.Zero(t, dst.Written)
@@ -197,12 +203,12 @@ func TestDeviceResumes(t *testing.T) {
 	for name, power := range map[string]bool{"cut": false, "cut and power cut": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dst, j := transfertest.NewDevice(random(len(data))), &transfertest.Journal{}
+			dst, j := newMemory(transfertest.Random(len(data))), &memoryJournal{}
 			// The proxy ends the connection amid the data.
 			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
 				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 			})
-			o := moveDevice(t, wire.Signed, 1, cut, transfertest.NewDevice(data), dst, j, deviceOptions())
+			o := moveDevice(t, wire.Signed, 1, cut, newMemory(data), dst, j, deviceOptions())
 			require.ErrorIs(t, o.sendErr, wire.ErrCut)
 			require.ErrorIs(t, o.receiveErr, wire.ErrCut)
 			require.False(t, dst.Committed)
@@ -212,7 +218,7 @@ func TestDeviceResumes(t *testing.T) {
 			}
 			before := j.Len()
 			dst.Closed, dst.Written = false, 0
-			o = moveDevice(t, wire.Signed, 1, nil, transfertest.NewDevice(data), dst, j, deviceOptions())
+			o = moveDevice(t, wire.Signed, 1, nil, newMemory(data), dst, j, deviceOptions())
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
 			require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -228,16 +234,16 @@ func TestDeviceResumes(t *testing.T) {
 func TestResumeOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
-	j := &transfertest.Journal{}
-	dst := transfertest.NewDevice(make([]byte, len(data)))
+	j := &memoryJournal{}
+	dst := newMemory(make([]byte, len(data)))
 	var writes atomic.Int64
 	dst.FailWrite = func(int64) bool { return writes.Add(1) > 20 }
-	o := local(transfertest.NewDevice(data), dst, j, deviceOptions())
-	require.ErrorIs(t, o.sendErr, transfertest.ErrDisk)
+	o := local(newMemory(data), dst, j, deviceOptions())
+	require.ErrorIs(t, o.sendErr, errDisk)
 	require.NotZero(t, j.Len())
 	dst.FailWrite = nil
 	copy(data, "changed")
-	o = local(transfertest.NewDevice(data), dst, j, deviceOptions())
+	o = local(newMemory(data), dst, j, deviceOptions())
 	require.NoError(t, o.sendErr)
 	require.True(t, bytes.Equal(data, dst.Bytes()))
 	require.NotZero(t, o.received.Device.Resumed)
@@ -248,25 +254,25 @@ func TestDeviceFaults(t *testing.T) {
 	data := mixed(100 * deviceBlock)
 	broken := func(off int64) bool { return off == 60*deviceBlock }
 	for name, c := range map[string]struct {
-		src, dst func(*transfertest.Device)
+		src, dst func(*memory)
 		is       error
 	}{
-		"the source cannot be read":    {src: func(d *transfertest.Device) { d.FailRead = broken }, is: transfertest.ErrDisk},
-		"the source changed":           {src: func(d *transfertest.Device) { d.Changed = errors.New("it changed") }},
-		"the target cannot be written": {dst: func(d *transfertest.Device) { d.FailWrite = broken }, is: transfertest.ErrDisk},
-		"the target cannot be read":    {dst: func(d *transfertest.Device) { d.FailRead = broken }, is: transfertest.ErrDisk},
-		"the target holds another byte": {dst: func(d *transfertest.Device) {
+		"the source cannot be read":    {src: func(d *memory) { d.FailRead = broken }, is: errDisk},
+		"the source changed":           {src: func(d *memory) { d.Changed = errors.New("it changed") }},
+		"the target cannot be written": {dst: func(d *memory) { d.FailWrite = broken }, is: errDisk},
+		"the target cannot be read":    {dst: func(d *memory) { d.FailRead = broken }, is: errDisk},
+		"the target holds another byte": {dst: func(d *memory) {
 			d.Flip = func(off int64, p []byte) {
 				if broken(off) {
 					p[17] ^= 1
 				}
 			}
-		}, is: transfer.ErrCorrupt},
+		}, is: ErrCorrupt},
 	} {
 		for _, mode := range []wire.Mode{"", wire.Signed, wire.Plain} {
 			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
 				t.Parallel()
-				src, dst, j := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data))), &transfertest.Journal{}
+				src, dst, j := newMemory(data), newMemory(make([]byte, len(data))), &memoryJournal{}
 				if c.src != nil {
 					c.src(src)
 				}
@@ -294,7 +300,7 @@ func TestDeviceFaults(t *testing.T) {
 				if mode != "" && !torn {
 					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
 				}
-				if errors.Is(own, transfer.ErrCorrupt) {
+				if errors.Is(own, ErrCorrupt) {
 					require.Zero(t, j.Len(), "nothing may vouch for bytes that are wrong")
 				} else if c.dst != nil {
 					require.NotZero(t, j.Len())
@@ -308,9 +314,9 @@ func TestDeviceFaults(t *testing.T) {
 // without one, by the hash that travels with each block.
 func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 	t.Parallel()
-	data := random(100 * deviceBlock)
+	data := transfertest.Random(100 * deviceBlock)
 	for _, unread := range []bool{false, true} {
-		src, dst := transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
+		src, dst := newMemory(data), newMemory(make([]byte, len(data)))
 		flip := transfertest.Proxied(t, func(int) transfertest.Tamper {
 			return transfertest.At(3<<20, func(before, after []byte) ([]byte, bool) {
 				out := append(bytes.Clone(before), after...)
@@ -318,20 +324,20 @@ func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 				return out, false
 			})
 		})
-		o := moveDevice(t, wire.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *transfer.DeviceOptions) { o.NoVerify = unread }))
+		o := moveDevice(t, wire.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *Options) { o.NoVerify = unread }))
 		require.Error(t, o.receiveErr)
 		require.Error(t, o.sendErr)
 		require.False(t, dst.Committed)
 	}
 }
 
-func TestDigestDevice(t *testing.T) {
+func TestHashAll(t *testing.T) {
 	t.Parallel()
 	for _, size := range sizes() {
 		data := mixed(size)
-		src := transfertest.NewDevice(data)
+		src := newMemory(data)
 		src.Holes = 4096
-		res, sums, err := transfer.DigestDevice(context.Background(), src, deviceOptions(), nil)
+		res, sums, err := hashAll(context.Background(), src, deviceOptions(), nil)
 		require.NoError(t, err)
 		require.Equal(t, digest(data), res.Device.SourceDigest)
 		require.Len(t, sums, (size+deviceBlock-1)/deviceBlock)

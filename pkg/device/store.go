@@ -1,4 +1,4 @@
-package transfer
+package device
 
 import (
 	"context"
@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
@@ -27,9 +29,9 @@ var ErrCorrupt = errors.New("what was read back is not what was written")
 // groups of them, notes them in the journal and reads them back.
 type store struct {
 	grid
-	dst     BlockTarget
-	journal BlockJournal // nil for none
-	opt     DeviceOptions
+	dst     blockTarget
+	journal blockJournal // nil for none
+	opt     Options
 	workers int
 	pool    *blockPool
 
@@ -39,8 +41,8 @@ type store struct {
 	flush  wire.Stopwatch // of syncs
 
 	mu       sync.Mutex
-	sums     []BlockSum
-	marks    []BlockMark // of what was written; nil if it is not read back
+	sums     []Sum
+	marks    []Mark // of what was written; nil if it is not read back
 	state    []blockState
 	unsynced []span // written since the last sync
 	waiting  int64  // bytes of those
@@ -54,7 +56,7 @@ type store struct {
 	synced   chan struct{} // closed when the syncer has ended
 	check    *spanQueue
 	checks   sync.WaitGroup
-	fail     context.CancelCauseFunc
+	fail     func(error)
 
 	syncing sync.Mutex // one sync at a time; guards journal, too
 	lost    error      // of a sync: nobody knows any more what is stored
@@ -63,14 +65,14 @@ type store struct {
 // span is a run of blocks.
 type span struct{ first, count int64 }
 
-func newStore(dst BlockTarget, journal BlockJournal, size int64, opt DeviceOptions, pool *blockPool) *store {
+func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, pool *blockPool) *store {
 	s := &store{grid: newGrid(size, opt.Cut()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
-	s.sums, s.state = make([]BlockSum, s.count), make([]blockState, s.count)
-	s.write, s.verify, s.look = newEffort(StageWrite, s.workers), newEffort(StageVerify, s.workers), newEffort(StageRead, s.workers)
+	s.sums, s.state = make([]Sum, s.count), make([]blockState, s.count)
+	s.write, s.verify, s.look = newEffort(transfer.StageWrite, s.workers), newEffort(transfer.StageVerify, s.workers), newEffort(transfer.StageRead, s.workers)
 	if !opt.NoVerify {
-		s.marks = make([]BlockMark, s.count)
+		s.marks = make([]Mark, s.count)
 	}
 	return s
 }
@@ -85,19 +87,19 @@ func (s *store) load(delta bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.journal.Stored(func(i int64, sum BlockSum) {
+	err := s.journal.Stored(func(i int64, sum Sum) {
 		if i >= 0 && i < s.count {
 			s.state[i], s.sums[i] = blockPresent, sum
 		}
 	})
 	if err != nil {
-		return &sinkError{err}
+		return &transfer.TargetError{Err: err}
 	}
 	return nil
 }
 
 // start starts to sync and to read back. fail is told of the first failure.
-func (s *store) start(ctx context.Context, fail context.CancelCauseFunc) {
+func (s *store) start(ctx context.Context, fail func(error)) {
 	s.fail = fail
 	go s.syncer()
 	if s.opt.NoVerify {
@@ -146,7 +148,7 @@ func (s *store) spansOf(is func(blockState) bool) []span {
 }
 
 // found notes blocks that the target was read to hold.
-func (s *store) found(first int64, sums []BlockSum) {
+func (s *store) found(first int64, sums []Sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, sum := range sums {
@@ -158,8 +160,8 @@ func (s *store) found(first int64, sums []BlockSum) {
 // A lastBlock is written after all others.
 type lastBlock struct {
 	data []byte
-	sum  BlockSum
-	mark BlockMark
+	sum  Sum
+	mark Mark
 }
 
 // writeLast tells the blocks by which a device is recognised: partition tables
@@ -169,7 +171,7 @@ type lastBlock struct {
 func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 
 // data writes one block. w is the goroutine's number.
-func (s *store) data(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
+func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	if s.writeLast(i) {
 		keep := wire.NewAlignedBlock(len(p))
 		copy(keep.Room(), p)
@@ -181,29 +183,29 @@ func (s *store) data(w int, i int64, p []byte, sum BlockSum, mark BlockMark) err
 	return s.put(w, i, p, sum, mark)
 }
 
-func (s *store) put(w int, i int64, p []byte, sum BlockSum, mark BlockMark) error {
+func (s *store) put(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	s.write.watch[w].Start()
 	_, err := s.dst.WriteAt(p, i*s.block)
 	s.write.watch[w].Stop()
 	if err != nil {
-		return &sinkError{err}
+		return &transfer.TargetError{Err: err}
 	}
 	s.write.bytes.Add(int64(len(p)))
 	if s.marks != nil {
 		s.marks[i] = mark // it is in nobody else's hands before done
 	}
-	s.done(i, []BlockSum{sum}, blockData)
+	s.done(i, []Sum{sum}, blockData)
 	return nil
 }
 
 // zeros makes a run of blocks zeros.
-func (s *store) zeros(w int, first int64, sums []BlockSum) error {
+func (s *store) zeros(w int, first int64, sums []Sum) error {
 	n := s.bytes(first, int64(len(sums)))
 	s.write.watch[w].Start()
 	err := s.dst.Zero(first*s.block, n)
 	s.write.watch[w].Stop()
 	if err != nil {
-		return &sinkError{err}
+		return &transfer.TargetError{Err: err}
 	}
 	s.write.bytes.Add(n)
 	s.done(first, sums, blockZero)
@@ -211,7 +213,7 @@ func (s *store) zeros(w int, first int64, sums []BlockSum) error {
 }
 
 // done notes blocks that were written but not synced.
-func (s *store) done(first int64, sums []BlockSum, st blockState) {
+func (s *store) done(first int64, sums []Sum, st blockState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, sum := range sums {
@@ -256,7 +258,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 		}
 	}
 	if missing := s.spansOf(func(st blockState) bool { return st == blockMissing }); len(missing) > 0 {
-		return digest, fmt.Errorf("%w: the block at byte %d never came, nor %d other runs", ErrMiscounted, missing[0].first*s.block, len(missing)-1)
+		return digest, fmt.Errorf("%w: the block at byte %d never came, nor %d other runs", transfer.ErrMiscounted, missing[0].first*s.block, len(missing)-1)
 	}
 	if err := s.sync(); err != nil {
 		return digest, err
@@ -281,16 +283,16 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 func (s *store) commit() error {
 	if err := s.dst.Commit(); err != nil {
 		_ = s.abandon() // what is wrong with the target is reported
-		return &sinkError{err}
+		return &transfer.TargetError{Err: err}
 	}
 	if s.journal != nil {
 		if err := s.journal.Remove(); err != nil {
 			_ = s.dst.Close() // the copy is complete
-			return &sinkError{fmt.Errorf("%s is complete, but its journal cannot be removed: %w", s.dst.Name(), err)}
+			return &transfer.TargetError{Err: fmt.Errorf("%s is complete, but its journal cannot be removed: %w", s.dst.Name(), err)}
 		}
 	}
 	if err := s.dst.Close(); err != nil {
-		return &sinkError{err}
+		return &transfer.TargetError{Err: err}
 	}
 	return nil
 }
@@ -317,23 +319,30 @@ func (s *store) moved() int64 {
 	return s.write.bytes.Load() + s.verify.bytes.Load() + s.look.bytes.Load()
 }
 
+// stages are those of writing and of reading back.
+func (s *store) stages(life time.Duration) []transfer.Stage {
+	out := []transfer.Stage{s.write.stage(life, false)}
+	if !s.opt.NoVerify {
+		out = append(out, s.verify.stage(life, false))
+	}
+	return out
+}
+
 // idle tells that the target is not asked for anything.
 func (s *store) idle() bool {
 	return !s.write.running() && !s.verify.running() && !s.look.running() && !s.flush.Running()
 }
 
-// stalled is the error of a target that is asked for something and does
-// nothing.
-func (s *store) stalled() error {
-	return stalled(s.dst.Name()+" neither took nor gave anything", s.opt.Stall)
+// stalled is what a target that is asked for something and does nothing is.
+func (s *store) stalled() (what string, network bool) {
+	return s.dst.Name() + " neither took nor gave anything", false
 }
 
 // account is the store's part of a result.
-func (s *store) account(r *DeviceResult) {
+func (s *store) account() (r Account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.Size, r.Block, r.Verified, r.Resumed = s.size, int(s.block), s.verified.Load(), 0
-	r.Data, r.Zeros, r.Present = 0, 0, 0
+	r.Size, r.Block, r.Verified = s.size, int(s.block), s.verified.Load()
 	for i, st := range s.state {
 		switch n := s.length(int64(i)); st {
 		case blockData:
@@ -350,4 +359,5 @@ func (s *store) account(r *DeviceResult) {
 	case !s.opt.NoVerify:
 		r.Verified += r.Present // it was read to be hashed
 	}
+	return r
 }

@@ -1,4 +1,4 @@
-package transfertest
+package device
 
 import (
 	"bytes"
@@ -6,16 +6,13 @@ import (
 	"errors"
 	"io"
 	"sync"
-
-	"zxfer/pkg/transfer"
 )
 
-// ErrDisk is what a broken Device returns.
-var ErrDisk = errors.New("input/output error")
+// errDisk is what a broken one returns.
+var errDisk = errors.New("input/output error")
 
-// Device is a block device in memory: a transfer.BlockSource and a
-// transfer.BlockTarget. It forgets at a power cut what was not synced.
-type Device struct {
+// memory is a block device in memory: a blockSource and a blockTarget. It forgets at a power cut what was not synced.
+type memory struct {
 	mu     sync.Mutex
 	data   []byte
 	stable []byte // what a power cut leaves
@@ -39,26 +36,26 @@ type Device struct {
 	Closed         bool
 }
 
-// NewDevice returns a device that holds data.
-func NewDevice(data []byte) *Device {
-	return &Device{data: bytes.Clone(data), stable: bytes.Clone(data)}
+// newMemory returns a device that holds data.
+func newMemory(data []byte) *memory {
+	return &memory{data: bytes.Clone(data), stable: bytes.Clone(data)}
 }
 
 // Name is its label.
-func (d *Device) Name() string { return cmp.Or(d.Label, "disk") }
+func (d *memory) Name() string { return cmp.Or(d.Label, "disk") }
 
 // Size is its size.
-func (d *Device) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
+func (d *memory) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
 
 // Bytes is what it holds.
-func (d *Device) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
+func (d *memory) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
 
 // ReadAt reads.
-func (d *Device) ReadAt(p []byte, off int64) (int, error) {
+func (d *memory) ReadAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.FailRead != nil && d.FailRead(off) {
-		return 0, ErrDisk
+		return 0, errDisk
 	}
 	if off >= int64(len(d.data)) {
 		return 0, io.EOF
@@ -72,11 +69,11 @@ func (d *Device) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // WriteAt writes.
-func (d *Device) WriteAt(p []byte, off int64) (int, error) {
+func (d *memory) WriteAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	if d.FailWrite != nil && d.FailWrite(off) || off+int64(len(p)) > int64(len(d.data)) {
 		d.mu.Unlock()
-		return 0, ErrDisk
+		return 0, errDisk
 	}
 	copy(d.data[off:], p)
 	if d.Flip != nil {
@@ -92,18 +89,18 @@ func (d *Device) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // Zero makes a range zeros.
-func (d *Device) Zero(off, n int64) error {
+func (d *memory) Zero(off, n int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.FailWrite != nil && d.FailWrite(off) || off+n > int64(len(d.data)) {
-		return ErrDisk
+		return errDisk
 	}
 	clear(d.data[off : off+n])
 	return nil
 }
 
 // NextData finds data by looking at the bytes.
-func (d *Device) NextData(off int64) (start, end int64, err error) {
+func (d *memory) NextData(off int64) (start, end int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	size := int64(len(d.data))
@@ -123,7 +120,7 @@ func (d *Device) NextData(off int64) (start, end int64, err error) {
 }
 
 // Sync makes what was written survive a power cut.
-func (d *Device) Sync() error {
+func (d *memory) Sync() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	copy(d.stable, d.data)
@@ -132,23 +129,23 @@ func (d *Device) Sync() error {
 }
 
 // PowerCut forgets what was not synced.
-func (d *Device) PowerCut() {
+func (d *memory) PowerCut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	copy(d.data, d.stable)
 }
 
 // DropCache does nothing.
-func (d *Device) DropCache() error { return nil }
+func (d *memory) DropCache() error { return nil }
 
 // Unchanged returns Changed.
-func (d *Device) Unchanged() error { return d.Changed }
+func (d *memory) Unchanged() error { return d.Changed }
 
 // BadRanges returns none.
-func (d *Device) BadRanges() []transfer.Range { return nil }
+func (d *memory) BadRanges() []Range { return nil }
 
 // Commit notes that it was called.
-func (d *Device) Commit() error {
+func (d *memory) Commit() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Committed = true
@@ -156,22 +153,22 @@ func (d *Device) Commit() error {
 }
 
 // Close notes that it was called.
-func (d *Device) Close() error {
+func (d *memory) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Closed = true
 	return nil
 }
 
-// Journal is a transfer.BlockJournal in memory.
-type Journal struct {
+// memoryJournal is a blockJournal in memory.
+type memoryJournal struct {
 	mu      sync.Mutex
-	blocks  []transfer.StoredBlock
+	blocks  []Extent
 	Removed bool
 }
 
 // Stored calls f for every record.
-func (j *Journal) Stored(f func(int64, transfer.BlockSum)) error {
+func (j *memoryJournal) Stored(f func(int64, Sum)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, b := range j.blocks {
@@ -181,10 +178,10 @@ func (j *Journal) Stored(f func(int64, transfer.BlockSum)) error {
 }
 
 // Len is the number of records.
-func (j *Journal) Len() int { j.mu.Lock(); defer j.mu.Unlock(); return len(j.blocks) }
+func (j *memoryJournal) Len() int { j.mu.Lock(); defer j.mu.Unlock(); return len(j.blocks) }
 
 // Add appends records.
-func (j *Journal) Add(blocks []transfer.StoredBlock) error {
+func (j *memoryJournal) Add(blocks []Extent) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.blocks = append(j.blocks, blocks...)
@@ -192,7 +189,7 @@ func (j *Journal) Add(blocks []transfer.StoredBlock) error {
 }
 
 // Remove forgets all records.
-func (j *Journal) Remove() error {
+func (j *memoryJournal) Remove() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.blocks, j.Removed = nil, true
@@ -200,10 +197,10 @@ func (j *Journal) Remove() error {
 }
 
 // Close does nothing.
-func (j *Journal) Close() error { return nil }
+func (j *memoryJournal) Close() error { return nil }
 
 var (
-	_ transfer.BlockSource  = (*Device)(nil)
-	_ transfer.BlockTarget  = (*Device)(nil)
-	_ transfer.BlockJournal = (*Journal)(nil)
+	_ blockSource  = (*memory)(nil)
+	_ blockTarget  = (*memory)(nil)
+	_ blockJournal = (*memoryJournal)(nil)
 )

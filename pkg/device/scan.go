@@ -1,4 +1,4 @@
-package transfer
+package device
 
 import (
 	"context"
@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
-	"zxfer/pkg/device"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
@@ -20,7 +21,7 @@ const holeRun = 32
 type scan struct {
 	grid
 	src  scanned
-	sums []BlockSum // by block, filled as it goes
+	sums []Sum // by block, filled as it goes
 	// keep receives every block that holds data; it owns b, whose payload
 	// that is. w is the goroutine's number.
 	keep func(ctx context.Context, w int, i int64, b *wire.Block) error
@@ -44,8 +45,8 @@ type scanned interface {
 
 // newScan scans all blocks of g with n goroutines.
 func newScan(src scanned, g grid, pool *blockPool, n int) *scan {
-	return &scan{grid: g, src: src, sums: make([]BlockSum, g.count), pool: pool,
-		read: newEffort(StageRead, n), hash: newEffort(StageHash, n)}
+	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool,
+		read: newEffort(transfer.StageRead, n), hash: newEffort(transfer.StageHash, n)}
 }
 
 // run scans the whole device; it returns when nothing of it runs any more.
@@ -96,7 +97,7 @@ func (s *scan) take() (first, count int64, hole bool, err error) {
 	off := s.next * s.block
 	if off >= s.to {
 		if s.from, s.to, err = s.src.NextData(off); err != nil {
-			return 0, 0, false, &sourceError{err}
+			return 0, 0, false, err
 		}
 		if s.from >= s.size {
 			s.from, s.to = s.size, s.size
@@ -141,11 +142,11 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = fmt.Errorf("%w at byte %d: it became shorter", io.ErrUnexpectedEOF, i*s.block+int64(got))
 		}
-		return &sourceError{err}
+		return err
 	}
 	s.read.bytes.Add(n)
 	s.hash.watch[w].Start()
-	zero := device.IsZero(p)
+	zero := IsZero(p)
 	s.sums[i] = s.sum(i, p)
 	s.hash.watch[w].Stop()
 	s.hash.bytes.Add(n)
@@ -155,4 +156,9 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 	}
 	b.SetLen(int(n))
 	return s.keep(ctx, w, i, b)
+}
+
+// stages are those of reading and hashing.
+func (s *scan) stages(life time.Duration) []transfer.Stage {
+	return []transfer.Stage{s.read.stage(life, true), s.hash.stage(life, true)}
 }

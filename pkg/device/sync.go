@@ -1,6 +1,10 @@
-package transfer
+package device
 
-import "time"
+import (
+	"time"
+
+	"zxfer/pkg/transfer"
+)
 
 // A group of blocks is synced, and then noted in the journal and read back,
 // after so much time or so many bytes: often enough for a cut to cost little
@@ -54,12 +58,12 @@ func (s *store) sync() error {
 		// It may have been for any block that was written by now, and the
 		// kernel tells of each failure once: a later sync that succeeds says
 		// nothing (https://lwn.net/Articles/752063/).
-		s.lost = &sinkError{err}
+		s.lost = &transfer.TargetError{Err: err}
 		return s.lost
 	}
 	if s.journal != nil {
 		if err := s.note(group); err != nil {
-			return &sinkError{err}
+			return &transfer.TargetError{Err: err}
 		}
 	}
 	s.addSpans(group)
@@ -82,11 +86,11 @@ const noteAtOnce = 1 << 14
 
 // note hands blocks that are stored to the journal.
 func (s *store) note(group []span) error {
-	var blocks []StoredBlock
+	var blocks []Extent
 	for k, sp := range group {
 		s.mu.Lock()
 		for i := sp.first; i < sp.first+sp.count; i++ {
-			blocks = append(blocks, StoredBlock{i, s.sums[i]})
+			blocks = append(blocks, Extent{i, s.sums[i]})
 		}
 		s.mu.Unlock()
 		if len(blocks) < noteAtOnce && k < len(group)-1 {

@@ -1,4 +1,4 @@
-package transfer_test
+package device
 
 import (
 	"bytes"
@@ -23,20 +23,20 @@ const (
 // than the limit allows the receiver to wait.
 func slowly(int64) bool { time.Sleep(stallLimit * 3 / 2 / stallBlocks); return false }
 
-func stalling(o *transfer.DeviceOptions) { o.Stall = stallLimit }
+func stalling(o *Options) { o.Stall = stallLimit }
 
 // Where the target holds all but the end of a device already, nothing crosses
 // while the source is read.
 func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	t.Parallel()
-	data := random(stallBlocks * deviceBlock)
-	dst, j := transfertest.NewDevice(make([]byte, len(data))), &transfertest.Journal{}
+	data := transfertest.Random(stallBlocks * deviceBlock)
+	dst, j := newMemory(make([]byte, len(data))), &memoryJournal{}
 	dst.FailWrite = func(off int64) bool { return off == 0 } // which is written last
-	require.ErrorIs(t, local(transfertest.NewDevice(data), dst, j, deviceOptions()).sendErr, transfertest.ErrDisk)
+	require.ErrorIs(t, local(newMemory(data), dst, j, deviceOptions()).sendErr, errDisk)
 	require.GreaterOrEqual(t, j.Len(), stallBlocks-3)
 
 	dst.FailWrite, dst.Closed = nil, false
-	src := transfertest.NewDevice(data)
+	src := newMemory(data)
 	src.FailRead = slowly
 	o := moveDevice(t, wire.Signed, 1, nil, src, dst, j, deviceOptions(stalling))
 	require.NoError(t, o.receiveErr)
@@ -48,10 +48,10 @@ func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 // A target that is hashed, slowly, gets on.
 func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	t.Parallel()
-	data := random(stallBlocks * deviceBlock)
-	src, dst := transfertest.NewDevice(data), transfertest.NewDevice(data)
+	data := transfertest.Random(stallBlocks * deviceBlock)
+	src, dst := newMemory(data), newMemory(data)
 	dst.FailRead = slowly
-	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(stalling, func(o *transfer.DeviceOptions) { o.Delta = true }))
+	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(stalling, func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.receiveErr)
 	require.NoError(t, o.sendErr)
 	require.Zero(t, dst.Written)
@@ -61,18 +61,18 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 // hear of it nevertheless, and it is the device that is named.
 func TestADeviceThatHangsIsTold(t *testing.T) {
 	t.Parallel()
-	data := random(stallBlocks * deviceBlock)
+	data := transfertest.Random(stallBlocks * deviceBlock)
 	for name, c := range map[string]struct {
-		hang  func(src, dst *transfertest.Device, f func(int64) bool)
+		hang  func(src, dst *memory, f func(int64) bool)
 		delta bool
 		says  string
 	}{
-		"source":  {hang: func(src, _ *transfertest.Device, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
-		"target":  {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
-		"hashing": {hang: func(_, dst *transfertest.Device, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
+		"source":  {hang: func(src, _ *memory, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
+		"target":  {hang: func(_, dst *memory, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
+		"hashing": {hang: func(_, dst *memory, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
 	} {
-		prepare := func() (src, dst *transfertest.Device, reached chan struct{}, free func()) {
-			src, dst = transfertest.NewDevice(data), transfertest.NewDevice(make([]byte, len(data)))
+		prepare := func() (src, dst *memory, reached chan struct{}, free func()) {
+			src, dst = newMemory(data), newMemory(make([]byte, len(data)))
 			src.Label, dst.Label = "source", "target"
 			hung, reached := make(chan struct{}), make(chan struct{})
 			tell := sync.OnceFunc(func() { close(reached) })
@@ -85,19 +85,19 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			})
 			return src, dst, reached, sync.OnceFunc(func() { close(hung) })
 		}
-		opt := deviceOptions(stalling, func(o *transfer.DeviceOptions) { o.Delta = c.delta })
+		opt := deviceOptions(stalling, func(o *Options) { o.Delta = c.delta })
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			src, dst, reached, free := prepare()
 			defer free()
-			sender, receiver := links(t, wire.Signed, 2, nil)
+			sender, receiver := transfertest.Links(t, wire.Signed, 2, nil)
 			sent, received := make(chan error, 1), make(chan error, 1)
 			go func() {
-				_, err := transfer.SendDevice(context.Background(), src, sender, opt, nil)
+				_, err := send(context.Background(), src, sender, opt, nil)
 				sent <- err
 			}()
 			go func() {
-				_, err := transfer.ReceiveDevice(context.Background(), receiver, dst, nil, int64(len(data)), opt, nil)
+				_, err := receive(context.Background(), receiver, dst, nil, int64(len(data)), opt, nil)
 				received <- err
 			}()
 			own, other := received, sent
@@ -126,7 +126,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 				time.Sleep(2 * stallLimit)
 				free()
 			}()
-			_, err := transfer.CopyDevice(t.Context(), src, dst, nil, opt, nil)
+			_, err := copyWithin(t.Context(), src, dst, nil, opt, nil)
 			require.ErrorIs(t, err, transfer.ErrStall)
 			require.ErrorContains(t, err, c.says)
 		})

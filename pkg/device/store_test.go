@@ -1,4 +1,4 @@
-package transfer
+package device
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/device"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
@@ -36,7 +36,7 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	frame := func() *wire.Block {
 		b := wire.NewBlock(block+wire.TrailSize, 0)
 		copy(b.Room(), data)
-		trail(b, block, []BlockSum{{1}}, device.Mark(data))
+		trail(b, block, []Sum{{1}}, MarkOf(data))
 		return b
 	}
 	for name, c := range map[string]struct {
@@ -51,14 +51,14 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const size = (block/wire.SumSize + 1) * block
-			opt := DeviceOptions{Options: Options{Block: block}}.filled()
+			opt := Options{Options: transfer.Options{Block: block}}.filled()
 			pool := &blockPool{size: block + wire.TrailSize}
-			r := &deviceReceiving{opt: opt, pool: pool, queue: make(chan devicePiece, 1)}
+			r := &receiving{opt: opt, pool: pool, queue: make(chan piece, 1), decode: transfer.NewDecoder(opt.Options)}
 			r.store = newStore(zeroDevice{}, nil, size, opt, pool)
-			r.expand = newEffort(StageExpand, r.store.workers)
+			r.expand = newEffort(transfer.StageExpand, r.store.workers)
 			b := frame()
 			c.change(b.Payload())
-			r.queue <- devicePiece{wire.Header{Kind: wire.Data, Flags: c.flags, Raw: block}, b}
+			r.queue <- piece{wire.Header{Kind: wire.Data, Flags: c.flags, Raw: block}, b}
 			close(r.queue)
 			require.ErrorIs(t, r.writer(t.Context(), 0), wire.ErrTampered)
 			require.Zero(t, r.store.write.bytes.Load())
@@ -78,18 +78,18 @@ func (d *failingSync) Sync() error                            { return d.sync() 
 // noted is a journal that counts.
 type noted struct{ blocks, removed int }
 
-func (j *noted) Stored(func(int64, BlockSum)) error { return nil }
-func (j *noted) Add(b []StoredBlock) error          { j.blocks += len(b); return nil }
-func (j *noted) Remove() error                      { j.removed++; return nil }
-func (j *noted) Close() error                       { return nil }
+func (j *noted) Stored(func(int64, Sum)) error { return nil }
+func (j *noted) Add(b []Extent) error          { j.blocks += len(b); return nil }
+func (j *noted) Remove() error                 { j.removed++; return nil }
+func (j *noted) Close() error                  { return nil }
 
-func testStore(t *testing.T, dst BlockTarget, j BlockJournal, blocks int64) (*store, DeviceOptions) {
+func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*store, Options) {
 	t.Helper()
 	const block = 64 << 10
-	opt := DeviceOptions{Options: Options{Block: block}}.filled()
+	opt := Options{Options: transfer.Options{Block: block}}.filled()
 	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + wire.TrailSize})
 	ctx, fail := context.WithCancelCause(t.Context())
-	s.start(ctx, fail)
+	s.start(ctx, func(err error) { fail(err) })
 	t.Cleanup(func() { fail(nil) })
 	return s, opt
 }
@@ -106,10 +106,10 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 			return nil
 		}
 		first = false
-		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), BlockSum{6}, BlockMark{}), "while it syncs")
+		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), Sum{6}, Mark{}), "while it syncs")
 		return broken
 	}
-	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), BlockSum{5}, BlockMark{}))
+	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), Sum{5}, Mark{}))
 	require.ErrorIs(t, s.sync(), broken)
 	require.ErrorIs(t, s.abandon(), broken)
 	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
@@ -122,7 +122,7 @@ func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &noted{}
 	s, opt := testStore(t, dst, j, blocks)
 	for i := int64(1); i < blocks-2; i++ { // it reads as zeros
-		require.NoError(t, s.put(0, i, make([]byte, opt.Block), BlockSum{}, BlockMark{1}))
+		require.NoError(t, s.put(0, i, make([]byte, opt.Block), Sum{}, Mark{1}))
 		if i%8 == 0 {
 			require.NoError(t, s.sync())
 		}
@@ -154,7 +154,7 @@ func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	dst, j := &uncommitted{}, &kept{}
 	s, _ := testStore(t, dst, j, 20)
-	require.NoError(t, s.zeros(0, 0, make([]BlockSum, 20)))
+	require.NoError(t, s.zeros(0, 0, make([]Sum, 20)))
 	_, err := s.finish(t.Context())
 	require.NoError(t, err)
 	require.ErrorContains(t, s.commit(), "replaced")

@@ -1,4 +1,4 @@
-package site
+package device
 
 import (
 	"context"
@@ -6,104 +6,105 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 
-	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/finding"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
 // Standard is the path of standard input as a source and of standard output as
-// a target. Only the Site of the process that the user started has them.
+// a target. Only the process that the user started has them.
 const Standard = "-"
 
 // KindStream is the kind of Facts for Standard: a stream, whose size is not
 // known before it ended.
 const KindStream = "stream"
 
-// SetStandard gives the Site the standard input and output of its process.
-func (l *Local) SetStandard(in io.Reader, out io.Writer) { l.stdin, l.stdout = in, out }
+// Streams are the standard input and output of a process, where it may use them.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+}
 
 // streamed tells a task of which one end is a stream: it is copied in order,
 // as one, by the engine for streams, and cannot be resumed.
-func (t DeviceTask) streamed() bool {
+func (t Task) streamed() bool {
 	return t.Source.Path == Standard || t.Target.Path == Standard
 }
 
-// transferStream is transferDevice for such a task.
-func (l *Local) transferStream(ctx context.Context, t DeviceTask, link *wire.Link, progress func(transfer.Progress)) (res transfer.Result, err error) {
-	fail := func(err error) (transfer.Result, error) {
-		if link != nil {
-			link.Abort(err)
-		}
-		return transfer.Result{}, err
-	}
+// openStream is open for such a task.
+func (t Task) openStream(ctx context.Context, link *wire.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
 	var src transfer.Source
 	var sink transfer.Sink
 	if t.Read {
-		if src, err = l.streamSource(ctx, t); err != nil {
-			return fail(err)
+		if src, err = t.streamSource(ctx, std); err != nil {
+			return nil, err
 		}
-		defer src.Close()
 	}
 	if t.Write {
-		if sink, err = l.streamSink(ctx, t); err != nil {
-			return fail(err)
+		if sink, err = t.streamSink(ctx, std); err != nil {
+			if src != nil {
+				err = errors.Join(err, src.Close())
+			}
+			return nil, err
 		}
 	}
-	switch {
-	case t.Read && t.Write:
-		res, err = transfer.Copy(ctx, src, sink, t.Options.Options, progress)
-	case t.Read:
-		res, err = transfer.Send(ctx, src, link, t.Options.Options, progress)
-	default:
-		res, err = transfer.Receive(ctx, link, sink, t.Options.Options, progress)
-	}
-	res.Device = &transfer.DeviceResult{Size: res.Bytes, Block: t.Options.Block, Data: res.Bytes}
-	if w, ok := sink.(*deviceWriter); ok && err == nil {
-		w.account(res.Device)
-	}
-	return res, err
+	return func() (res Result, err error) {
+		switch opt := t.Options.Options; {
+		case t.Read && t.Write:
+			res.Result, err = transfer.Copy(ctx, src, sink, opt, progress)
+		case t.Read:
+			res.Result, err = transfer.Send(ctx, src, link, opt, progress)
+		default:
+			res.Result, err = transfer.Receive(ctx, link, sink, opt, progress)
+		}
+		if src != nil {
+			if cerr := src.Close(); err == nil {
+				err = cerr
+			}
+		}
+		res.Device = Account{Size: res.Bytes, Block: t.Options.Block, Data: res.Bytes}
+		if w, ok := sink.(*deviceWriter); ok && err == nil {
+			w.account(&res.Device)
+		}
+		return res, err
+	}, nil
 }
 
-func (l *Local) streamSource(ctx context.Context, t DeviceTask) (transfer.Source, error) {
+func (t Task) streamSource(ctx context.Context, std Streams) (transfer.Source, error) {
 	if t.Source.Path == Standard {
-		if l.stdin == nil {
+		if std.In == nil {
 			return nil, errors.New("this end has no standard input")
 		}
-		return newStandardInput(l.stdin), nil
+		return newStandardInput(std.In), nil
 	}
 	src, err := openSource(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return &deviceReader{src: src, buf: device.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceReader{src: src, close: sync.OnceValue(src.Close), buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
-func (l *Local) streamSink(ctx context.Context, t DeviceTask) (transfer.Sink, error) {
+func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error) {
 	if t.Target.Path == Standard {
-		if l.stdout == nil {
+		if std.Out == nil {
 			return nil, errors.New("this end has no standard output")
 		}
-		return &standardOutput{l.stdout}, nil
+		return &standardOutput{std.Out}, nil
 	}
-	now, err := device.Inspect(ctx, t.Target.Path) // time has passed since the plan
-	if err != nil {
-		return nil, err
-	}
-	if err := refusals(t, now, DeviceState{}); err != nil {
+	if err := t.check(ctx, State{}); err != nil {
 		return nil, err
 	}
 	size := t.Target.Size
 	if t.Target.IsFile() {
 		size = 0 // it grows with the stream
 	}
-	dst, err := device.OpenTarget(ctx, t.Target, size, device.Options{Sparse: t.Sparse})
+	dst, err := OpenTarget(ctx, t.Target, size, Access{Sparse: t.Sparse})
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, name: t.Target.Path, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: device.AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{dst: dst, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -135,10 +136,11 @@ func (*standardOutput) Name() string { return "standard output" }
 
 // deviceReader reads a device from its beginning to its end.
 type deviceReader struct {
-	src  transfer.BlockSource
-	buf  []byte
-	left []byte // of buf
-	off  int64
+	src   *Source
+	close func() error
+	buf   []byte
+	left  []byte // of buf
+	off   int64
 }
 
 // Read reads on.
@@ -166,7 +168,7 @@ func (r *deviceReader) Read(p []byte) (int, error) {
 }
 
 // Close ends reading.
-func (r *deviceReader) Close() error { return r.src.Close() }
+func (r *deviceReader) Close() error { return r.close() }
 
 // Name is the device's.
 func (r *deviceReader) Name() string { return r.src.Name() }
@@ -174,15 +176,14 @@ func (r *deviceReader) Name() string { return r.src.Name() }
 // deviceWriter writes a stream onto a block device from its beginning, or into
 // an image file.
 type deviceWriter struct {
-	dst    *device.Target
-	name   string
+	dst    *Target
 	size   int64 // of the device
 	grows  bool  // a file, which has no size of its own
 	verify bool
 	buf    []byte
 	n      int // bytes of buf that are filled
 	off    int64
-	sums   []device.CV // of the blocks written, as if none were alone
+	sums   []Sum // of the blocks written, as if none were alone
 	zeros  int64
 	digest [32]byte
 }
@@ -214,11 +215,11 @@ func (w *deviceWriter) flush() error {
 		}
 	case end > w.size:
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
-			"the stream is longer than %s, which has %d bytes", w.name, w.size)
+			"the stream is longer than %s, which has %d bytes", w.Name(), w.size)
 	}
-	w.sums = append(w.sums, device.LeafHash(p, w.off, math.MaxInt64))
+	w.sums = append(w.sums, LeafHash(p, w.off, math.MaxInt64))
 	var err error
-	if device.IsZero(p) {
+	if IsZero(p) {
 		err = w.dst.Zero(w.off, int64(len(p)))
 		w.zeros += int64(len(p))
 	} else {
@@ -240,7 +241,7 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	tail := w.n
 	alone := w.off == 0
 	if alone { // a device of one block has no other hash than its digest
-		w.digest = device.LeafHash(w.buf[:tail], 0, int64(tail))
+		w.digest = LeafHash(w.buf[:tail], 0, int64(tail))
 	}
 	if err := w.flush(); err != nil {
 		return err
@@ -255,9 +256,9 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	}
 	if !alone {
 		if len(w.sums) == 1 {
-			w.digest = device.LeafHash(w.buf, 0, w.off) // what was read back or written last
+			w.digest = LeafHash(w.buf, 0, w.off) // what was read back or written last
 		} else {
-			w.digest = device.Root(w.sums)
+			w.digest = Root(w.sums)
 		}
 	}
 	return w.dst.Commit()
@@ -274,10 +275,10 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 		off := int64(i) * int64(len(w.buf))
 		p := w.buf[:min(int64(len(w.buf)), w.off-off)]
 		if n, err := w.dst.ReadAt(p, off); n < len(p) {
-			return fmt.Errorf("%s: read back at byte %d: %w", w.name, off, errors.Join(err, io.ErrUnexpectedEOF))
+			return fmt.Errorf("%s: read back at byte %d: %w", w.Name(), off, errors.Join(err, io.ErrUnexpectedEOF))
 		}
-		if device.LeafHash(p, off, math.MaxInt64) != want {
-			return fmt.Errorf("%s: %w: bytes %d to %d", w.name, transfer.ErrCorrupt, off, off+int64(len(p)))
+		if LeafHash(p, off, math.MaxInt64) != want {
+			return fmt.Errorf("%s: %w: bytes %d to %d", w.Name(), ErrCorrupt, off, off+int64(len(p)))
 		}
 	}
 	return nil
@@ -288,17 +289,12 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 func (w *deviceWriter) Abort(error) error { return w.dst.Discard() }
 
 // Name is the device's.
-func (w *deviceWriter) Name() string { return w.name }
+func (w *deviceWriter) Name() string { return w.dst.Name() }
 
-func (w *deviceWriter) account(d *transfer.DeviceResult) {
+func (w *deviceWriter) account(d *Account) {
 	d.Size, d.Data, d.Zeros = w.off, w.off-w.zeros, w.zeros
 	d.SourceDigest = fmt.Sprintf("%x", w.digest)
 	if w.verify {
 		d.Verified, d.TargetDigest = w.off, d.SourceDigest
 	}
-}
-
-// refusals is the error of what forbids to write to a target, nil for nothing.
-func refusals(t DeviceTask, now device.Facts, state DeviceState) error {
-	return finding.Refusal(finding.Failed(DeviceProblems(t, now, state)))
 }

@@ -1,4 +1,4 @@
-package transfer
+package device
 
 import (
 	"context"
@@ -23,9 +23,9 @@ type holdings struct {
 
 	mu      sync.Mutex
 	more    sync.Cond
-	known   int64      // blocks before this one are decided
-	sums    []BlockSum // nil until there is one; all zero bytes mean none
-	present int64      // blocks told of
+	known   int64 // blocks before this one are decided
+	sums    []Sum // nil until there is one; all zero bytes mean none
+	present int64 // blocks told of
 	err     error
 }
 
@@ -39,14 +39,14 @@ func newHoldings(count int64) *holdings {
 }
 
 // tell adds the hashes of blocks from first on.
-func (h *holdings) tell(first int64, sums []BlockSum) error {
+func (h *holdings) tell(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first < h.known || first+int64(len(sums)) > h.count {
 		return fmt.Errorf("%w: hashes of blocks %d to %d of %d, after those to %d", wire.ErrTampered, first, first+int64(len(sums)), h.count, h.known)
 	}
 	if h.sums == nil && len(sums) > 0 {
-		h.sums = make([]BlockSum, h.count)
+		h.sums = make([]Sum, h.count)
 	}
 	copy(h.sums[min(first, int64(len(h.sums))):], sums)
 	h.present += int64(len(sums))
@@ -60,7 +60,7 @@ func (h *holdings) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%wire.SumSize != 0 {
 		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", wire.ErrTampered, len(payload), position, h.count)
 	}
-	sums := make([]BlockSum, len(payload)/wire.SumSize)
+	sums := make([]Sum, len(payload)/wire.SumSize)
 	for i := range sums {
 		copy(sums[i][:], payload[i*wire.SumSize:])
 	}
@@ -77,7 +77,7 @@ func (h *holdings) fail(err error) {
 
 // has waits until it is decided whether the target holds a block, and tells
 // whether it holds this one.
-func (h *holdings) has(i int64, sum BlockSum, wait *wire.Stopwatch) (bool, error) {
+func (h *holdings) has(i int64, sum Sum, wait *wire.Stopwatch) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.known <= i && h.err == nil {
@@ -93,9 +93,35 @@ func (h *holdings) has(i int64, sum BlockSum, wait *wire.Stopwatch) (bool, error
 	return h.sums != nil && h.sums[i] == sum, nil
 }
 
+// lacking calls f for each run of blocks from first on that the target does not
+// hold, and skip for each that it does.
+func (h *holdings) lacking(first int64, sums []Sum, wait *wire.Stopwatch, f func(first, end int64) error, skip func(i int64)) error {
+	end := first + int64(len(sums))
+	for i := first; i < end; {
+		to := i
+		for ; to < end; to++ {
+			has, err := h.has(to, sums[to-first], wait)
+			if err != nil {
+				return err
+			}
+			if has {
+				skip(to)
+				break
+			}
+		}
+		if to > i {
+			if err := f(i, to); err != nil {
+				return err
+			}
+		}
+		i = to + 1 // the one at to is there already
+	}
+	return nil
+}
+
 // announce is the telling side: it turns what a journal vouches for, and with
 // delta what the target hashes now, into ordered calls of tell.
-func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []BlockSum) error) error {
+func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []Sum) error) error {
 	if err := s.load(delta); err != nil {
 		return err
 	}
@@ -124,7 +150,7 @@ func (s *store) announce(ctx context.Context, delta bool, tell func(first int64,
 
 // hashPresent hashes the whole target, several blocks at once, and tells of
 // them in order.
-func (s *store) hashPresent(ctx context.Context, tell func(int64, []BlockSum) error) error {
+func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	scanner := newScan(&presentReader{s.dst, s.size}, s.grid, s.pool, s.workers)
@@ -149,7 +175,7 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []BlockSum) er
 		for told < end {
 			n := min(perHave, end-told)
 			// From here on a block may be sent, and its hash be replaced.
-			sums := append([]BlockSum(nil), scanner.sums[told:told+n]...)
+			sums := append([]Sum(nil), scanner.sums[told:told+n]...)
 			s.found(told, sums)
 			if err := tell(told, sums); err != nil {
 				return err
@@ -169,12 +195,12 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []BlockSum) er
 // presentReader reads a target that may be shorter than the source: what it
 // lacks reads as zeros, which is what it will be extended by.
 type presentReader struct {
-	BlockTarget
+	blockTarget
 	size int64
 }
 
 func (r *presentReader) ReadAt(p []byte, off int64) (int, error) {
-	n, err := r.BlockTarget.ReadAt(p, off)
+	n, err := r.blockTarget.ReadAt(p, off)
 	if n < len(p) && errors.Is(err, io.EOF) {
 		clear(p[n:])
 		return len(p), nil

@@ -1,4 +1,4 @@
-package site_test
+package device
 
 import (
 	"bytes"
@@ -13,9 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 )
 
@@ -41,22 +39,20 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			copy(old[168:], "0a0b0c0d-0000-4000-8000-000000000001")
 			require.NoError(t, os.WriteFile(to, old, 0o600))
 
-			l := site.NewLocal("test", func(string) {})
-			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			task := func(allow device.Allow) *site.DeviceTask {
-				src, err := l.InspectDevice(t.Context(), from)
+			task := func(allow Allow) Task {
+				src, err := Inspect(t.Context(), from)
 				require.NoError(t, err)
-				dst, err := l.InspectDevice(t.Context(), to)
+				dst, err := Inspect(t.Context(), to)
 				require.NoError(t, err)
 				require.Equal(t, "crypto_LUKS", dst.Signatures[0].Type)
-				return &site.DeviceTask{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
-					Options: transfer.DeviceOptions{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}
+				return Task{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
+					Options: Options{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}
 			}
-			consent := device.Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
+			consent := Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
 			first := task(consent)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := l.Transfer(ctx, site.Task{Device: first}, func(p transfer.Progress) {
+			_, err := Copy(ctx, first, nil, Streams{}, func(p transfer.Progress) {
 				if p.Bytes >= 8*block {
 					cancel()
 				}
@@ -66,16 +62,16 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			}
 
 			again := task(consent)
-			state, err := l.DeviceState(t.Context(), *again)
+			state, err := StateOf(again)
 			require.NoError(t, err)
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
 			require.False(t, state.Begun, "what is recognised on it is not the copy's")
-			_, err = l.Transfer(t.Context(), site.Task{Device: task(device.Allow{})}, nil)
+			_, err = Copy(t.Context(), task(Allow{}), nil, Streams{}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
 			again.Options.BandLimit = 0
-			res, err := l.Transfer(t.Context(), site.Task{Device: again}, nil)
+			res, err := Copy(t.Context(), again, nil, Streams{}, nil)
 			require.NoError(t, err)
 			require.Equal(t, state.Stored, res.Device.Resumed)
 			got, err := os.ReadFile(to)
@@ -91,15 +87,12 @@ func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(name, nil, 0o600))
-	l := site.NewLocal("test", func(string) {})
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	planned, err := l.InspectDevice(t.Context(), name)
+	planned, err := Inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, []byte("somebody's"), 0o600))
-	l.SetStandard(strings.NewReader("the stream"), nil)
-	task := &site.DeviceTask{Source: device.Facts{Path: site.Standard, Kind: site.KindStream}, Target: planned, Read: true, Write: true,
-		Options: transfer.DeviceOptions{Options: transfer.Options{Block: 64 << 10}}}
-	_, err = l.Transfer(t.Context(), site.Task{Device: task}, nil)
+	task := Task{Source: Facts{Path: Standard, Kind: KindStream}, Target: planned, Read: true, Write: true,
+		Options: Options{Options: transfer.Options{Block: 64 << 10}}}
+	_, err = Copy(t.Context(), task, nil, Streams{In: strings.NewReader("the stream")}, nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package site_test
+package device
 
 import (
 	"encoding/hex"
@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 )
 
@@ -23,13 +22,11 @@ func TestDigestOfTheFirstBytes(t *testing.T) {
 	clear(content[block : 2*block])
 	name := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(name, content, 0o600))
-	l := site.NewLocal("test", func(string) {})
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	facts, err := l.InspectDevice(t.Context(), name)
+	facts, err := Inspect(t.Context(), name)
 	require.NoError(t, err)
 	for _, size := range []int64{0, 1, block, 2*block - 1, 2 * block, 3*block + 4097, int64(len(content)), int64(len(content)) + 1} {
-		q := site.DigestQuery{Device: facts, Size: size, Options: transfer.DeviceOptions{Options: transfer.Options{Block: block}}}
-		d, err := l.DigestDevice(t.Context(), q, nil)
+		q := DigestQuery{Device: facts, Size: size, Options: Options{Options: transfer.Options{Block: block}}}
+		d, err := DigestOf(t.Context(), q, nil)
 		require.NoError(t, err)
 		part := content
 		if size > 0 {

@@ -1,0 +1,67 @@
+package device
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+// BenchmarkDevice copies an image file on a tmpfs to another one, over
+// loopback or within the process. ZXFER_BENCH_DIR names the tmpfs.
+func BenchmarkDevice(b *testing.B) {
+	dir := os.Getenv("ZXFER_BENCH_DIR")
+	if dir == "" {
+		dir = b.TempDir()
+	}
+	const size = 1 << 30
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	require.NoError(b, os.WriteFile(from, transfertest.Random(size), 0o600))
+	require.NoError(b, os.WriteFile(to, transfertest.Random(size), 0o600))
+	b.Cleanup(func() { _ = os.Remove(from); _ = os.Remove(to) })
+	for _, c := range []struct {
+		name     string
+		mode     wire.Mode
+		noVerify bool
+	}{
+		{"local", "", false}, {"local-unverified", "", true},
+		{"plain", wire.Plain, false}, {"plain-unverified", wire.Plain, true}, {"signed", wire.Signed, false}, {"tls", wire.TLS, false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			opt := Options{Options: transfer.Options{Block: 1 << 20, Compress: "off"}, NoVerify: c.noVerify}
+			b.SetBytes(size)
+			began := transfertest.CPUTime(b)
+			for b.Loop() {
+				f, err := Inspect(context.Background(), from)
+				require.NoError(b, err)
+				src, err := OpenSource(context.Background(), f, Access{})
+				require.NoError(b, err)
+				g, err := Inspect(context.Background(), to)
+				require.NoError(b, err)
+				dst, err := OpenTarget(context.Background(), g, size, Access{})
+				require.NoError(b, err)
+				if c.mode == "" {
+					_, err = copyWithin(context.Background(), src, dst, nil, opt, nil)
+					require.NoError(b, err)
+					continue
+				}
+				sender, receiver := transfertest.Links(b, c.mode, 1, nil)
+				done := make(chan error, 1)
+				go func() {
+					_, err := receive(context.Background(), receiver, dst, nil, size, opt, nil)
+					done <- err
+				}()
+				_, err = send(context.Background(), src, sender, opt, nil)
+				require.NoError(b, err)
+				require.NoError(b, <-done)
+			}
+			b.ReportMetric((transfertest.CPUTime(b)-began).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package device
+
+import "io"
+
+// blockSource is a device or image file that is read block by block. All
+// methods may be called from several goroutines.
+type blockSource interface {
+	// ReadAt fills p, at most one block, or fails.
+	io.ReaderAt
+	// Size is the number of bytes to copy.
+	Size() int64
+	// NextData returns the next range at or after off that may hold anything
+	// but zeros; start is Size where there is none.
+	NextData(off int64) (start, end int64, err error)
+	// Unchanged tells why what was read is not of one piece: the file was
+	// truncated or written while it was copied.
+	Unchanged() error
+	// BadRanges are those that could not be read and were passed over as
+	// zeros; only where that was asked for.
+	BadRanges() []Range
+	Close() error
+	// Name says what is read, for messages: "/dev/sda".
+	Name() string
+}
+
+// blockTarget is a device or image file that is written block by block. All
+// methods may be called from several goroutines.
+type blockTarget interface {
+	// ReadAt reads what the device holds, not what a cache remembers; less
+	// than len(p) bytes with io.EOF where the target ends there.
+	io.ReaderAt
+	io.WriterAt
+	// Zero makes a range read as zeros.
+	Zero(off, n int64) error
+	// NextData is that of a blockSource.
+	NextData(off int64) (start, end int64, err error)
+	// Sync returns once everything that was written is stored.
+	Sync() error
+	// DropCache makes later reads come from the device.
+	DropCache() error
+	// Commit ends a copy that is complete: it checks that the device is
+	// still the one that was opened and gives a file its size.
+	Commit() error
+	Close() error
+	Name() string
+}
+
+// blockJournal remembers, on the target's host, which blocks are stored.
+type blockJournal interface {
+	// Stored calls f for every block that an earlier copy stored, in no
+	// order; a later call for the same block counts.
+	Stored(f func(index int64, sum Sum)) error
+	// Add notes blocks that are stored for good: synced before the call.
+	Add(blocks []Extent) error
+	// Remove forgets everything.
+	Remove() error
+	Close() error
+}

@@ -1,0 +1,123 @@
+package device
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// copyWithin copies within one host, without a wire. Each block is read, hashed
+// and written by one goroutine; several of them keep both devices busy. It does
+// what send and receive do together.
+//
+// progress may be nil; it is called about twice a second and once at the end.
+func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal blockJournal, opt Options, progress func(transfer.Progress)) (Result, error) {
+	opt = opt.filled()
+	c := &copying{src: src, opt: opt, pool: &blockPool{size: opt.Block}}
+	c.store = newStore(dst, journal, src.Size(), opt, c.pool)
+	n := opt.workers()
+	c.scan = newScan(src, c.store.grid, c.pool, n)
+	c.scan.keep, c.scan.zeros = c.data, c.zeros
+	c.held = newHoldings(c.scan.count)
+	c.asking, c.limited = transfer.NewWatches(n), transfer.NewWatches(n)
+	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
+	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.held.fail, Commit: c.commit,
+		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
+		Moved: func() int64 { return c.scan.read.bytes.Load() + c.store.moved() }}
+	res, err := c.life.Run(ctx)
+	if cerr := src.Close(); err == nil {
+		err = cerr
+	}
+	d := c.store.account()
+	d.SourceDigest, d.TargetDigest, d.BadRanges = c.source, c.target, src.BadRanges()
+	return Result{res, d}, err
+}
+
+// copying is the state of one copyWithin.
+type copying struct {
+	src  blockSource
+	opt  Options
+	life *transfer.Life
+
+	store   *store
+	scan    *scan
+	held    *holdings
+	pool    *blockPool
+	limit   *transfer.Bandwidth
+	asking  transfer.Watches // by worker
+	limited transfer.Watches // by worker
+
+	root           [32]byte
+	source, target string // digests
+}
+
+func (c *copying) move(ctx context.Context) (err error) {
+	c.store.start(ctx, c.life.Fail)
+	var told sync.WaitGroup
+	told.Add(1)
+	go func() {
+		defer told.Done()
+		if err := c.store.announce(ctx, c.opt.Delta, c.held.tell); err != nil {
+			c.life.Fail(err)
+		}
+	}()
+	if err := c.scan.run(ctx); err != nil {
+		c.life.Fail(err)
+	}
+	told.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := c.src.Unchanged(); err != nil {
+		return err
+	}
+	c.root, err = c.store.finish(ctx)
+	return err
+}
+
+func (c *copying) commit(context.Context) error {
+	if err := c.store.commit(); err != nil {
+		return err
+	}
+	c.source = c.scan.digest(c.scan.cut.Root(c.scan.sums))
+	if !c.opt.NoVerify {
+		c.target = c.store.digest(c.root)
+	}
+	return nil
+}
+
+func (c *copying) data(ctx context.Context, w int, i int64, b *wire.Block) error {
+	defer c.pool.put(b)
+	has, err := c.held.has(i, c.scan.sums[i], c.asking[w])
+	if has || err != nil {
+		return err
+	}
+	if err := c.limit.Wait(ctx, len(b.Payload()), c.limited[w]); err != nil {
+		return err
+	}
+	sum := c.scan.sums[i]
+	return c.store.data(w, i, b.Payload(), sum, c.scan.mark(b.Payload(), sum))
+}
+
+func (c *copying) zeros(_ context.Context, w int, first, count int64) error {
+	return c.held.lacking(first, c.scan.sums[first:first+count], c.asking[w],
+		func(i, end int64) error { return c.store.zeros(w, i, c.scan.sums[i:end]) }, func(int64) {})
+}
+
+// account counts what was there already, too.
+func (c *copying) account(life time.Duration) (int64, []transfer.Stage) {
+	stages := append(c.scan.stages(life), c.limit.Stages(life)...)
+	return c.scan.hash.bytes.Load(), append(stages, c.store.stages(life)...)
+}
+
+func (c *copying) stalled() (what string, network bool) {
+	// Where the target hangs, no read of the source is under way for long:
+	// whoever made it waits to write.
+	if !c.scan.read.running() && !c.store.idle() {
+		return c.store.stalled()
+	}
+	return c.src.Name() + " gave nothing", false
+}

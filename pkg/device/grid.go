@@ -1,0 +1,89 @@
+package device
+
+import (
+	"encoding/hex"
+	"sync"
+
+	"zxfer/pkg/wire"
+)
+
+// grid divides a device into blocks.
+type grid struct {
+	cut   Cut
+	size  int64
+	block int64
+	count int64
+}
+
+func newGrid(size int64, cut Cut) grid {
+	b := int64(cut.Block)
+	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
+}
+
+// length is the bytes of a block: the last one may be shorter.
+func (g grid) length(i int64) int64 { return min(g.block, g.size-i*g.block) }
+
+// bytes is the length of a run of blocks.
+func (g grid) bytes(first, count int64) int64 {
+	return min((first+count)*g.block, g.size) - first*g.block
+}
+
+// sum hashes a block at its place. BLAKE3 numbers its chunks, so the hash of a
+// block of zeros, too, depends on where it is.
+func (g grid) sum(i int64, p []byte) Sum { return g.cut.Sum(p, i*g.block, g.size) }
+
+// mark is that of a block whose hash is known.
+func (g grid) mark(p []byte, sum Sum) Mark {
+	if g.cut.Quick {
+		return Mark(sum[:wire.MarkSize])
+	}
+	return MarkOf(p)
+}
+
+// trail appends hashes and a mark to a payload in b.
+func trail(b *wire.Block, n int, sums []Sum, mark Mark) {
+	room := b.Room()
+	for _, s := range sums {
+		n += copy(room[n:], s[:])
+	}
+	b.SetLen(n + copy(room[n:], mark[:]))
+}
+
+// cutTrail takes a payload apart; the header said that it is long enough.
+func cutTrail(p []byte) (data []byte, sum Sum, mark Mark) {
+	n := len(p) - wire.TrailSize
+	return p[:n], Sum(p[n:]), Mark(p[n+wire.SumSize:])
+}
+
+// digest is the BLAKE3 of the whole device in hex, "" if its blocks have other
+// hashes.
+func (g grid) digest(root [32]byte) string {
+	if g.cut.Quick {
+		return ""
+	}
+	return hex.EncodeToString(root[:])
+}
+
+// blockPool keeps blocks for reuse, the last used on top: it is the warmest.
+type blockPool struct {
+	mu   sync.Mutex
+	size int
+	free []*wire.Block
+}
+
+func (p *blockPool) get() *wire.Block {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		b := p.free[n-1]
+		p.free = p.free[:n-1]
+		return b
+	}
+	return wire.NewAlignedBlock(p.size)
+}
+
+func (p *blockPool) put(b *wire.Block) {
+	p.mu.Lock()
+	p.free = append(p.free, b)
+	p.mu.Unlock()
+}

@@ -1,0 +1,223 @@
+package device
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// receive copies a device from a link into a target: it tells the sender what
+// the target holds already, writes what comes, in any order, syncs, reads back
+// and compares. size is that of the source. The target is committed only after
+// the digests of both ends matched; a copy that failed leaves it closed and the
+// journal with what was stored. Errors are those of transfer.Receive, and
+// ErrCorrupt.
+//
+// progress may be nil; it is called about twice a second and once at the end.
+func receive(ctx context.Context, link *wire.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
+	opt = opt.filled()
+	pool := &blockPool{size: opt.Block + wire.TrailSize}
+	r := &receiving{link: link, in: transfer.NewIncoming(link), opt: opt, pool: pool,
+		queue: make(chan piece, opt.queue(len(link.Conns()))), decode: transfer.NewDecoder(opt.Options)}
+	r.store = newStore(dst, journal, size, opt, pool)
+	r.expand = newEffort(transfer.StageExpand, r.store.workers)
+	// A sender whose blocks are all here already has nothing to send, maybe for
+	// hours. Whether it and the network get on, it and TCP tell.
+	r.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Commit: r.commit,
+		Abandon: r.store.abandon, Target: dst.Name(), Account: r.account, Idle: r.store.idle, Stalled: r.store.stalled,
+		Moved: func() int64 { return r.in.Bytes() + r.store.moved() }}
+	res, err := r.life.Run(ctx)
+	d := r.store.account()
+	d.SourceDigest = r.digest
+	if !opt.NoVerify {
+		d.TargetDigest = r.digest
+	}
+	return Result{res, d}, err
+}
+
+// receiving is the state of one receive.
+type receiving struct {
+	link *wire.Link
+	life *transfer.Life
+	in   *transfer.Incoming
+	opt  Options
+
+	store  *store
+	pool   *blockPool
+	queue  chan piece
+	expand *effort
+	decode func(packed, room []byte) ([]byte, error)
+	root   [32]byte
+	digest string
+}
+
+// move brings the device into the store, and verifies it.
+func (r *receiving) move(ctx context.Context) (err error) {
+	r.store.start(ctx, r.life.Fail)
+	var told sync.WaitGroup
+	told.Add(1)
+	go func() {
+		defer told.Done()
+		if err := r.store.announce(ctx, r.opt.Delta, r.tell); err != nil {
+			r.life.Fail(err)
+		}
+	}()
+	account, err := r.copy(ctx)
+	if err != nil {
+		r.life.Fail(err)
+	}
+	told.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.root, err = r.store.finish(ctx); err != nil {
+		return err
+	}
+	if [16]byte(r.root[:16]) != account.Digest {
+		return fmt.Errorf("%w: the device's digest is %x here, %x… at the sender", transfer.ErrMiscounted, r.root, account.Digest)
+	}
+	return nil
+}
+
+func (r *receiving) commit(context.Context) error {
+	if err := r.store.commit(); err != nil {
+		return err
+	}
+	r.digest, r.in.Ack = r.store.digest(r.root), r.root[:]
+	return nil
+}
+
+// tell sends the hashes of what the target holds.
+func (r *receiving) tell(first int64, sums []Sum) error {
+	text := make([]byte, 0, len(sums)*wire.SumSize)
+	for _, s := range sums {
+		text = append(text, s[:]...)
+	}
+	return r.link.Conns()[0].WriteControl(wire.Have, uint64(first), text)
+}
+
+// copy writes what comes over all connections.
+func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
+	var writers sync.WaitGroup
+	for w := range r.store.workers {
+		writers.Add(1)
+		go func() {
+			defer writers.Done()
+			if err := r.writer(ctx, w); err != nil {
+				r.life.Fail(err)
+			}
+		}()
+	}
+	a, early, err := r.in.Receive(ctx, r.pool.get, r.take, nil)
+	close(r.queue) // what came before a cut is genuine: it is written
+	writers.Wait()
+	if err = cmp.Or(err, early); err != nil {
+		return a, err
+	}
+	if a.StreamBytes != a.Bytes || !a.Digested {
+		return a, fmt.Errorf("%w: %d bytes arrived, %d were sent", transfer.ErrMiscounted, a.StreamBytes, a.Bytes)
+	}
+	return a, nil
+}
+
+// take hands a frame to the writers.
+func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error {
+	if err := r.check(h, b); err != nil {
+		return err
+	}
+	r.in.Took(h)
+	select {
+	case r.queue <- piece{h, b}:
+		return nil
+	default:
+	}
+	full := r.in.Full[c.Stream()]
+	full.Start()
+	defer full.Stop()
+	select {
+	case r.queue <- piece{h, b}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// check refuses frames that do not stand for whole blocks of the device.
+func (r *receiving) check(h wire.Header, b *wire.Block) error {
+	g := r.store.grid
+	first := int64(h.Position / uint64(g.block))
+	count := int64(1)
+	if h.Flags&wire.Zero != 0 {
+		count = int64((len(b.Payload()) - wire.MarkSize) / wire.SumSize)
+	}
+	if h.Flags&wire.Summed == 0 || h.Position%uint64(g.block) != 0 || count < 1 || first < 0 || first >= g.count || count > g.count-first ||
+		int64(h.Raw) != g.bytes(first, count) {
+		return fmt.Errorf("%w: a frame of %d bytes at byte %d does not fit a device of %d bytes in blocks of %d", wire.ErrTampered, h.Raw, h.Position, g.size, g.block)
+	}
+	return nil
+}
+
+// writer stores frames until there are no more.
+func (r *receiving) writer(ctx context.Context, w int) error {
+	var spare *wire.Block
+	for p := range r.queue {
+		if errors.Is(context.Cause(ctx), wire.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*transfer.TargetError)) {
+			continue // drained
+		}
+		first := int64(p.header.Position) / r.store.block
+		payload := p.block.Payload()
+		if p.header.Flags&wire.Zero != 0 {
+			sums := make([]Sum, len(payload)/wire.SumSize)
+			for k := range sums {
+				copy(sums[k][:], payload[k*wire.SumSize:])
+			}
+			if foldSums(sums) != Mark(payload[len(sums)*wire.SumSize:]) {
+				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", wire.ErrTampered, p.header.Position)
+			}
+			if err := r.store.zeros(w, first, sums); err != nil {
+				return err
+			}
+			r.pool.put(p.block)
+			continue
+		}
+		data, sum, mark := cutTrail(payload)
+		if p.header.Flags&wire.Compressed != 0 {
+			if spare == nil {
+				spare = r.pool.get()
+			}
+			r.expand.watch[w].Start()
+			out, err := r.decode(data, spare.Room()[:0:p.header.Raw])
+			r.expand.watch[w].Stop()
+			if err == nil && len(out) != int(p.header.Raw) {
+				err = fmt.Errorf("%d bytes instead of %d", len(out), p.header.Raw)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: the block at byte %d cannot be decompressed: %w", wire.ErrTampered, p.header.Position, err)
+			}
+			r.expand.bytes.Add(int64(len(out)))
+			data = out
+		}
+		if MarkOf(data) != mark {
+			return fmt.Errorf("%w: the block at byte %d does not match its mark", wire.ErrTampered, p.header.Position)
+		}
+		if err := r.store.data(w, first, data, sum, mark); err != nil {
+			return err
+		}
+		r.pool.put(p.block)
+	}
+	return nil
+}
+
+func (r *receiving) account(life time.Duration) (int64, []transfer.Stage) {
+	stages := []transfer.Stage{r.in.Stage(life)}
+	if r.expand.bytes.Load() > 0 {
+		stages = append(stages, r.expand.stage(life, false))
+	}
+	return r.store.write.bytes.Load(), append(stages, r.store.stages(life)...)
+}

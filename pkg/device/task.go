@@ -1,0 +1,179 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
+)
+
+// Task is one copy. Both ends are given the same; Read and Write say which part
+// is whose.
+type Task struct {
+	Source Facts `json:"source"` // as planned: what is opened must still be that
+	Target Facts `json:"target"`
+	Read   bool  `json:"read,omitempty"`  // this end reads the source
+	Write  bool  `json:"write,omitempty"` // this end writes the target
+
+	Allow      Allow `json:"allow"`                 // what the user consented to
+	Sparse     bool  `json:"sparse,omitempty"`      // a new image file keeps its holes
+	SkipErrors bool  `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
+	// LVMSnapshot, where set, is the room of a snapshot of the source, which
+	// is taken, copied instead of it and removed.
+	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
+	NoResume    bool   `json:"no_resume,omitempty"` // a journal is not used, but begun anew
+
+	Options Options `json:"options"`
+}
+
+// State is what an earlier copy left on the target's host.
+type State struct {
+	// Begun tells that the target's contents are those of an interrupted copy
+	// of the same source: to overwrite them needs no consent.
+	Begun bool `json:"begun,omitempty"`
+	// Stored is the bytes that a journal vouches for.
+	Stored int64 `json:"stored"`
+	// Unusable tells why a journal that is there cannot be used.
+	Unusable string `json:"unusable,omitempty"`
+}
+
+// StateOf looks for the journal of an earlier copy, and whether the target still
+// holds what that stored.
+func StateOf(t Task) (s State, err error) {
+	if err := t.fits(); err != nil {
+		return s, err
+	}
+	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
+	if err != nil {
+		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
+	}
+	if j == nil {
+		return s, nil
+	}
+	defer j.Close()
+	if reason != "" {
+		return State{Unusable: reason}, nil
+	}
+	usable, wrote, err := j.Check(t.Target)
+	if err != nil {
+		return s, fmt.Errorf("%s, compared with the journal of its copy: %w", t.Target.Path, err)
+	}
+	if j.Blocks() > 0 && !usable {
+		return State{Unusable: "somebody else has put the target to use since"}, nil
+	}
+	return State{Begun: wrote, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
+}
+
+// fits tells why the source cannot be copied in such blocks.
+func (t Task) fits() error {
+	if err := t.Options.Fits(t.Source.Size); err != nil {
+		return fmt.Errorf("%s: %w", t.Source.Path, err)
+	}
+	return nil
+}
+
+// Problems are what speaks against the copy, with the target as it is now. Of a
+// target that an interrupted copy of this very source has begun, its contents
+// do not count: they are that copy's.
+func (t Task) Problems(now Facts, state State) []finding.Finding {
+	return slices.DeleteFunc(CheckTarget(t.Source, now, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
+}
+
+// check is the error of what forbids to write to the target as it is now, nil
+// for nothing: time has passed since the plan.
+func (t Task) check(ctx context.Context, state State) error {
+	now, err := Inspect(ctx, t.Target.Path)
+	if err != nil {
+		return err
+	}
+	return finding.Refusal(finding.Failed(t.Problems(now, state)))
+}
+
+// Copy does this end's part of a task: over a link, or all of it without one.
+// The link and all that it opens are closed in any case. std are the streams
+// that Standard stands for.
+//
+// progress may be nil; it is called about twice a second and once at the end.
+func Copy(ctx context.Context, t Task, link *wire.Link, std Streams, progress func(transfer.Progress)) (Result, error) {
+	run, err := t.open(ctx, link, std, progress)
+	if err != nil {
+		if link != nil {
+			link.Abort(err)
+		}
+		return Result{}, err
+	}
+	return run()
+}
+
+// open opens what a task needs, and returns what does it.
+func (t Task) open(ctx context.Context, link *wire.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
+	if err := t.fits(); err != nil {
+		return nil, err
+	}
+	if !t.Read && !t.Write || (link == nil) != (t.Read && t.Write) {
+		return nil, errors.New("a device is read or written over a link, or both without one")
+	}
+	if t.streamed() {
+		return t.openStream(ctx, link, std, progress)
+	}
+	var src *Source
+	if t.Read {
+		if src, err = openSource(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	if !t.Write {
+		return func() (Result, error) { return send(ctx, src, link, t.Options, progress) }, nil
+	}
+	dst, j, err := t.openTarget(ctx)
+	switch {
+	case err != nil && src != nil:
+		return nil, errors.Join(err, src.Close())
+	case err != nil:
+		return nil, err
+	case src != nil:
+		return func() (Result, error) { return copyWithin(ctx, src, dst, j, t.Options, progress) }, nil
+	}
+	return func() (Result, error) { return receive(ctx, link, dst, j, t.Source.Size, t.Options, progress) }, nil
+}
+
+// openTarget opens the target and its journal.
+func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
+	state, err := StateOf(t)
+	if err == nil {
+		err = t.check(ctx, state)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	dst, err := OpenTarget(ctx, t.Target, t.Source.Size, Access{Sparse: t.Sparse})
+	if err != nil {
+		return nil, nil, err
+	}
+	j, err := t.openJournal(t.NoResume || state.Stored == 0)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
+	}
+	return dst, j, nil
+}
+
+// openJournal opens the journal of a copy, or begins it.
+func (t Task) openJournal(fresh bool) (*Journal, error) {
+	if fresh {
+		old, _, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil {
+			if err := old.Remove(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	j, _, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), true)
+	return j, err
+}
