@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -156,9 +155,6 @@ func (o *replicateOptions) runner(a *app) *runner.Runner {
 	r.Flags = o.flags()
 	return r
 }
-
-// absolute is a path that is good from anywhere, for units.
-func absolute(path string) (string, error) { return filepath.Abs(path) }
 
 func newReplicateRun(a *app) *cobra.Command {
 	o := &replicateOptions{}

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/size"
 )
 
 func newReplicateCheck(a *app) *cobra.Command {
@@ -144,7 +145,7 @@ func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
 	fmt.Fprintf(w, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
 		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), t.Wire.Mode)
 	if bytes > 0 {
-		fmt.Fprintf(w, ", about %s", humanize.IBytes(bytes))
+		fmt.Fprintf(w, ", about %s", size.Text(bytes))
 	}
 	fmt.Fprintln(w)
 	if verbose {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,10 +79,10 @@ func (o *installOptions) paths(f *replicate.File) (p unit.Paths, err error) {
 			return p, err
 		}
 	}
-	if p.JobFile, err = absolute(o.file); err != nil {
+	if p.JobFile, err = filepath.Abs(o.file); err != nil {
 		return p, err
 	}
-	p.StateDir, err = absolute(o.stateDir)
+	p.StateDir, err = filepath.Abs(o.stateDir)
 	return p, err
 }
 
@@ -129,7 +130,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 		return err
 	}
 	var timers []string
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := record.Replace(filepath.Join(dir, name), []byte(files[name]), 0o644); err != nil {
 			return err
 		}
@@ -248,13 +249,4 @@ file, the records, and all snapshots and holds stay.`,
 	o.defineRoot(cmd)
 	cmd.Flags().Lookup("root").Usage = "remove below this `DIRECTORY`, such as an image's, and leave the running systemd alone"
 	return cmd
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,6 +17,7 @@ import (
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
+	"zxfer/pkg/size"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -44,7 +44,7 @@ func writeRun(w io.Writer, r *record.Run) {
 			continue // the run ended before
 		}
 		fmt.Fprintf(w, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
-			t.Target, t.To, t.Outcome, t.Sent, humanize.IBytes(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+			t.Target, t.To, t.Outcome, t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
 	}
 }
 
@@ -133,7 +133,7 @@ func writeStatus(w io.Writer, s *runner.Status, flags string) error {
 	for _, j := range s.Jobs {
 		state := "never ran"
 		if !j.LastRun.IsZero() {
-			state = fmt.Sprintf("last run %s, %s in %.0f s", stamp(j.LastRun), j.Outcome, j.Seconds)
+			state = fmt.Sprintf("last run %s, %s in %s", stamp(j.LastRun), j.Outcome, report.Seconds(j.Seconds))
 		}
 		fmt.Fprintf(w, "%s: %s, %s", j.Job, j.Source, state)
 		if j.Next.IsZero() {
@@ -164,9 +164,9 @@ func writeStatus(w io.Writer, s *runner.Status, flags string) error {
 			case d.Late && d.Lag == 0:
 				lag = "LATE"
 			case d.Late:
-				lag = "LATE by " + span(d.Lag)
+				lag = "LATE by " + report.Seconds(d.Lag)
 			case d.Lag > 0:
-				lag = "due for " + span(d.Lag)
+				lag = "due for " + report.Seconds(d.Lag)
 			case j.Schedule == "":
 				lag = "-"
 			}
@@ -174,7 +174,7 @@ func writeStatus(w io.Writer, s *runner.Status, flags string) error {
 				fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", d.Source, last, lag, newest(d.Snapshot))
 				continue
 			}
-			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s in %.1f s\n", d.Source, d.To, last, lag, humanize.IBytes(d.Bytes), d.Seconds)
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s in %s\n", d.Source, d.To, last, lag, size.Text(d.Bytes), report.Seconds(d.Seconds))
 		}
 		if err := tw.Flush(); err != nil {
 			return err
@@ -201,14 +201,6 @@ func newest(snapshot string) string {
 }
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-func span(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	if d > 48*time.Hour {
-		return fmt.Sprintf("%.0f days", d.Hours()/24)
-	}
-	return d.Round(time.Second).String()
-}
 
 func oneLine(s string) string {
 	return report.Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))

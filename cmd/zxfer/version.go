@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"zxfer/pkg/report"
 	"zxfer/pkg/site"
 )
 
@@ -50,9 +50,7 @@ line is used, and why.`,
 				}
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.stdout)
-				enc.SetIndent("", "  ")
-				return enc.Encode(r)
+				return report.Object(a.stdout, r)
 			}
 			return r.text(a.stdout, verbose)
 		},

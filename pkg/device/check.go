@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"zxfer/pkg/finding"
+	"zxfer/pkg/size"
 )
 
 // Allow is what the user consented to.
@@ -75,7 +74,7 @@ func CheckTarget(src, dst Facts, allow Allow) []finding.Finding {
 	}
 	if !dst.IsFile() && dst.Size < src.Size {
 		j.add(finding.Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger one, or shrink the source first",
-			"%s is %s too small", dst.Path, humanize.IBytes(uint64(src.Size-dst.Size)))
+			"%s is %s too small", dst.Path, size.Text(uint64(src.Size-dst.Size)))
 	}
 	j.place(src, dst, allow)
 	if len(finding.Failed(j)) > 0 {
@@ -145,7 +144,7 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 	if !allow.Sparse {
 		remedy += ", or add --sparse if enough of the source is zeros"
 	}
-	j.add(finding.Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, humanize.IBytes(uint64(short)))
+	j.add(finding.Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, size.Text(uint64(short)))
 }
 
 // contents judges what lies on the target.

@@ -7,6 +7,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -48,7 +49,7 @@ func platform(s *sysinfo.System) []finding.Finding {
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
 	return one(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
-		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), english.Plural(s.CPU.Count, "CPU", ""), orUnknown(s.CPU.Model), size(s.Memory))})
+		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), english.Plural(s.CPU.Count, "CPU", ""), orUnknown(s.CPU.Model), size.Text(s.Memory))})
 }
 
 func orUnknown(s string) string {
@@ -117,7 +118,7 @@ func pools(s *sysinfo.System) []finding.Finding {
 			f.Remedy = "what uses it: " + command("zfs", "list", "-o", "space", "-r", p.Name)
 		default:
 			free, _ := number(p.Properties["free"])
-			f.Summary = fmt.Sprintf("pool %s is online, %d %% full, %s free", p.Name, percent, size(free))
+			f.Summary = fmt.Sprintf("pool %s is online, %d %% full, %s free", p.Name, percent, size.Text(free))
 		}
 		out = append(out, f)
 	}

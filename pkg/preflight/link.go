@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/size"
 )
 
 // Link is what was measured of the network in one direction.
@@ -125,7 +126,7 @@ func carries(m *Measured) []finding.Finding {
 		Evidence: fmt.Sprintf("%d streams for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
 			l.Streams, l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
 			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, orUnknown(l.Congestion))}
-	where := fmt.Sprintf("%s to %s: %s/s", l.From, l.To, size(l.BytesPerSecond))
+	where := fmt.Sprintf("%s to %s: %s", l.From, l.To, size.Rate(l.BytesPerSecond))
 	best := l
 	for _, m := range more {
 		if m.BytesPerSecond > best.BytesPerSecond {
@@ -162,7 +163,7 @@ func carries(m *Measured) []finding.Finding {
 func (l Link) moreStreams(more []Link, best Link) []string {
 	for _, m := range more {
 		if m.faster(l) && m.BytesPerSecond > best.BytesPerSecond-best.BytesPerSecond/10 {
-			return []string{fmt.Sprintf("--streams %d (measured: %s/s)", m.Streams, size(m.BytesPerSecond))}
+			return []string{fmt.Sprintf("--streams %d (measured: %s)", m.Streams, size.Rate(m.BytesPerSecond))}
 		}
 	}
 	return nil

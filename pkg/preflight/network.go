@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -26,7 +27,7 @@ func tcpBuffers(s *sysinfo.System) []finding.Finding {
 	if s.TCP.ReadMax == 0 || s.TCP.WriteMax == 0 {
 		return nil
 	}
-	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size(uint64(s.TCP.ReadMax)), size(uint64(s.TCP.WriteMax))),
+	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size.Text(uint64(s.TCP.ReadMax)), size.Text(uint64(s.TCP.WriteMax))),
 		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, orUnknown(s.TCP.Congestion))}
 	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
 		f.Severity = finding.Note
@@ -148,8 +149,8 @@ func window(in *Input) []finding.Finding {
 	}
 	need := Link{Streams: in.Streams, RTT: in.RTT}.window(uint64(link))
 	return one(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary: fmt.Sprintf("windows of %s allow at most %s/s over a round trip of %s with --streams %d",
-			size(uint64(w)), size(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
+		Summary: fmt.Sprintf("windows of %s allow at most %s over a round trip of %s with --streams %d",
+			size.Text(uint64(w)), size.Rate(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
 		Remedy:   "more --streams, or on both hosts: " + windowSysctl(need)})
 }

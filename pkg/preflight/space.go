@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/size"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,7 +40,7 @@ func space(in *Input) []finding.Finding {
 		}
 		f := finding.Finding{
 			Host: in.Target.Name, Severity: finding.Fail, Target: name,
-			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size(available), size(want.bytes)),
+			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size.Text(available), size.Text(want.bytes)),
 			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
 			Remedy:   "what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
 		}
@@ -92,17 +93,4 @@ func tooSmallAbove(demands map[string]*demand, existing map[string]*zfs.Dataset,
 		}
 	}
 	return false
-}
-
-// size writes bytes for people, in binary units.
-func size(n uint64) string {
-	const units = "KMGTPE"
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, i := float64(n)/(1<<10), 0
-	for ; v >= 1<<10 && i < len(units)-1; i++ {
-		v /= 1 << 10
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[i])
 }

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/job"
+	"zxfer/pkg/size"
 )
 
 // DevicePlanned shows what is about to be done: everything with Verbose, else
@@ -80,7 +81,7 @@ func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 // deviceHeadline says in one line what is done.
 func deviceHeadline(r *job.DevReport) string {
 	verb := "->"
-	parts := []string{size(r.Size)}
+	parts := []string{size.Text(r.Size)}
 	if r.From != nil && r.From.Kind == "stream" {
 		parts = []string{"until it ends"}
 	}
@@ -94,7 +95,7 @@ func deviceHeadline(r *job.DevReport) string {
 		parts = append(parts, "only what differs")
 	}
 	if r.Resumable > 0 {
-		parts = append(parts, "resumes at "+size(r.Resumable))
+		parts = append(parts, "resumes at "+size.Text(r.Resumable))
 	}
 	if r.Unusable != "" {
 		parts = append(parts, "an interrupted copy cannot be resumed: "+oneLine(r.Unusable))
@@ -113,7 +114,7 @@ func devicePlanText(r *job.DevReport) string {
 	if r.To != nil {
 		deviceText(w, "target", r.Target, r.To)
 	}
-	fmt.Fprintf(w, "blocks\t%s\n", size(uint64(r.Block)))
+	fmt.Fprintf(w, "blocks\t%s\n", size.Text(uint64(r.Block)))
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, oneLine(r.Wire.Why))
 	}
@@ -131,7 +132,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	row(role, name)
 	row("  kind", f.Kind)
 	if f.Kind != device.KindMissing && f.Kind != "stream" {
-		row("  size", fmt.Sprintf("%s (%d bytes)", size(uint64(f.Size)), f.Size))
+		row("  size", fmt.Sprintf("%s (%d bytes)", size.Text(uint64(f.Size)), f.Size))
 	}
 	row("  model", f.Model)
 	row("  serial", f.Serial)
@@ -152,27 +153,27 @@ func deviceSummary(r *job.DevReport) string {
 	}
 	last := r.Results[len(r.Results)-1]
 	if r.Compare {
-		return fmt.Sprintf("%s and %s are equal: %s, BLAKE3 %s\n", oneLine(r.Source), oneLine(r.Target), size(r.Size), last.SourceDigest)
+		return fmt.Sprintf("%s and %s are equal: %s, BLAKE3 %s\n", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size), last.SourceDigest)
 	}
 	unreadable, took := int64(0), 0.0 // of the tries alone, as their rate is
 	for _, res := range r.Results {
 		took += res.Seconds
 	}
-	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Size), Seconds(took), inParens(rate(last.Rate)))}
+	parts := []string{fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size), Seconds(took), inParens(rate(last.Rate)))}
 	for _, b := range last.BadRanges {
 		unreadable += b.Length
 	}
 	if unreadable > 0 {
-		parts = append(parts, size(uint64(unreadable))+" unreadable")
+		parts = append(parts, size.Text(uint64(unreadable))+" unreadable")
 	}
 	if last.Zeros > 0 {
-		parts = append(parts, size(uint64(last.Zeros))+" zeros")
+		parts = append(parts, size.Text(uint64(last.Zeros))+" zeros")
 	}
 	if last.Present > 0 {
-		parts = append(parts, size(uint64(last.Present))+" were there already")
+		parts = append(parts, size.Text(uint64(last.Present))+" were there already")
 	}
 	if last.Wire != "local" {
-		parts = append(parts, size(uint64(last.WireBytes))+" over the wire")
+		parts = append(parts, size.Text(uint64(last.WireBytes))+" over the wire")
 	}
 	if last.Tries > 1 {
 		parts = append(parts, fmt.Sprintf("try %d", last.Tries))
@@ -250,5 +251,5 @@ func (j *JSON) DeviceDone(r *job.DevReport, err error) error {
 	if r == nil {
 		return nil
 	}
-	return j.document(r)
+	return Object(j.opts.Stdout, r)
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"zxfer/pkg/job"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/size"
 )
 
 // barWidth is that of the longest bar, in columns: of a line without a note, 80
@@ -21,10 +21,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 	c := *r
 	notNil(&c.Findings)
 	notNil(&c.Ceilings)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(c)
+	return Object(w, c)
 }
 
 // DoctorText writes a doctor's report for a person.
@@ -108,7 +105,7 @@ func expectedText(b *strings.Builder, e *job.Expected) {
 		fmt.Fprintf(b, " (%s)", oneLine(e.Host))
 	}
 	if e.Bytes > 0 {
-		fmt.Fprintf(b, "; %s in about %s", size(e.Bytes), Seconds(e.Seconds))
+		fmt.Fprintf(b, "; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
 	}
 	b.WriteString("\n")
 }

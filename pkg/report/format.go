@@ -6,13 +6,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/dustin/go-humanize"
-
 	"zxfer/pkg/option"
+	"zxfer/pkg/size"
 )
-
-// size is a number of bytes: "512 B", "1.2 GiB".
-func size(n uint64) string { return humanize.IBytes(n) }
 
 // maxRate is the highest rate that is believed, in bytes per second: no link
 // or memory of today moves more, so a larger figure comes from a clock or a
@@ -24,7 +20,7 @@ func rate(n uint64) string {
 	if n == 0 || n > maxRate {
 		return ""
 	}
-	return size(n) + "/s"
+	return size.Rate(n)
 }
 
 // Seconds is a duration in its two largest units: "1.2 s", "3 min 4 s".

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zxfer/pkg/meet"
+	"zxfer/pkg/size"
 )
 
 // maxETA bounds the time that is foretold; beyond it only "more" is said.
@@ -56,11 +57,11 @@ func (g gauge) eta() (d time.Duration, ok bool) {
 func (g gauge) amount() string {
 	switch {
 	case g.total == 0:
-		return size(g.bytes)
+		return size.Text(g.bytes)
 	case g.exceeded():
-		return size(g.bytes) + " (estimate was " + size(g.total) + ")"
+		return size.Text(g.bytes) + " (estimate was " + size.Text(g.total) + ")"
 	}
-	return size(g.bytes) + " of " + size(g.total)
+	return size.Text(g.bytes) + " of " + size.Text(g.total)
 }
 
 // etaText is "ETA 12 s", "" where it cannot be told.

@@ -160,7 +160,7 @@ func (j *JSON) Done(r *job.Report, err error) error {
 	if r == nil {
 		return nil
 	}
-	return j.document(withoutNulls(*r))
+	return Object(j.opts.Stdout, withoutNulls(*r))
 }
 
 // failed writes an error, if any, as lines.
@@ -173,9 +173,9 @@ func (j *JSON) failed(err error) {
 	}
 }
 
-// document writes a report to standard output.
-func (j *JSON) document(report any) error {
-	enc := json.NewEncoder(j.opts.Stdout)
+// Object writes a report as one JSON object.
+func Object(w io.Writer, report any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(report)

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/size"
 )
 
 // planText is the whole plan: hosts, wire, steps, what stands in the way,
@@ -104,7 +105,7 @@ func stepText(st *plan.Step) string {
 	case plan.Clone:
 		s = "clone of " + st.Send.From + " up to " + to
 	case plan.Resume:
-		s = "rest of " + to + ", " + size(st.Done) + " arrived before"
+		s = "rest of " + to + ", " + size.Text(st.Done) + " arrived before"
 	default:
 		s = "full " + to
 	}
@@ -118,7 +119,7 @@ func stepSize(st *plan.Step) string {
 	if st.Bytes == 0 {
 		return "size unknown"
 	}
-	return "about " + size(st.Bytes)
+	return "about " + size.Text(st.Bytes)
 }
 
 func notesText(notes []string) string {
@@ -174,9 +175,9 @@ func planTotal(p *plan.Plan) string {
 	case unknown == steps:
 		parts = append(parts, "size unknown")
 	case unknown > 0:
-		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size(bytes), english.Plural(unknown, "stream", "")))
+		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size.Text(bytes), english.Plural(unknown, "stream", "")))
 	default:
-		parts = append(parts, "about "+size(bytes))
+		parts = append(parts, "about "+size.Text(bytes))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/size"
 	"zxfer/pkg/transfer"
 )
 
 // resultText is what came of one stream.
 func resultText(name string, r *job.StepResult, verbose bool) string {
-	moved := size(r.Bytes) + " in " + Seconds(r.Seconds)
+	moved := size.Text(r.Bytes) + " in " + Seconds(r.Seconds)
 	if r.Error != "" {
 		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, oneLine(r.Error))
 	}
@@ -67,10 +68,10 @@ func networkText(n *transfer.Network) string {
 	parts := []string{english.Plural(n.Streams, "connection", ""), "rtt " + n.RTT.Round(10*time.Microsecond).String(),
 		english.Plural(int(min(n.Retransmits, 1<<31)), "retransmit", "")}
 	if n.SendBuffer > 0 {
-		parts = append(parts, "send buffer "+size(uint64(n.SendBuffer)))
+		parts = append(parts, "send buffer "+size.Text(uint64(n.SendBuffer)))
 	}
 	if n.ReceiveBuffer > 0 {
-		parts = append(parts, "receive buffer "+size(uint64(n.ReceiveBuffer)))
+		parts = append(parts, "receive buffer "+size.Text(uint64(n.ReceiveBuffer)))
 	}
 	if n.Congestion != "" {
 		parts = append(parts, oneLine(n.Congestion))
@@ -95,7 +96,7 @@ func summary(r *job.Report) string {
 		}
 	}
 	parts := []string{
-		fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size(r.Bytes), Seconds(r.Seconds), inParens(meanRate(r))),
+		fmt.Sprintf("%s -> %s: %s in %s%s", oneLine(r.Source), oneLine(r.Target), size.Text(r.Bytes), Seconds(r.Seconds), inParens(meanRate(r))),
 		english.Plural(len(datasets), "dataset", ""), english.Plural(streams, "stream", ""),
 	}
 	if resumed > 0 {
@@ -154,7 +155,7 @@ func failureText(r *job.Report) string {
 		}
 	}
 	if len(r.Results) > 0 && r.Plan != nil {
-		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size(r.Bytes))
+		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size.Text(r.Bytes))
 	}
 	return text
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"zxfer/pkg/size"
 )
 
 // screen keeps a few live lines at the bottom of a terminal, below the lines
@@ -120,7 +122,7 @@ func liveLine(st *stream, width int) string {
 		switch {
 		case minName+2+len(join()) <= width:
 		case least == &amount && !known:
-			amount = size(g.bytes) // without a percentage it is all there is
+			amount = size.Text(g.bytes) // without a percentage it is all there is
 		default:
 			*least = ""
 		}

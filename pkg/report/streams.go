@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/size"
 )
 
 // stream is a running stream as the job last told of it.
@@ -132,7 +133,7 @@ func (st *stream) line() string { return st.name + ": " + strings.Join(st.facts(
 // report is the one line that answers a status signal.
 func (s *streams) report() string {
 	if len(s.running) == 0 {
-		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size(s.arrived))
+		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
 	}
 	if len(s.running) == 1 {
 		return s.running[0].line()
@@ -142,7 +143,7 @@ func (s *streams) report() string {
 	for _, st := range s.running {
 		g := gaugeOf(st.last)
 		gauges = append(gauges, g)
-		text := st.name + " " + size(g.bytes)
+		text := st.name + " " + size.Text(g.bytes)
 		if p, ok := g.percent(); ok {
 			text = fmt.Sprintf("%s %d %%", st.name, p)
 		}

@@ -1,5 +1,5 @@
-// Package size reads and writes sizes as people type them, for command lines and
-// files. It does not round them for reading: package report does.
+// Package size reads and writes sizes: as people type them, for command lines
+// and files, and rounded, for people to read.
 package size
 
 import (
@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Forms tells what a size may be, for errors and help.
@@ -93,3 +95,9 @@ func (s Size) String() string {
 	}
 	return strconv.FormatInt(n, 10) + units[0]
 }
+
+// Text is a number of bytes for people: "512 B", "1.2 GiB".
+func Text(n uint64) string { return humanize.IBytes(n) }
+
+// Rate is bytes per second for people.
+func Rate(n uint64) string { return Text(n) + "/s" }
