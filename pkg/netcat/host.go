@@ -124,9 +124,7 @@ func (h *Host) HostFacts(ctx context.Context) (site.Facts, error) { return h.Fac
 
 // List surveys a dataset.
 func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	l, err := h.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
-		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Newest: q.Newest, Alone: q.Alone, Changed: q.Changed,
-	})
+	l, err := h.cli.List(ctx, q)
 	if err == nil {
 		err = h.checked("list", site.CheckListing(q, &l))
 	}

@@ -26,9 +26,10 @@ import (
 
 // Local is the Site of this host.
 type Local struct {
-	cli     *zfsexec.CLI
-	version string
-	log     func(string)
+	Datasets // by the command line, under life
+	cli      *zfsexec.CLI
+	version  string
+	log      func(string)
 
 	// life ends when Close is called; every operation runs under it.
 	life context.Context
@@ -49,6 +50,7 @@ type Local struct {
 func NewLocal(version string, log func(string)) *Local {
 	l := &Local{cli: zfsexec.New(log), version: version, log: log, offers: map[string]*wire.Listener{}}
 	l.life, l.end = context.WithCancel(context.Background())
+	l.Datasets = l.cli.Under(l.life)
 	// The helper takes longer to start than a small job has work for it: only
 	// who needs it waits, once.
 	l.backend = sync.OnceValues(l.startBackend)
@@ -145,29 +147,6 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// List surveys a dataset.
-func (l *Local) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.List(ctx, q.Dataset, zfsexec.ListOptions{
-		Recursive: q.Recursive, Only: q.Only, Versions: q.Versions, Newest: q.Newest, Alone: q.Alone, Changed: q.Changed,
-	})
-}
-
-// DatasetOf resolves a mounted path.
-func (l *Local) DatasetOf(ctx context.Context, path string) (string, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.DatasetOf(ctx, path)
-}
-
-// Properties reads properties by name.
-func (l *Local) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.Properties(ctx, names, properties)
-}
-
 // with runs one operation of the back end. Its start takes a while, and half a
 // minute where Python hangs: the context ends that wait, too.
 func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backend) error) error {
@@ -191,9 +170,7 @@ func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backen
 // estimates sooner than the helper has started.
 func (l *Local) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
 	if len(streams) == 1 && !l.started.Load() {
-		ctx, cancel := l.bound(ctx)
-		defer cancel()
-		return l.cli.Estimate(ctx, streams)
+		return l.Datasets.Estimate(ctx, streams)
 	}
 	err = l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error {
 		sizes, err = b.Estimate(ctx, streams)
@@ -217,13 +194,6 @@ func (l *Local) Release(ctx context.Context, tag string, snapshots []string) err
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Release(ctx, tag, snapshots) })
 }
 
-// Holds lists the tags of holds.
-func (l *Local) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.Holds(ctx, snapshots)
-}
-
 // Bookmark makes bookmarks.
 func (l *Local) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Bookmark(ctx, bookmarks) })
@@ -232,20 +202,6 @@ func (l *Local) Bookmark(ctx context.Context, bookmarks map[string]string) error
 // Destroy destroys snapshots and bookmarks.
 func (l *Local) Destroy(ctx context.Context, versions []string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Destroy(ctx, versions) })
-}
-
-// CreateParents creates missing ancestors.
-func (l *Local) CreateParents(ctx context.Context, dataset string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.CreateParents(ctx, dataset)
-}
-
-// DiscardPartial drops the state of an interrupted receive.
-func (l *Local) DiscardPartial(ctx context.Context, dataset string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.cli.DiscardPartial(ctx, dataset)
 }
 
 // Digest reads a stream instead of sending it.

@@ -19,39 +19,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Datasets are the operations of a Site that need no more than zfs(8).
-type Datasets interface {
-	// DatasetOf returns the dataset that is mounted at, or holds, an absolute
-	// path; a *zfs.Error of kind NotFound where that is no ZFS filesystem.
-	DatasetOf(ctx context.Context, path string) (string, error)
-	// Properties reads properties of datasets or versions by full name.
-	// Names that do not exist are left out. With no properties named it
-	// returns those that are set locally.
-	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
-	// Estimate returns the size in bytes of each stream, as near as ZFS knows.
-	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
-	// Snapshot takes all named snapshots ("pool/a@x") in one transaction, or none.
-	Snapshot(ctx context.Context, snapshots []string) error
-	// Hold places a user hold on each snapshot; a tag that is there already is no error.
-	Hold(ctx context.Context, tag string, snapshots []string) error
-	// Release removes holds; a hold or snapshot that is gone is no error.
-	Release(ctx context.Context, tag string, snapshots []string) error
-	// Holds returns the tags of the user holds on each snapshot that has any;
-	// snapshots that do not exist are left out.
-	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
-	// Bookmark makes bookmarks of snapshots: full bookmark name to full
-	// snapshot name. A bookmark of the same GUID that is there already is no error.
-	Bookmark(ctx context.Context, bookmarks map[string]string) error
-	// Destroy destroys snapshots ("pool/a@x") and bookmarks ("pool/a#x"),
-	// nothing else. Names that are gone are no error.
-	Destroy(ctx context.Context, versions []string) error
-	// CreateParents creates the missing ancestors of dataset as
-	// filesystems that are never mounted (canmount=off).
-	CreateParents(ctx context.Context, dataset string) error
-	// DiscardPartial drops the saved state of an interrupted receive.
-	DiscardPartial(ctx context.Context, dataset string) error
-}
-
 // Site is one host that has datasets and devices.
 //
 // Every method may be called from several goroutines. Each returns promptly
@@ -68,35 +35,11 @@ type Site interface {
 	// HostFacts returns the same of a host that may have no ZFS: Backend is
 	// unknown then, and ZFS is "".
 	HostFacts(ctx context.Context) (Facts, error)
-	// List surveys a dataset: one scoped listing. A dataset that does not
-	// exist is not an error: Datasets is then empty. A pool that does not
-	// exist is a *zfs.Error of kind NotFound.
-	List(ctx context.Context, q ListQuery) (zfs.Listing, error)
 	Datasets
-	// Digest produces a stream and returns the digest of its contents
-	// instead of sending it (see zfs.ContentDigest).
-	Digest(ctx context.Context, q ContentQuery) (Digest, error)
-	// InspectDevice looks at a device or image file by its absolute path.
-	InspectDevice(ctx context.Context, path string) (device.Facts, error)
-	// DeviceState tells what an earlier, interrupted copy onto the task's
-	// target left to be resumed.
-	DeviceState(ctx context.Context, t device.Task) (device.State, error)
-	// DigestDevice hashes a device. progress may be nil.
-	DigestDevice(ctx context.Context, q device.DigestQuery, progress func(transfer.Progress)) (device.Digest, error)
-	// Offer opens a listener for one Transfer and returns the ticket that
-	// the other end dials with. It closes by itself when the deadline
-	// passes, when the Site is closed or when it was used.
-	Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error)
-	// Transfer moves one stream: from Send or the wire, to Receive or the
-	// wire; or a device. progress may be nil; it is called about twice a second.
-	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
-	// Capture reads the files that facts are made of into a text archive
-	// (see package sysinfo). It holds no key, password or address. A brief one
-	// takes milliseconds, and lacks what programs would have to be run for.
-	Capture(ctx context.Context, brief bool) ([]byte, error)
-	// Measure makes one measurement, which leaves nothing behind. A scratch
-	// dataset is made below an existing one for probe.TargetWrite only.
-	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
+	Digester
+	Devices
+	Mover
+	Prober
 	// RTT is the shortest round trip seen to the host, 0 for this one or
 	// while it is unknown.
 	RTT() time.Duration
@@ -104,24 +47,95 @@ type Site interface {
 	Close() error
 }
 
-// ListQuery scopes a survey.
-type ListQuery struct {
-	Dataset   string `json:"dataset"`
-	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
-	// Versions wants snapshots and bookmarks.
-	Versions bool `json:"versions,omitempty"`
-	// Newest wants the newest snapshot of each dataset in place of Versions:
-	// where there are many snapshots, a small part of the time.
-	Newest bool `json:"newest,omitempty"`
-	// Alone leaves out the pool and the ancestors.
-	Alone bool `json:"alone,omitempty"`
-	// Only are the datasets to survey, all below Dataset or it itself, in
-	// place of it and what is below it.
-	Only []string `json:"only,omitempty"`
-	// Changed wants zfs.ChangedProperty, where ZFS knows it; without Versions
-	// it wants zfs.ChangeProperties and no other.
-	Changed bool `json:"changed,omitempty"`
+// Datasets are what can be done with no more than zfs(8).
+type Datasets interface {
+	Lister
+	Keeper
 }
+
+// Lister tells what there is.
+type Lister interface {
+	// List surveys a dataset: one scoped listing. A dataset that does not
+	// exist is not an error: Datasets is then empty. A pool that does not
+	// exist is a *zfs.Error of kind NotFound.
+	List(ctx context.Context, q ListQuery) (zfs.Listing, error)
+	// DatasetOf returns the dataset that is mounted at, or holds, an absolute
+	// path; a *zfs.Error of kind NotFound where that is no ZFS filesystem.
+	DatasetOf(ctx context.Context, path string) (string, error)
+	// Properties reads properties of datasets or versions by full name.
+	// Names that do not exist are left out. With no properties named it
+	// returns those that are set locally.
+	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
+	// Estimate returns the size in bytes of each stream, as near as ZFS knows.
+	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
+	// Holds returns the tags of the user holds on each snapshot that has any;
+	// snapshots that do not exist are left out.
+	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
+}
+
+// Keeper makes, keeps and destroys versions, and prepares targets.
+type Keeper interface {
+	// Snapshot takes all named snapshots ("pool/a@x") in one transaction, or none.
+	Snapshot(ctx context.Context, snapshots []string) error
+	// Hold places a user hold on each snapshot; a tag that is there already is no error.
+	Hold(ctx context.Context, tag string, snapshots []string) error
+	// Release removes holds; a hold or snapshot that is gone is no error.
+	Release(ctx context.Context, tag string, snapshots []string) error
+	// Bookmark makes bookmarks of snapshots: full bookmark name to full
+	// snapshot name. A bookmark of the same GUID that is there already is no error.
+	Bookmark(ctx context.Context, bookmarks map[string]string) error
+	// Destroy destroys snapshots ("pool/a@x") and bookmarks ("pool/a#x"),
+	// nothing else. Names that are gone are no error.
+	Destroy(ctx context.Context, versions []string) error
+	// CreateParents creates the missing ancestors of dataset as
+	// filesystems that are never mounted (canmount=off).
+	CreateParents(ctx context.Context, dataset string) error
+	// DiscardPartial drops the saved state of an interrupted receive.
+	DiscardPartial(ctx context.Context, dataset string) error
+}
+
+// Digester reads streams where they are.
+type Digester interface {
+	// Digest produces a stream and returns the digest of its contents
+	// instead of sending it (see zfs.ContentDigest).
+	Digest(ctx context.Context, q ContentQuery) (Digest, error)
+}
+
+// Devices are a host's block devices and image files.
+type Devices interface {
+	// InspectDevice looks at a device or image file by its absolute path.
+	InspectDevice(ctx context.Context, path string) (device.Facts, error)
+	// DeviceState tells what an earlier, interrupted copy onto the task's
+	// target left to be resumed.
+	DeviceState(ctx context.Context, t device.Task) (device.State, error)
+	// DigestDevice hashes a device. progress may be nil.
+	DigestDevice(ctx context.Context, q device.DigestQuery, progress func(transfer.Progress)) (device.Digest, error)
+}
+
+// Mover moves streams and devices itself.
+type Mover interface {
+	// Offer opens a listener for one Transfer and returns the ticket that
+	// the other end dials with. It closes by itself when the deadline
+	// passes, when the Site is closed or when it was used.
+	Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error)
+	// Transfer moves one stream: from Send or the wire, to Receive or the
+	// wire; or a device. progress may be nil; it is called about twice a second.
+	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
+}
+
+// Prober looks at the host itself.
+type Prober interface {
+	// Capture reads the files that facts are made of into a text archive
+	// (see package sysinfo). It holds no key, password or address. A brief one
+	// takes milliseconds, and lacks what programs would have to be run for.
+	Capture(ctx context.Context, brief bool) ([]byte, error)
+	// Measure makes one measurement, which leaves nothing behind. A scratch
+	// dataset is made below an existing one for probe.TargetWrite only.
+	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
+}
+
+// ListQuery scopes a survey.
+type ListQuery = zfs.ListQuery
 
 // Task is one half of a transfer, or a whole local one.
 //

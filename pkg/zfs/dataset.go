@@ -139,6 +139,25 @@ func (p *Pool) FeatureOn(name string) bool {
 	return s == "enabled" || s == "active"
 }
 
+// ListQuery scopes a survey.
+type ListQuery struct {
+	Dataset   string `json:"dataset"`
+	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
+	// Versions wants snapshots and bookmarks.
+	Versions bool `json:"versions,omitempty"`
+	// Newest wants the newest snapshot of each dataset in place of Versions:
+	// where there are many snapshots, a small part of the time.
+	Newest bool `json:"newest,omitempty"`
+	// Alone leaves out the pool and the ancestors.
+	Alone bool `json:"alone,omitempty"`
+	// Only are the datasets to survey, all below Dataset or it itself, in
+	// place of it and what is below it.
+	Only []string `json:"only,omitempty"`
+	// Changed wants ChangedProperty, and without Versions no more than
+	// ChangeProperties. OpenZFS before 2.2 does not know it: it is then left out.
+	Changed bool `json:"changed,omitempty"`
+}
+
 // Listing is the state of one side, as one scoped survey found it.
 type Listing struct {
 	Root      string     `json:"root"`      // the dataset asked for

@@ -41,6 +41,7 @@ type CLI struct {
 	log        func(string)
 	spawn      *spawner
 	elsewhere  Elsewhere // nil for the tools of this host
+	life       context.Context
 }
 
 var _ Backend = (*CLI)(nil)
@@ -53,7 +54,14 @@ func New(log func(string)) *CLI {
 	if log == nil {
 		log = func(string) {}
 	}
-	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner()}
+	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(), life: context.Background()}
+}
+
+// Under is the same CLI, whose commands end with life too. Streams do not.
+func (c *CLI) Under(life context.Context) *CLI {
+	under := *c
+	under.life = life
+	return &under
 }
 
 func lookPath(tool string) string {

@@ -24,58 +24,43 @@ const maxArgv = 512 << 10
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/binfmts.h (MAX_ARG_STRLEN)
 const maxArg = 128<<10 - 1
 
-// ListOptions scope a List.
-type ListOptions struct {
-	Recursive bool // what is below the dataset too
-	// Only are the datasets to survey, in place of the one named and what is
-	// below it, which must be above them all.
-	Only     []string
-	Versions bool // snapshots and bookmarks
-	Newest   bool // the newest snapshot of each dataset in place of Versions
-	Alone    bool // without the pool and the ancestors
-	// Changed reads snapshots_changed too, and without Versions no more than
-	// zfs.ChangeProperties. OpenZFS before 2.2 does not know it, and refuses a
-	// whole command for one unknown name: it is then left out.
-	Changed bool
-}
-
 // List surveys a dataset. It runs at most four processes, however many
 // datasets there are, but for names that do not fit a command line and for an
 // OpenZFS without what Changed asks for. A dataset that does not exist is no
 // error: Datasets lacks it; a pool that does not exist is of kind NotFound.
-func (c *CLI) List(ctx context.Context, dataset string, o ListOptions) (zfs.Listing, error) {
-	for _, n := range append([]string{dataset}, o.Only...) {
+func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
+	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if _, err := zfs.ParseDataset(n); err != nil {
 			return zfs.Listing{}, err
 		}
 	}
-	l := zfs.Listing{Root: dataset, Began: time.Now().Unix()}
-	names := []string{dataset}
-	if len(o.Only) > 0 {
-		names, o.Recursive = o.Only, false
+	l := zfs.Listing{Root: q.Dataset, Began: time.Now().Unix()}
+	names := []string{q.Dataset}
+	if len(q.Only) > 0 {
+		names, q.Recursive = q.Only, false
 	}
 	var history map[string][]zfs.Version
 	g, gctx := errgroup.WithContext(ctx)
 	var above []string
-	if !o.Alone {
-		above = ancestors(dataset)
+	if !q.Alone {
+		above = ancestors(q.Dataset)
 		g.Go(func() (err error) {
-			l.Pool, err = c.pool(gctx, zfs.PoolOf(dataset))
+			l.Pool, err = c.pool(gctx, zfs.PoolOf(q.Dataset))
 			return err
 		})
 	}
-	if o.Recursive && len(above) > 0 {
+	if q.Recursive && len(above) > 0 {
 		g.Go(func() (err error) {
-			l.Ancestors, err = c.survey(gctx, ListOptions{}, above)
+			l.Ancestors, err = c.survey(gctx, zfs.ListQuery{}, above)
 			return err
 		})
 		g.Go(func() (err error) {
-			l.Datasets, err = c.survey(gctx, o, names)
+			l.Datasets, err = c.survey(gctx, q, names)
 			return err
 		})
 	} else {
 		g.Go(func() error {
-			found, err := c.survey(gctx, o, slices.Concat(above, names))
+			found, err := c.survey(gctx, q, slices.Concat(above, names))
 			for _, d := range found {
 				if slices.Contains(above, d.Name) {
 					l.Ancestors = append(l.Ancestors, d)
@@ -86,16 +71,16 @@ func (c *CLI) List(ctx context.Context, dataset string, o ListOptions) (zfs.List
 			return err
 		})
 	}
-	if o.Versions {
+	if q.Versions {
 		g.Go(func() (err error) {
-			history, err = c.versions(gctx, o.Recursive, names)
+			history, err = c.versions(gctx, q.Recursive, names)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return zfs.Listing{}, err
 	}
-	if o.Newest {
+	if q.Newest {
 		return l, c.newest(ctx, l.Datasets)
 	}
 	for _, d := range l.Datasets {
@@ -158,7 +143,7 @@ func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
 }
 
 // survey reads the facts of datasets, in order of their names.
-func (c *CLI) survey(ctx context.Context, o ListOptions, names []string) ([]*zfs.Dataset, error) {
+func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*zfs.Dataset, error) {
 	properties := zfs.SurveyProperties()
 	switch {
 	case o.Changed && !o.Versions:

@@ -44,7 +44,7 @@ func TestList(t *testing.T) {
 	c := newCLI(t)
 
 	t.Run("recursive", func(t *testing.T) {
-		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
 		require.NoError(t, err)
 		require.Equal(t, b, l.Root)
 		require.Equal(t, []string{b, enc, vol}, datasetNames(l.Datasets))
@@ -65,23 +65,23 @@ func TestList(t *testing.T) {
 		require.True(t, l.Pool.FeatureOn("encryption"))
 	})
 	t.Run("without what is above", func(t *testing.T) {
-		whole, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true})
+		whole, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
 		require.NoError(t, err)
-		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Recursive: true, Versions: true, Alone: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true, Alone: true})
 		require.NoError(t, err)
 		require.Equal(t, whole.Datasets, l.Datasets)
 		require.Empty(t, l.Ancestors)
 		require.Empty(t, l.Pool.Name)
 	})
 	t.Run("one dataset", func(t *testing.T) {
-		l, err := c.List(t.Context(), a, zfsexec.ListOptions{Versions: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: a, Versions: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{a}, datasetNames(l.Datasets))
 		require.Equal(t, []string{"@other"}, shorts(l.Datasets[0].Versions))
 		require.Equal(t, []string{p.Name}, datasetNames(l.Ancestors))
 	})
 	t.Run("pool", func(t *testing.T) {
-		l, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Name, Recursive: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{p.Name, a, b, enc, vol}, datasetNames(l.Datasets))
 		require.Empty(t, l.Ancestors)
@@ -89,19 +89,19 @@ func TestList(t *testing.T) {
 	})
 	t.Run("missing dataset", func(t *testing.T) {
 		for _, recursive := range []bool{true, false} {
-			l, err := c.List(t.Context(), b+"/none/x", zfsexec.ListOptions{Recursive: recursive, Versions: true})
+			l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b + "/none/x", Recursive: recursive, Versions: true})
 			require.NoError(t, err)
 			require.Empty(t, l.Datasets)
 			require.Equal(t, []string{p.Name, a, b}, datasetNames(l.Ancestors))
 		}
 	})
 	t.Run("missing pool", func(t *testing.T) {
-		_, err := c.List(t.Context(), "zxt-no-pool/x", zfsexec.ListOptions{Recursive: true, Versions: true})
+		_, err := c.List(t.Context(), zfs.ListQuery{Dataset: "zxt-no-pool/x", Recursive: true, Versions: true})
 		require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})
 		require.ErrorContains(t, err, "zxt-no-pool")
 	})
 	t.Run("only some", func(t *testing.T) {
-		l, err := c.List(t.Context(), b, zfsexec.ListOptions{Only: []string{vol, b + "/none", b}, Versions: true, Changed: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Only: []string{vol, b + "/none", b}, Versions: true, Changed: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{b, vol}, datasetNames(l.Datasets))
 		require.Equal(t, []string{p.Name, a}, datasetNames(l.Ancestors))
@@ -114,9 +114,9 @@ func TestList(t *testing.T) {
 		}
 	})
 	t.Run("illegal", func(t *testing.T) {
-		_, err := c.List(t.Context(), "-r", zfsexec.ListOptions{Recursive: true, Versions: true})
+		_, err := c.List(t.Context(), zfs.ListQuery{Dataset: "-r", Recursive: true, Versions: true})
 		require.Equal(t, fault.Usage, fault.ClassOf(err))
-		_, err = c.List(t.Context(), b, zfsexec.ListOptions{Only: []string{"-r"}})
+		_, err = c.List(t.Context(), zfs.ListQuery{Dataset: b, Only: []string{"-r"}})
 		require.Equal(t, fault.Usage, fault.ClassOf(err))
 	})
 }
@@ -137,9 +137,9 @@ func TestListProcesses(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	c := newCLI(t)
-	_, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true, Versions: true})
+	_, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Name, Recursive: true, Versions: true})
 	require.NoError(t, err)
-	_, err = c.List(t.Context(), p.Dataset("a1"), zfsexec.ListOptions{Recursive: true, Versions: true})
+	_, err = c.List(t.Context(), zfs.ListQuery{Dataset: p.Dataset("a1"), Recursive: true, Versions: true})
 	require.NoError(t, err)
 	b, err := os.ReadFile(count)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestCreateParents(t *testing.T) {
 	there := p.Create("there")
 	require.NoError(t, c.CreateParents(t.Context(), there+"/x/y/z"))
 	require.NoError(t, c.CreateParents(t.Context(), there+"/x/y/z"), "again")
-	l, err := c.List(t.Context(), p.Name, zfsexec.ListOptions{Recursive: true})
+	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Name, Recursive: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{p.Name, there, there + "/x", there + "/x/y"}, datasetNames(l.Datasets))
 	for _, d := range l.Datasets[2:] {
@@ -222,7 +222,7 @@ func TestNoTools(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := zfsexec.New(nil)
 	defer c.Close()
-	_, err := c.List(t.Context(), "tank", zfsexec.ListOptions{})
+	_, err := c.List(t.Context(), zfs.ListQuery{Dataset: "tank"})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NoZFS})
 	require.NotEmpty(t, fault.HintOf(err))
 	_, err = c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank", To: "a"})

@@ -180,6 +180,9 @@ func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []str
 	if c.elsewhere != nil {
 		return c.outputElsewhere(ctx, f, tool, args)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
 	var out bytes.Buffer
 	p, err := c.start(ctx, start{tool: tool, args: args, failure: f, stdout: &out})
 	if err != nil {

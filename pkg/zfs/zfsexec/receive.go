@@ -108,7 +108,7 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 
 // wrappedKey is zfs.WrappedKey of what a dataset has, "" where it has nothing.
 func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
-	l, err := c.List(ctx, dataset, ListOptions{Newest: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Newest: true, Alone: true})
 	if err != nil {
 		return "", err
 	}

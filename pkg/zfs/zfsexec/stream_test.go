@@ -88,7 +88,7 @@ func TestFullAndIncremental(t *testing.T) {
 	store(t, c, zfs.ReceiveSpec{Target: target}, ranged)
 	store(t, c, zfs.ReceiveSpec{Target: target}, stream(t, c, zfs.SendSpec{Dataset: ds, From: "@c", To: "d"}))
 
-	l, err := c.List(t.Context(), target, zfsexec.ListOptions{Versions: true})
+	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	var got []string
@@ -126,7 +126,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second) // long enough to store all it has
 		require.NoError(t, sink.Abort(errors.New("not genuine")))
-		l, err := c.List(t.Context(), target, zfsexec.ListOptions{Versions: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})
 		require.NoError(t, err)
 		require.Len(t, l.Datasets, 1)
 		require.NotEmpty(t, l.Datasets[0].ResumeToken())

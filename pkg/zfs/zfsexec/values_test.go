@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
 	"zxfer/pkg/zfs/zfstest"
 )
 
@@ -39,7 +38,7 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 	p.ZFS("set", "mountpoint=/mnt/x\tlocal\n"+other+"\tguid\t7\t-\n"+paths, paths)
 	c := newCLI(t)
 
-	l, err := c.List(t.Context(), top, zfsexec.ListOptions{Recursive: true, Versions: true, Newest: true})
+	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: top, Recursive: true, Versions: true, Newest: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 3+len(values))
 	require.Equal(t, zfs.Filesystem, l.Find(other).Type)
@@ -69,7 +68,7 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 
 	// A pool has properties of its owner's since 2.2.
 	if exec.Command("zpool", "set", "org:x=x\tlocal\n"+p.Name+"\tguid\t7\t-", p.Name).Run() == nil {
-		l, err = c.List(t.Context(), top, zfsexec.ListOptions{})
+		l, err = c.List(t.Context(), zfs.ListQuery{Dataset: top})
 		require.NoError(t, err)
 		require.NotEqual(t, uint64(7), l.Pool.GUID)
 	}
