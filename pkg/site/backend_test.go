@@ -15,7 +15,7 @@ func TestABackendThatHangs(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
 	l := NewLocal("test", func(string) {})
-	l.backend = func() (zfsexec.Backend, string) { <-hung; return l.cli, "" }
+	l.backend = func() (zfsexec.Backend, string) { <-hung; return nil, "" }
 	defer close(hung)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -85,7 +85,7 @@ func OptionsOf(what From) transfer.Options {
 // OpenFrom opens an end in this process.
 func (l *Local) OpenFrom(ctx context.Context, what From) (transfer.Source, error) {
 	if s, ok := what.(SendStream); ok {
-		return l.cli.OpenSend(ctx, s.Spec)
+		return l.tools.OpenSend(ctx, s.Spec)
 	}
 	return nil, fmt.Errorf("%T is no end that this process opens", what)
 }
@@ -93,7 +93,7 @@ func (l *Local) OpenFrom(ctx context.Context, what From) (transfer.Source, error
 // OpenTo opens an end in this process; see OpenFrom.
 func (l *Local) OpenTo(ctx context.Context, what To) (transfer.Sink, error) {
 	if r, ok := what.(ReceiveStream); ok {
-		return l.cli.OpenReceive(ctx, r.Spec)
+		return l.tools.OpenReceive(ctx, r.Spec)
 	}
 	return nil, fmt.Errorf("%T is no end that this process opens", what)
 }

@@ -26,8 +26,10 @@ import (
 
 // Local is the Site of this host.
 type Local struct {
-	Datasets // by the command line, under life
-	cli      *zfsexec.CLI
+	Datasets // under life
+	tools    Tools
+	scratch  func(ctx context.Context, parent string) (*zfsexec.Scratch, error)
+	module   string // version of ZFS, "" where it is not loaded
 	version  string
 	log      func(string)
 
@@ -44,29 +46,52 @@ type Local struct {
 	offers map[string]*wire.Listener // by session id
 }
 
+// Tools are the ZFS that a Local acts on.
+type Tools interface {
+	Datasets
+	OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error)
+	OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error)
+}
+
+// On returns a Site of this host that acts on other tools than its own.
+func On(tools Tools, version string, log func(string)) *Local {
+	l := newLocal(version, log)
+	l.Datasets, l.tools, l.module = tools, tools, "2.3.9-1"
+	l.backend = func() (zfsexec.Backend, string) { return tools, l.module }
+	l.started.Store(true)
+	l.scratch = func(context.Context, string) (*zfsexec.Scratch, error) { return nil, errors.ErrUnsupported }
+	return l
+}
+
 // NewLocal returns the Site of this host. version is zxfer's own; log is told
 // what an operation notices but does not fail for, such as strangers at a
 // listener.
 func NewLocal(version string, log func(string)) *Local {
-	l := &Local{cli: zfsexec.New(log), version: version, log: log, offers: map[string]*wire.Listener{}}
-	l.life, l.end = context.WithCancel(context.Background())
-	l.Datasets = l.cli.Under(l.life)
+	l := newLocal(version, log)
+	cli := zfsexec.New(log)
+	l.Datasets, l.tools, l.scratch, l.module = cli.Under(l.life), cli, cli.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
 	// The helper takes longer to start than a small job has work for it: only
 	// who needs it waits, once.
-	l.backend = sync.OnceValues(l.startBackend)
+	l.backend = sync.OnceValues(func() (zfsexec.Backend, string) { return l.startBackend(cli) })
+	return l
+}
+
+func newLocal(version string, log func(string)) *Local {
+	l := &Local{version: version, log: log, offers: map[string]*wire.Listener{}}
+	l.life, l.end = context.WithCancel(context.Background())
 	return l
 }
 
 // startBackend prefers libzfs_core, which does in bulk and in one transaction
 // what the command line does name by name.
-func (l *Local) startBackend() (zfsexec.Backend, string) {
+func (l *Local) startBackend(cli *zfsexec.CLI) (zfsexec.Backend, string) {
 	l.started.Store(true)
 	c, err := lzc.Start(l.life)
 	if err != nil {
 		if sysinfo.FindPyZFS(os.DirFS("/")) != sysinfo.Missing {
 			l.log(fmt.Sprintf("libzfs_core cannot be used, the zfs command line does its work: %v", err))
 		}
-		return l.cli, fmt.Sprintf("zfs command line (%v)", err)
+		return cli, fmt.Sprintf("zfs command line (%v)", err)
 	}
 	return c, c.Name()
 }
@@ -120,7 +145,7 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 	root := os.DirFS("/")
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
-		ZFS: sysinfo.ZFSVersion(root), Kernel: sysinfo.Kernel(root), Boot: sysinfo.Boot(root),
+		ZFS: l.module, Kernel: sysinfo.Kernel(root), Boot: sysinfo.Boot(root),
 		TCP: wire.ReadTCP(root),
 	}
 	f.Hostname, _ = os.Hostname() // unknown stays ""
@@ -209,7 +234,7 @@ func (l *Local) Digest(ctx context.Context, q ContentQuery) (Digest, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	q.Flags = q.Flags.ForDigest()
-	src, err := l.cli.OpenSend(ctx, q.SendSpec)
+	src, err := l.tools.OpenSend(ctx, q.SendSpec)
 	if err != nil {
 		return Digest{}, err
 	}
@@ -307,7 +332,7 @@ func (l *Local) stream(ctx context.Context, t Task, link *wire.Link, progress fu
 	case link == nil:
 		return l.copyLocal(ctx, t, progress)
 	case t.Send != nil:
-		src, err := l.cli.OpenSend(ctx, *t.Send)
+		src, err := l.tools.OpenSend(ctx, *t.Send)
 		if err != nil {
 			link.Abort(err)
 			return res, err
@@ -316,7 +341,7 @@ func (l *Local) stream(ctx context.Context, t Task, link *wire.Link, progress fu
 		res, err = transfer.Send(ctx, src, link, t.Options, progress)
 		return res, src.Cause(err)
 	}
-	sink, err := l.cli.OpenReceive(ctx, *t.Receive)
+	sink, err := l.tools.OpenReceive(ctx, *t.Receive)
 	if err != nil {
 		link.Abort(err)
 		return res, err
@@ -325,12 +350,12 @@ func (l *Local) stream(ctx context.Context, t Task, link *wire.Link, progress fu
 }
 
 func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error) {
-	src, err := l.cli.OpenSend(ctx, *t.Send)
+	src, err := l.tools.OpenSend(ctx, *t.Send)
 	if err != nil {
 		return transfer.Result{}, err
 	}
 	defer src.Close()
-	sink, err := l.cli.OpenReceive(ctx, *t.Receive)
+	sink, err := l.tools.OpenReceive(ctx, *t.Receive)
 	if err != nil {
 		return transfer.Result{}, err
 	}

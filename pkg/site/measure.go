@@ -28,7 +28,7 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 		if r.Send == nil {
 			return probe.Ceiling{}, errors.New("no stream to measure")
 		}
-		src, err := l.cli.OpenSend(ctx, *r.Send)
+		src, err := l.tools.OpenSend(ctx, *r.Send)
 		if err != nil {
 			return probe.Ceiling{}, err
 		}
@@ -50,7 +50,7 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 // measureWrite writes into a scratch dataset, which is gone afterwards
 // whatever happens.
 func (l *Local) measureWrite(ctx context.Context, r probe.Request) (c probe.Ceiling, err error) {
-	s, err := l.cli.Scratch(ctx, r.Dataset)
+	s, err := l.scratch(ctx, r.Dataset)
 	if err != nil {
 		return c, err
 	}

@@ -222,7 +222,11 @@ func running(t *testing.T, word string) (pids []int) {
 // requireEnded demands that no process works on the pool any more.
 func requireEnded(t *testing.T, p *zfstest.Pool) {
 	t.Helper()
-	require.Empty(t, running(t, p.Name), "a process is left")
+	for _, pid := range running(t, p.Name) {
+		argv, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		stack, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stack")
+		require.Fail(t, "a process is left", "%q %s", argv, stack)
+	}
 }
 
 // requireResumable demands that a target took no snapshot, and keeps what

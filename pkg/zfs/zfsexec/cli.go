@@ -14,8 +14,6 @@ import (
 // CLI does it by command line, package lzc by libzfs_core; one conformance
 // suite holds for both. Errors are *zfs.Error and name what failed.
 type Backend interface {
-	// Name says what is used, for people: "libzfs_core (pyzfs)".
-	Name() string
 	// Estimate returns the size of each stream in bytes.
 	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
 	// Snapshot takes all snapshots in one transaction, or none.
@@ -30,8 +28,6 @@ type Backend interface {
 	// Destroy destroys snapshots and bookmarks, nothing else; what is gone
 	// is no error.
 	Destroy(ctx context.Context, versions []string) error
-	// Close ends what the back end started.
-	Close() error
 }
 
 // CLI runs the tools of one host. Its methods may be called from several
@@ -75,9 +71,6 @@ func lookPath(tool string) string {
 	}
 	return ""
 }
-
-// Name is "zfs command line".
-func (c *CLI) Name() string { return "zfs command line" }
 
 // Close kills every child that still runs.
 func (c *CLI) Close() error {

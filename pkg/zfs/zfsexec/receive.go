@@ -48,7 +48,7 @@ var _ transfer.Sink = (*ReceiveSink)(nil)
 
 // OpenReceive starts to store a stream. It ends with ctx; with this process,
 // however that dies, it ends by itself and keeps what arrived.
-func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (*ReceiveSink, error) {
+func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// Stream is a Source of a stream, which knows best whether its own failure is
+// what an error is about.
+type Stream interface {
+	transfer.Source
+	// Cause is to be asked after Close.
+	Cause(err error) error
+}
+
 // SendSource is a running zfs send. Its Read returns the child's failure
 // where another would return the end.
 type SendSource struct {
@@ -26,14 +34,14 @@ type SendSource struct {
 	said   string // by the child, before it was ended
 }
 
-var _ transfer.Source = (*SendSource)(nil)
+var _ Stream = (*SendSource)(nil)
 
 // errReleased ends a child whose stream nobody wants any more.
 var errReleased = errors.New("stream was closed before its end")
 
 // OpenSend starts a stream. It ends with ctx, with Close, or with this
 // process.
-func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (*SendSource, error) {
+func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 	args, err := zfs.SendArgs(s)
 	if err != nil {
 		return nil, err

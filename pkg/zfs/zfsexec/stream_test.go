@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsexec"
 	"zxfer/pkg/zfs/zfstest"
@@ -122,7 +123,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		b := stream(t, c, step.spec)
 		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 		require.NoError(t, err)
-		_, err = sink.Write(b[:len(b)-sink.Withhold()])
+		_, err = sink.Write(b[:len(b)-sink.(transfer.Withholder).Withhold()])
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second) // long enough to store all it has
 		require.NoError(t, sink.Abort(errors.New("not genuine")))
@@ -268,7 +269,7 @@ func TestSendFails(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.Copy(io.Discard, src)
 		require.ErrorIs(t, err, &zfs.Error{Kind: test.want}, "%v", test.spec)
-		require.ErrorIs(t, src.Wait(), &zfs.Error{Kind: test.want})
+		require.ErrorIs(t, src.(*zfsexec.SendSource).Wait(), &zfs.Error{Kind: test.want})
 		require.NoError(t, src.Close())
 	}
 }
@@ -296,7 +297,7 @@ func TestSendEnds(t *testing.T) {
 		src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})
 		require.NoError(t, err)
 		require.NoError(t, src.Close())
-		require.Error(t, src.Wait())
+		require.Error(t, src.(*zfsexec.SendSource).Wait())
 	})
 	t.Run("killed", func(t *testing.T) {
 		src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})

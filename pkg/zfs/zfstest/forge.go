@@ -41,6 +41,8 @@ const (
 	atEndSum   = 8                   // of an END: the same of the stream
 	atEndGUID  = 40
 
+	magic       = 0x2F5bacbac
+	streamKind  = 1
 	packageKind = 2
 	cloneFlag   = 1 << 0
 )
@@ -68,6 +70,35 @@ func ParseStream(t testing.TB, b []byte) Stream {
 		require.NoError(t, err)
 		s = append(s, Record{Header: [zfs.RecordSize]byte(rec.Header), Payload: bytes.Clone(rec.Payload)})
 	}
+}
+
+// New is a stream that brings a snapshot without any content.
+func New(toName string, toGUID, fromGUID uint64, volume bool) Stream {
+	var begin, end Record
+	begin.put64(atMagic, magic)
+	begin.put64(atVersion, streamKind)
+	begin.SetObjset(2)
+	if volume {
+		begin.SetObjset(3)
+	}
+	begin.put64(atToGUID, toGUID)
+	begin.SetFromGUID(fromGUID)
+	begin.SetToName(toName)
+	end.put32(atType, uint32(zfs.RecordEnd))
+	end.put64(atEndGUID, toGUID)
+	return Stream{begin, end}
+}
+
+// Written is a stream that writes a block more.
+func (s Stream) Written(at uint64, data []byte) Stream {
+	var w Record
+	w.put32(atType, uint32(zfs.RecordWrite))
+	w.put64(8, 1) // object
+	w.put64(24, at)
+	w.SetBlock(uint64(len(data)))
+	w.put64(40, s[0].ToGUID())
+	w.Payload = data
+	return slices.Insert(s, len(s)-1, w)
 }
 
 // Clone returns a copy that can be bent alone.
@@ -180,7 +211,7 @@ func (s Stream) SetToGUID(guid uint64) {
 // and a list, the streams, and an END of its own.
 func Package(name string, list List, features uint64, streams ...Stream) Stream {
 	var head, end Record
-	head.put64(atMagic, 0x2F5bacbac)
+	head.put64(atMagic, magic)
 	head.put64(atVersion, packageKind)
 	head.AddFeatures(features)
 	head.SetToName(name)

@@ -12,6 +12,11 @@ import (
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (get_receive_resume_token_impl)
 func Token(toName string, toGUID, fromGUID uint64, flags ...string) string {
+	return TokenAt(0, toName, toGUID, fromGUID, flags...)
+}
+
+// TokenAt is the Token of a stream that some bytes were stored of.
+func TokenAt(stored uint64, toName string, toGUID, fromGUID uint64, flags ...string) string {
 	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	list := []byte{0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0} // native, little-endian, names are unique
 	pair := func(name string, typ uint32, value []byte) {
@@ -22,7 +27,7 @@ func Token(toName string, toGUID, fromGUID uint64, flags ...string) string {
 		list = binary.LittleEndian.AppendUint32(list, 1)
 		list = append(binary.LittleEndian.AppendUint32(list, typ), body...)
 	}
-	for name, n := range map[string]uint64{"object": 1, "offset": 0, "bytes": 0, "toguid": toGUID} {
+	for name, n := range map[string]uint64{"object": 1, "offset": 0, "bytes": stored, "toguid": toGUID} {
 		pair(name, 8, number(n))
 	}
 	if fromGUID != 0 {

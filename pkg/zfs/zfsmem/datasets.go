@@ -1,0 +1,286 @@
+package zfsmem
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// List surveys a dataset.
+func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := zfs.Listing{Root: q.Dataset, Began: h.Now()}
+	for _, n := range append([]string{q.Dataset}, q.Only...) {
+		if _, err := zfs.ParseDataset(n); err != nil {
+			return l, err
+		}
+	}
+	pool := zfs.PoolOf(q.Dataset)
+	switch {
+	case ctx.Err() != nil:
+		return l, ctx.Err()
+	case h.datasets[pool] == nil:
+		return l, fail(zfs.NotFound, zfs.OpList, pool)
+	case !q.Alone:
+		l.Pool = zfs.Pool{Name: pool, Properties: map[string]string{"health": "ONLINE"},
+			Features: map[string]string{"lz4_compress": "active", "encryption": "active", "extensible_dataset": "active", "large_blocks": "enabled"}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.datasets)) {
+		in := name == q.Dataset || q.Recursive && strings.HasPrefix(name, q.Dataset+"/")
+		if len(q.Only) > 0 {
+			in = slices.Contains(q.Only, name)
+		}
+		switch {
+		case in:
+			l.Datasets = append(l.Datasets, h.surveyed(h.datasets[name], q))
+		case !q.Alone && strings.HasPrefix(q.Dataset, name+"/"):
+			l.Ancestors = append(l.Ancestors, h.surveyed(h.datasets[name], zfs.ListQuery{}))
+		}
+	}
+	return l, nil
+}
+
+// surveyed is what a survey tells of a dataset.
+func (h *Host) surveyed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
+	c := *d
+	c.Properties, c.Versions, c.NewestOnly = maps.Clone(d.Properties), nil, q.Newest
+	latest, any := d.Latest()
+	switch {
+	case q.Newest && any:
+		c.Versions = []zfs.Version{latest}
+	case q.Versions:
+		c.Versions = slices.Clone(d.Versions)
+	}
+	asked := zfs.SurveyProperties()
+	if q.Changed && !q.Versions {
+		asked = zfs.ChangeProperties()
+	} else if q.Changed {
+		asked = append(asked, zfs.ChangedProperty)
+	}
+	maps.DeleteFunc(c.Properties, func(p string, _ zfs.Property) bool {
+		return !slices.Contains(asked, p) || h.Old && p == zfs.ChangedProperty
+	})
+	return &c
+}
+
+// DatasetOf finds nothing: no dataset is mounted.
+func (h *Host) DatasetOf(_ context.Context, path string) (string, error) {
+	return "", fail(zfs.NotFound, zfs.OpList, path)
+}
+
+// Properties reads properties by name.
+func (h *Host) Properties(_ context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.Old && slices.Contains(properties, zfs.ChangedProperty) {
+		return nil, fail(zfs.NotSupported, zfs.OpGet, names[0])
+	}
+	out := map[string]map[string]zfs.Property{}
+	for _, n := range names {
+		var all map[string]zfs.Property
+		if d, i := h.find(n); i >= 0 {
+			v := d.Versions[i]
+			all = map[string]zfs.Property{"clones": {Value: "-", Source: "-"}}
+			for p, n := range map[string]uint64{"guid": v.GUID, "createtxg": v.CreateTXG, "userrefs": uint64(len(h.tags[key(d, v)])), "creation": 1e9 + v.CreateTXG*3600} {
+				all[p] = zfs.Property{Value: strconv.FormatUint(n, 10), Source: "-"}
+			}
+		} else if d := h.datasets[n]; d != nil {
+			all = maps.Clone(d.Properties)
+		} else {
+			continue
+		}
+		maps.DeleteFunc(all, func(name string, p zfs.Property) bool {
+			if len(properties) == 0 {
+				return !p.Local()
+			}
+			return !slices.Contains(properties, name) && !slices.Contains(properties, "all")
+		})
+		out[n] = all
+	}
+	return out, nil
+}
+
+// Estimate tells the sizes of streams.
+func (h *Host) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var sizes []uint64
+	for _, s := range streams {
+		all, err := h.streams(s)
+		if err != nil {
+			return nil, err
+		}
+		size := uint64(0)
+		for _, one := range all {
+			for _, w := range one.writes {
+				size += uint64(len(w.data))
+			}
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, ctx.Err()
+}
+
+// Snapshot takes all snapshots, or none.
+func (h *Host) Snapshot(ctx context.Context, snapshots []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range snapshots {
+		dataset, _, err := zfs.ParseSnapshot(n)
+		_, i := h.find(n)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case h.datasets[dataset] == nil:
+			return fail(zfs.NotFound, zfs.OpSnapshot, n)
+		case i >= 0:
+			return fail(zfs.Exists, zfs.OpSnapshot, n)
+		case h.datasets[dataset].Inconsistent():
+			return fail(zfs.Busy, zfs.OpSnapshot, n)
+		}
+	}
+	for _, n := range snapshots {
+		dataset, name, _ := zfs.ParseSnapshot(n)
+		h.add(h.datasets[dataset], zfs.Version{Kind: zfs.Snapshot, Name: name})
+	}
+	return nil
+}
+
+// Hold places holds.
+func (h *Host) Hold(_ context.Context, tag string, snapshots []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range snapshots {
+		if _, _, err := zfs.ParseSnapshot(n); err != nil {
+			return err
+		}
+		if _, i := h.find(n); i < 0 {
+			return fail(zfs.NotFound, zfs.OpHold, n)
+		}
+	}
+	for _, n := range snapshots {
+		d, i := h.find(n)
+		if k := key(d, d.Versions[i]); !slices.Contains(h.tags[k], tag) {
+			h.tags[k] = append(h.tags[k], tag)
+		}
+	}
+	return nil
+}
+
+// Release removes holds.
+func (h *Host) Release(_ context.Context, tag string, snapshots []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range snapshots {
+		if d, i := h.find(n); i >= 0 {
+			k := key(d, d.Versions[i])
+			h.tags[k] = slices.DeleteFunc(h.tags[k], func(t string) bool { return t == tag })
+		}
+	}
+	return nil
+}
+
+// Holds lists the tags of holds.
+func (h *Host) Holds(_ context.Context, snapshots []string) (map[string][]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string][]string{}
+	for _, n := range snapshots {
+		if d, i := h.find(n); i >= 0 && len(h.tags[key(d, d.Versions[i])]) > 0 {
+			out[n] = slices.Clone(h.tags[key(d, d.Versions[i])])
+		}
+	}
+	return out, nil
+}
+
+// Bookmark makes bookmarks.
+func (h *Host) Bookmark(_ context.Context, bookmarks map[string]string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for mark, of := range bookmarks {
+		_, name, err := zfs.ParseBookmark(mark)
+		if err != nil {
+			return err
+		}
+		d, i := h.find(of)
+		if i < 0 {
+			return fail(zfs.NotFound, zfs.OpBookmark, of)
+		}
+		v := d.Versions[i]
+		v.Kind, v.Name = zfs.Bookmark, name
+		if in, i := h.find(mark); i < 0 {
+			h.add(d, v)
+		} else if in.Versions[i].GUID != v.GUID {
+			return fail(zfs.Exists, zfs.OpBookmark, mark)
+		}
+	}
+	return nil
+}
+
+// Destroy destroys versions; of snapshots that are in use it tells each, and
+// destroys none.
+func (h *Host) Destroy(_ context.Context, versions []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, _, err := zfsexec.ByDataset(versions); err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range versions {
+		if d, i := h.find(n); i >= 0 && h.busy(d, d.Versions[i]) {
+			errs = append(errs, fail(zfs.Busy, zfs.OpDestroy, n))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, n := range versions {
+		if d, i := h.find(n); i >= 0 {
+			if d.Versions[i].Kind == zfs.Snapshot {
+				h.changed(d)
+			}
+			d.Versions = slices.Delete(d.Versions, i, i+1)
+		}
+	}
+	return nil
+}
+
+// CreateParents creates missing ancestors.
+func (h *Host) CreateParents(_ context.Context, dataset string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.datasets[zfs.PoolOf(dataset)] == nil {
+		return fail(zfs.NotFound, zfs.OpCreate, dataset)
+	}
+	for i, c := range dataset {
+		if above := dataset[:i]; c == '/' && h.datasets[above] == nil {
+			h.create(above, zfs.Filesystem, map[string]string{"canmount": "off"})
+		}
+	}
+	return nil
+}
+
+// DiscardPartial drops what an interrupted receive left.
+func (h *Host) DiscardPartial(_ context.Context, dataset string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.datasets[dataset]
+	if d == nil {
+		return fail(zfs.NotFound, zfs.OpDiscard, dataset)
+	}
+	if d.Inconsistent() {
+		h.remove(dataset)
+	}
+	delete(h.partial, dataset)
+	set(d, "receive_resume_token", "-")
+	return nil
+}

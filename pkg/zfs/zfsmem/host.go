@@ -1,0 +1,210 @@
+// Package zfsmem is the ZFS of a host in memory: pools with datasets, snapshots,
+// bookmarks, holds, clones and the state of interrupted receives. Its streams are
+// such as zfs send makes. A site.Local acts on it as on real pools.
+//
+// It is for tests only. It encrypts and compresses nothing, mounts nothing, and
+// an object of a dataset is all that is written to it.
+package zfsmem
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"zxfer/pkg/zfs"
+)
+
+// Host is the ZFS of a host. Its methods may be called from several goroutines.
+type Host struct {
+	// Now is the host's clock, in seconds.
+	Now func() int64
+	// Old is an OpenZFS before 2.2, without zfs.ChangedProperty.
+	Old bool
+
+	mu       sync.Mutex
+	txg      uint64
+	guid     uint64
+	datasets map[string]*zfs.Dataset
+	tags     map[string][]string // of holds, by pool and the snapshot's GUID
+	// content is what snapshots hold, by GUID: an increment is what comes after
+	// that of its base. head is the same of datasets by name.
+	content map[uint64][]write
+	head    map[string][]write
+	partial map[string]*partial // what interrupted receives left, by dataset
+}
+
+// write is a block that was written.
+type write struct {
+	at   uint64
+	data []byte
+}
+
+// New returns a host with datasets, pools among them.
+func New(datasets ...string) *Host {
+	h := &Host{Now: func() int64 { return time.Now().Unix() }, datasets: map[string]*zfs.Dataset{}, tags: map[string][]string{},
+		content: map[uint64][]write{}, head: map[string][]write{}, partial: map[string]*partial{}}
+	for _, name := range datasets {
+		h.Create(name, nil)
+	}
+	return h
+}
+
+// Create makes a filesystem with properties, and what is missing above it.
+func (h *Host) Create(name string, properties map[string]string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.create(name, zfs.Filesystem, properties)
+}
+
+func (h *Host) create(name string, typ zfs.Type, properties map[string]string) *zfs.Dataset {
+	if above := zfs.ParentOf(name); above != "" && h.datasets[above] == nil {
+		h.create(above, zfs.Filesystem, nil)
+	}
+	h.guid++
+	d := &zfs.Dataset{Name: name, Type: typ, GUID: h.guid, Properties: map[string]zfs.Property{}}
+	for p, v := range map[string]string{
+		"type": string(typ), "guid": strconv.FormatUint(d.GUID, 10), "written": "0", "used": "1", "available": strconv.Itoa(1 << 40),
+		"origin": "-", "encryption": "off", "encryptionroot": "-", "receive_resume_token": "-", zfs.ChangedProperty: "-",
+	} {
+		d.Properties[p] = zfs.Property{Value: v, Source: "-"}
+	}
+	for p, v := range properties {
+		d.Properties[p] = zfs.Property{Value: v, Source: "local"}
+	}
+	h.datasets[name] = d
+	return d
+}
+
+// Set sets a property of a dataset.
+func (h *Host) Set(name, property, value string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.datasets[name].Properties[property] = zfs.Property{Value: value, Source: "local"}
+}
+
+func set(d *zfs.Dataset, property, value string) {
+	d.Properties[property] = zfs.Property{Value: value, Source: "-"}
+}
+
+// Get returns a property of a dataset, "" where either is not there.
+func (h *Host) Get(name, property string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.datasets[name]; d != nil {
+		return d.Properties[property].Value
+	}
+	return ""
+}
+
+// block is the most that is written at once, in bytes.
+const block = 128 << 10
+
+// Write adds data to a dataset.
+func (h *Host) Write(name string, data []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for b := range slices.Chunk(data, block) {
+		at := uint64(len(h.head[name])) * block
+		h.head[name] = append(h.head[name], write{at, b})
+	}
+	set(h.datasets[name], "written", strconv.Itoa(len(data)))
+}
+
+// Clone makes a dataset of a snapshot.
+func (h *Host) Clone(snapshot, name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of, i := h.find(snapshot)
+	h.clone(of.Versions[i], snapshot, h.create(name, of.Type, nil))
+}
+
+func (h *Host) clone(of zfs.Version, origin string, d *zfs.Dataset) {
+	set(d, "origin", origin)
+	h.head[d.Name] = slices.Clip(h.content[of.GUID])
+}
+
+// Remove destroys a dataset and all below it.
+func (h *Host) Remove(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(name)
+}
+
+func (h *Host) remove(name string) {
+	for n := range h.datasets {
+		if n == name || strings.HasPrefix(n, name+"/") {
+			delete(h.datasets, n)
+			delete(h.head, n)
+			delete(h.partial, n)
+		}
+	}
+}
+
+// Versions are the snapshots and bookmarks of a dataset, nil where it is not there.
+func (h *Host) Versions(name string) []zfs.Version {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.datasets[name]; d != nil {
+		return slices.Clone(d.Versions)
+	}
+	return nil
+}
+
+// find returns the dataset and the place of a version in it, -1 for none.
+func (h *Host) find(full string) (*zfs.Dataset, int) {
+	name, v, err := zfs.ParseVersion(full)
+	d := h.datasets[name]
+	if err != nil || d == nil {
+		return nil, -1
+	}
+	return d, slices.IndexFunc(d.Versions, func(have zfs.Version) bool { return have.Short() == v.Short() })
+}
+
+// add makes a version. GUID 0 is a new one.
+func (h *Host) add(d *zfs.Dataset, v zfs.Version) {
+	h.txg++
+	if v.GUID == 0 {
+		h.guid++
+		v.GUID = h.guid
+	}
+	if v.CreateTXG == 0 {
+		v.CreateTXG = h.txg
+	}
+	d.Versions = append(d.Versions, v)
+	zfs.SortVersions(d.Versions)
+	if v.Kind == zfs.Snapshot {
+		h.content[v.GUID] = slices.Clip(h.head[d.Name])
+		set(d, "written", "0")
+		h.changed(d)
+	}
+}
+
+func (h *Host) changed(d *zfs.Dataset) {
+	set(d, zfs.ChangedProperty, strconv.FormatInt(h.Now(), 10))
+}
+
+// key is what holds are on: the snapshot of a pool, whatever its name.
+func key(d *zfs.Dataset, v zfs.Version) string {
+	return zfs.PoolOf(d.Name) + " " + strconv.FormatUint(v.GUID, 10)
+}
+
+// busy tells whether a snapshot is held or has clones.
+func (h *Host) busy(d *zfs.Dataset, v zfs.Version) bool {
+	for other := range maps.Values(h.datasets) {
+		if other.Get("origin") == v.In(d.Name) {
+			return true
+		}
+	}
+	return v.Kind == zfs.Snapshot && len(h.tags[key(d, v)]) > 0
+}
+
+func fail(kind zfs.Kind, op, subject string) error {
+	hint := ""
+	if kind == zfs.Busy && op == zfs.OpDestroy {
+		hint = "zfs holds " + subject
+	}
+	return &zfs.Error{Kind: kind, Op: op, Subject: subject, Detail: string(kind), Hint: hint}
+}

@@ -1,0 +1,128 @@
+package zfsmem
+
+import (
+	"slices"
+	"strconv"
+
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// begin finds out what a stream goes on, and refuses what zfs receive does.
+func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	name := s.spec.Target
+	d, left := h.datasets[name], h.partial[name]
+	of := stream{name: rec.ToName(), to: rec.ToGUID(), from: rec.FromGUID(), raw: rec.Features()&zfstest.FeatureRaw != 0,
+		resumed: rec.Features()&zfstest.FeatureResuming != 0, typ: zfs.Filesystem}
+	if s.spec.Arrival.Volume {
+		of.typ = zfs.Volume
+	}
+	if of.resumed {
+		if left == nil || left.of.to != of.to {
+			return nil, s.fail(zfs.BadStream)
+		}
+		return left, nil
+	}
+	switch latest, _ := latestOf(d); {
+	case left != nil:
+		return nil, s.fail(zfs.PartialState)
+	case d == nil && h.datasets[zfs.ParentOf(name)] == nil:
+		return nil, s.fail(zfs.NotFound)
+	case (of.from == 0 || s.spec.Origin != "") && d != nil:
+		return nil, s.fail(zfs.Exists)
+	case of.from != 0 && s.spec.Origin == "" && (d == nil || latest.GUID != of.from) && !s.rollback(d, of.from):
+		return nil, s.fail(zfs.NoBase)
+	}
+	if d == nil {
+		d = h.create(name, of.typ, s.spec.Set)
+		set(d, "inconsistent", "1")
+		if of.raw {
+			set(d, "encryption", "aes-256-gcm")
+			set(d, "encryptionroot", name)
+			set(d, "keystatus", "unavailable")
+		}
+	}
+	if s.spec.Origin != "" {
+		in, i := h.find(s.spec.Origin)
+		if i < 0 {
+			return nil, s.fail(zfs.NoBase)
+		}
+		h.clone(in.Versions[i], s.spec.Origin, d)
+	}
+	at := &partial{of: of}
+	h.partial[name] = at // another receive is turned away
+	return at, nil
+}
+
+func latestOf(d *zfs.Dataset) (zfs.Version, bool) {
+	if d == nil {
+		return zfs.Version{}, false
+	}
+	return d.Latest()
+}
+
+// rollback loses what is newer than a stream's base, where that was asked for.
+func (s *receiving) rollback(d *zfs.Dataset, base uint64) bool {
+	if d == nil || !s.spec.Rollback {
+		return false
+	}
+	to, ok := d.SnapshotOf(base)
+	d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
+		return ok && v.Kind == zfs.Snapshot && v.CreateTXG > to.CreateTXG
+	})
+	return ok
+}
+
+// full tells whether a quota is exceeded.
+func (s *receiving) full(at *partial) bool {
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	for name := s.spec.Target; name != ""; name = zfs.ParentOf(name) {
+		quota, err := strconv.Atoi(s.host.datasets[name].Get("quota"))
+		if err == nil && len(at.writes)*block > quota {
+			return true
+		}
+	}
+	return false
+}
+
+// end makes the snapshot.
+func (s *receiving) end(at *partial) {
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.datasets[s.spec.Target]
+	_, v, _ := zfs.ParseVersion(at.of.name) // the gate saw to it
+	v.GUID = at.of.to
+	h.head[d.Name] = append(slices.Clip(h.content[at.of.from]), at.writes...)
+	delete(h.partial, d.Name)
+	delete(d.Properties, "inconsistent")
+	set(d, "receive_resume_token", "-")
+	h.add(d, v)
+}
+
+// save keeps what came of a stream that ended early, unless that is not wanted.
+func (s *receiving) save(at *partial) {
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.datasets[s.spec.Target]
+	if at == nil || d == nil {
+		return
+	}
+	if s.spec.Whole {
+		delete(h.partial, d.Name)
+		if d.Inconsistent() {
+			h.remove(d.Name)
+		}
+		return
+	}
+	var flags []string
+	if at.of.raw {
+		flags = append(flags, "rawok")
+	}
+	set(d, "receive_resume_token", zfstest.TokenAt(uint64(len(at.writes)), at.of.name, at.of.to, at.of.from, flags...))
+}

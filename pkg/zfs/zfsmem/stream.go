@@ -1,0 +1,258 @@
+package zfsmem
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// OpenSend starts a stream.
+func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error) {
+	if _, err := zfs.SendArgs(s); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	all, err := h.streams(s)
+	if err != nil {
+		return nil, err
+	}
+	src := &sending{transfertest.NewSource(packed(all)), "zfs send " + s.Dataset + "@" + s.To}
+	context.AfterFunc(ctx, func() { _ = src.Close() })
+	return src, nil
+}
+
+type sending struct {
+	*transfertest.Source
+	name string
+}
+
+func (s *sending) Name() string { return s.name }
+
+func (s *sending) Cause(err error) error { return err }
+
+// stream is one of a snapshot.
+type stream struct {
+	name     string // of the snapshot, in full
+	typ      zfs.Type
+	to, from uint64
+	clone    bool
+	raw      bool
+	resumed  bool
+	writes   []write
+}
+
+// streams are those that a zfs send brings.
+func (h *Host) streams(s zfs.SendSpec) ([]stream, error) {
+	missing := fail(zfs.NotFound, zfs.OpSend, s.Dataset+"@"+s.To)
+	d := h.datasets[s.Dataset]
+	if d == nil {
+		return nil, missing
+	}
+	if s.Token != "" {
+		t, err := zfs.ParseToken(s.Token)
+		if err != nil {
+			return nil, err
+		}
+		v, ok := d.SnapshotOf(t.ToGUID)
+		if !ok {
+			return nil, fail(zfs.BadToken, zfs.OpSend, t.ToName)
+		}
+		one := h.stream(d, v, t.FromGUID, s.Flags.Raw)
+		one.writes, one.resumed = one.writes[t.Bytes:], true
+		return []stream{one}, nil
+	}
+	from, base := uint64(0), s.From
+	if base != "" {
+		clone := base[0] != '@' && base[0] != '#'
+		if !clone {
+			base = s.Dataset + base
+		}
+		in, i := h.find(base)
+		if i < 0 {
+			return nil, missing
+		}
+		from = in.Versions[i].GUID
+	}
+	var all []stream
+	for _, name := range append(append([]string(nil), s.Through...), s.To) {
+		_, i := h.find(s.Dataset + "@" + name)
+		if i < 0 {
+			return nil, missing
+		}
+		one := h.stream(d, d.Versions[i], from, s.Flags.Raw)
+		one.clone = len(all) == 0 && strings.Contains(s.From, "/")
+		all, from = append(all, one), one.to
+	}
+	return all, nil
+}
+
+func (h *Host) stream(d *zfs.Dataset, v zfs.Version, from uint64, raw bool) stream {
+	return stream{name: v.In(d.Name), typ: d.Type, to: v.GUID, from: from, raw: raw && d.Encrypted(),
+		writes: h.content[v.GUID][len(h.content[from]):]}
+}
+
+// packed are streams as they cross.
+func packed(all []stream) []byte {
+	var out []zfstest.Stream
+	for _, s := range all {
+		made := zfstest.New(s.name, s.to, s.from, s.typ == zfs.Volume)
+		begin := made.Begin(0)
+		if s.clone {
+			begin.SetClone(s.from)
+		}
+		if s.raw {
+			begin.AddFeatures(zfstest.FeatureRaw)
+		}
+		if s.resumed {
+			begin.AddFeatures(zfstest.FeatureResuming)
+		}
+		for _, w := range s.writes {
+			made = made.Written(w.at, w.data)
+		}
+		out = append(out, made)
+	}
+	if len(out) == 1 {
+		return out[0].Bytes()
+	}
+	return zfstest.Package(all[len(all)-1].name, nil, 0, out...).Bytes()
+}
+
+// partial is what an interrupted receive left.
+type partial struct {
+	of     stream // its name is as on the source
+	writes []write
+}
+
+// OpenReceive starts to store a stream, which a zfs.Gate judges.
+func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error) {
+	if _, err := zfs.ReceiveArgs(r); err != nil {
+		return nil, err
+	}
+	gate, err := zfs.NewGate(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	pr, pw := io.Pipe()
+	s := &receiving{host: h, spec: r, gate: gate, in: pw, done: make(chan struct{})}
+	stop := context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		defer stop()
+		s.err = s.read(pr)
+		why := s.err
+		if why == nil {
+			why = io.ErrClosedPipe
+		}
+		_ = pr.CloseWithError(why)
+		close(s.done)
+	}()
+	return s, nil
+}
+
+// receiving is a zfs receive.
+type receiving struct {
+	host *Host
+	spec zfs.ReceiveSpec
+	gate *zfs.Gate
+	in   *io.PipeWriter
+	done chan struct{}
+	err  error // valid after done
+}
+
+// Name is "zfs receive DATASET".
+func (s *receiving) Name() string { return "zfs receive " + s.spec.Target }
+
+// Withhold is how much of the end makes a stream whole.
+func (s *receiving) Withhold() int { return zfs.TailSize }
+
+// Write takes what was planned.
+func (s *receiving) Write(b []byte) (int, error) {
+	if err := s.gate.Judge(b); err != nil {
+		return 0, &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.spec.Target, Detail: "the stream is not what was planned: " + err.Error()}
+	}
+	return s.in.Write(b)
+}
+
+// Commit ends the stream.
+func (s *receiving) Commit(context.Context) error {
+	_ = s.in.Close()
+	<-s.done
+	return s.err
+}
+
+// Abort ends it early, and saves what came.
+func (s *receiving) Abort(cause error) error {
+	_ = s.in.Close()
+	<-s.done
+	if s.err == nil {
+		return errors.New(s.Name() + ": the stream was given up, but it was whole and is stored")
+	}
+	if errors.Is(s.err, &zfs.Error{Kind: zfs.Incomplete}) || cause != nil && errors.Is(s.err, cause) {
+		return nil
+	}
+	return s.err
+}
+
+func (s *receiving) fail(kind zfs.Kind) error { return fail(kind, zfs.OpReceive, s.spec.Target) }
+
+// atOffset is where a WRITE says where it writes.
+const atOffset = 24
+
+// read stores what comes.
+func (s *receiving) read(in io.Reader) error {
+	r := zfs.NewStreamReader(in)
+	var at *partial
+	clean := true // at the end of a stream
+	for {
+		rec, err := r.Next()
+		if err == io.EOF && clean {
+			return nil
+		}
+		if err != nil {
+			s.save(at)
+			return errors.Join(s.fail(zfs.Incomplete), why(err))
+		}
+		clean = false
+		switch {
+		case rec.Type == zfs.RecordBegin && rec.ToGUID() == 0: // a package's head
+		case rec.Type == zfs.RecordBegin:
+			if at, err = s.begin(rec); err != nil {
+				return err
+			}
+		case rec.Type == zfs.RecordWrite && at != nil:
+			at.writes = append(at.writes, write{binary.LittleEndian.Uint64(rec.Header[atOffset:]), bytes.Clone(rec.Payload)})
+			if s.full(at) {
+				s.save(at)
+				return s.fail(zfs.NoSpace)
+			}
+		case rec.Type == zfs.RecordEnd && at != nil:
+			s.end(at)
+			at, clean = nil, true
+		case rec.Type == zfs.RecordEnd:
+			clean = true
+		}
+	}
+}
+
+// why is the error of an input, but that it ended.
+func why(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
