@@ -36,7 +36,7 @@ func Make(req Request, state State) Plan {
 	p := &planner{
 		req: req, state: state,
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
-		source: map[string]*zfs.Dataset{}, target: map[string]*zfs.Dataset{},
+		source: map[string]*zfs.Dataset{}, target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
 		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},
 	}
@@ -59,11 +59,7 @@ func Make(req Request, state State) Plan {
 }
 
 func (p *planner) index() {
-	for _, d := range p.state.Target.Ancestors {
-		p.target[d.Name] = d
-	}
 	for _, d := range p.state.Target.Datasets {
-		p.target[d.Name] = d
 		for _, v := range d.Versions {
 			if v.Kind == zfs.Snapshot {
 				p.targetSnap[v.GUID] = append(p.targetSnap[v.GUID], v.In(d.Name))

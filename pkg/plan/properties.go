@@ -129,8 +129,8 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || d.Get(name) == "" {
 			continue
 		}
-		if all && zfs.PlaceBound(name) && !zfs.EncryptionBound(name) && !slices.Contains(p.left[name], d.Name) {
-			p.left[name] = append(p.left[name], d.Name)
+		if from := p.left[name]; all && zfs.PlaceBound(name) && !zfs.EncryptionBound(name) && (len(from) == 0 || from[len(from)-1] != d.Name) {
+			p.left[name] = append(from, d.Name)
 		}
 		if !zfs.ShapesData(name) && !all || !zfs.Carryable(d.Type, name) {
 			continue

@@ -24,10 +24,7 @@ type demand struct {
 // is available to a dataset is bounded by the pool and by the quotas of every
 // dataset above, and shared with all below.
 func space(in *Input) []finding.Finding {
-	existing := map[string]*zfs.Dataset{}
-	for _, d := range slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets) {
-		existing[d.Name] = d
-	}
+	existing := in.TargetListing.ByName()
 	demands := map[string]*demand{}
 	for _, d := range in.Plan.Datasets {
 		add(demands, existing, d)

@@ -11,6 +11,10 @@ import (
 // resume tells of receives that were cut off: such a dataset takes no other
 // stream until it is resumed or dropped.
 func resume(in *Input) []finding.Finding {
+	discarded := map[string]string{}
+	for _, p := range in.Plan.Datasets {
+		discarded[p.Target] = p.Discard
+	}
 	var out []finding.Finding
 	for _, d := range in.TargetListing.Datasets {
 		if d.ResumeToken() == "" {
@@ -18,11 +22,9 @@ func resume(in *Input) []finding.Finding {
 		}
 		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: d.Name + " waits for the rest of a receive that was cut off; this transfer resumes it",
 			Evidence: "zfs get receive_resume_token " + d.Name}
-		for _, p := range in.Plan.Datasets {
-			if p.Target == d.Name && p.Discard != "" {
-				f.Severity, f.Summary = finding.Warn, d.Name+" waits for the rest of a receive that cannot be resumed: "+p.Discard
-				f.Remedy = command("zfs", "receive", "-A", d.Name)
-			}
+		if why := discarded[d.Name]; why != "" {
+			f.Severity, f.Summary = finding.Warn, d.Name+" waits for the rest of a receive that cannot be resumed: "+why
+			f.Remedy = command("zfs", "receive", "-A", d.Name)
 		}
 		out = append(out, f)
 	}

@@ -118,17 +118,18 @@ const maxKeys = 16
 // encryption root of its own, whatever it was on the source.
 func keys(in *Input) []finding.Finding {
 	var names, roots []string
+	there, seen := in.TargetListing.ByName(), map[string]bool{}
 	for _, d := range in.Plan.Datasets {
 		if !d.Encrypted || len(d.Steps) == 0 {
 			continue
 		}
 		names = append(names, d.Target)
 		root := d.Target
-		if t := in.TargetListing.Find(d.Target); t != nil && t.Get("encryptionroot") != "" {
+		if t := there[d.Target]; t != nil && t.Get("encryptionroot") != "" {
 			root = t.Get("encryptionroot")
 		}
-		if !slices.Contains(roots, root) {
-			roots = append(roots, root)
+		if !seen[root] {
+			seen[root], roots = true, append(roots, root)
 		}
 	}
 	if len(names) == 0 {

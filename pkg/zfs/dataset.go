@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -167,6 +168,15 @@ type Listing struct {
 	// Began is when the survey began, by the clock of the side, in seconds
 	// since 1970.
 	Began int64 `json:"began,omitempty"`
+}
+
+// ByName are the datasets and the ancestors, for who looks for many.
+func (l *Listing) ByName() map[string]*Dataset {
+	all := make(map[string]*Dataset, len(l.Ancestors)+len(l.Datasets))
+	for _, d := range slices.Concat(l.Ancestors, l.Datasets) {
+		all[d.Name] = d
+	}
+	return all
 }
 
 // Find returns the dataset of that name, nil if the listing has none.
