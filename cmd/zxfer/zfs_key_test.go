@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,6 +55,51 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	opens(t, in, in, key)
 	o = mustZxfer(t, "send", src, "beta:"+in)
 	require.NotContains(t, o.stderr, "this increment")
+}
+
+// A copy that joined the copy of its source's root goes on where that has the
+// source's key: of a passphrase ZFS tells, of another the root must come first.
+func TestZFSTargetJoinsItsRoot(t *testing.T) {
+	lab(t)
+	for _, format := range []string{"passphrase", "raw"} {
+		t.Run(format, func(t *testing.T) {
+			src, dst := dataset(t)
+			key := filepath.Join(t.TempDir(), "key")
+			require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
+			zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat="+format, "-o", "keylocation=file://"+key, src)
+			zfsCmd(t, "create", src+"/c")
+			zfsCmd(t, "snapshot", "-r", src+"@one")
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			for _, d := range []string{dst, dst + "/c"} {
+				zfsCmd(t, "load-key", "-L", "file://"+key, d)
+			}
+			zfsCmd(t, "change-key", "-i", dst+"/c")
+			zfsCmd(t, "unload-key", dst)
+			require.Equal(t, dst, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryptionroot", dst+"/c")))
+			zfsCmd(t, "snapshot", "-r", src+"@two")
+			o := zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
+			if format == "raw" {
+				require.Equal(t, 3, o.code, o.String())
+				require.Contains(t, o.stderr, "which ZFS does not tell")
+			} else {
+				require.Equal(t, 0, o.code, o.String())
+				opens(t, dst, dst+"/c", key)
+			}
+			zfsCmd(t, "snapshot", "-r", src+"@three")
+			mustZxfer(t, "send", "-R", "--verify", src, "beta:"+dst)
+			opens(t, dst, dst+"/c", key)
+
+			// Another passphrase there, and the copy is not the source's any more.
+			zfsCmd(t, "load-key", "-L", "file://"+key, dst)
+			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+key, dst)
+			zfsCmd(t, "unload-key", dst)
+			zfsCmd(t, "snapshot", "-r", src+"@four")
+			o = zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
+			require.Equal(t, 3, o.code, o.String())
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			opens(t, dst, dst+"/c", key)
+		})
+	}
 }
 
 // Trees that zfs receive made of a package (zfs send -R -w) go on, as one or by

@@ -45,24 +45,39 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 			return p.rootFollows(d, t, out, from, to)
 		}
 	}
-	p.keyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
-		p.onTarget(t.Name), was, to, p.onSource(d.Name))
+	root := p.copyRoot(to)
+	if root != nil && provedKey(p.sourceRoot(d), root) || p.rootArrives(out, from, to) {
+		return true
+	}
+	why := ""
+	if root == nil || !passphrase(root) {
+		why = fmt.Sprintf(", unless the key of %s is that of %s, which ZFS does not tell", to, p.onSource(from))
+	}
+	p.keyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither%s (openzfs#12614)",
+		p.onTarget(t.Name), was, to, p.onSource(d.Name), why)
 	return false
 }
 
 // rootFollows judges a copy whose encryption root is the copy of the source's
 // root: both must have one key once the plan is done.
 func (p *planner) rootFollows(d, t *zfs.Dataset, out *Dataset, from, to string) bool {
-	if b := p.target[to]; b == nil || sameKey(p.sourceRoot(d), b) {
-		return true
-	}
-	if above := p.arriving[to]; above != nil && above.Source == from && len(above.Steps) > 0 {
-		out.Needs = append(out.Needs, from)
+	if b := p.target[to]; b == nil || sameKey(p.sourceRoot(d), b) || p.rootArrives(out, from, to) {
 		return true
 	}
 	p.keyChanged(d, t, out, "%s takes its key from %s, which is not that of %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
 		p.onTarget(t.Name), to, p.onSource(from), p.onSource(d.Name))
 	return false
+}
+
+// rootArrives tells whether the plan brings the source's root to the encryption
+// root of a copy first, and with it the key that both have from then on.
+func (p *planner) rootArrives(out *Dataset, from, to string) bool {
+	above := p.arriving[to]
+	if above == nil || above.Source != from || len(above.Steps) == 0 {
+		return false
+	}
+	out.Needs = append(out.Needs, from)
+	return true
 }
 
 func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
@@ -84,17 +99,35 @@ func opened(t *zfs.Dataset) string {
 // sourceRoot is a dataset's encryption root, or where that is not listed the
 // dataset: what it tells of its key was the root's when that was changed.
 func (p *planner) sourceRoot(d *zfs.Dataset) *zfs.Dataset {
-	name := encryptionRoot(d)
-	for _, a := range p.state.Source.Ancestors {
-		if a.Name == name {
-			return a
-		}
-	}
-	if r := p.source[name]; r != nil {
+	if r := rootIn(encryptionRoot(d), p.state.Source.Ancestors, p.source); r != nil {
 		return r
 	}
 	return d
 }
+
+// copyRoot is an encryption root of the target, nil where it is not listed.
+func (p *planner) copyRoot(name string) *zfs.Dataset {
+	return rootIn(name, p.state.Target.Ancestors, p.target)
+}
+
+func rootIn(name string, above []*zfs.Dataset, listed map[string]*zfs.Dataset) *zfs.Dataset {
+	for _, a := range above {
+		if a.Name == name {
+			return a
+		}
+	}
+	return listed[name]
+}
+
+// passphrase tells whether ZFS shows of a root's key by what it can be known again.
+func passphrase(root *zfs.Dataset) bool {
+	salt := root.Get("pbkdf2salt")
+	return root.Get("keyformat") == "passphrase" && salt != "" && salt != "0"
+}
+
+// provedKey tells whether two encryption roots have one key for sure: a passphrase
+// with one salt, which is random and new with each zfs change-key.
+func provedKey(a, b *zfs.Dataset) bool { return passphrase(a) && passphrase(b) && sameKey(a, b) }
 
 // sameKey tells whether two encryption roots have one key, as far as their
 // properties tell: of a passphrase the salt, which is new with each zfs
