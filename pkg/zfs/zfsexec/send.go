@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -29,9 +28,6 @@ type SendSource struct {
 	name string
 	stop func() bool
 	kill context.CancelCauseFunc
-
-	closed sync.Once
-	said   string // by the child, before it was ended
 }
 
 var _ Stream = (*SendSource)(nil)
@@ -95,7 +91,6 @@ func (s *SendSource) Read(b []byte) (int, error) {
 
 // Close ends the child, if it still runs, and releases the pipe.
 func (s *SendSource) Close() error {
-	s.closed.Do(func() { s.said = s.p.stderr.String() })
 	s.stop()
 	s.kill(errReleased)
 	err := s.r.Close()
@@ -111,10 +106,10 @@ func (s *SendSource) Close() error {
 func (s *SendSource) Cause(err error) error {
 	var received *zfs.Error
 	if !errors.As(err, new(*transfer.PeerError)) && !(errors.As(err, &received) && received.Op == zfs.OpReceive) ||
-		!strings.Contains(s.said, "cannot send") {
+		!strings.Contains(s.p.stderr.String(), "cannot send") { // a child that is ended says nothing more
 		return err
 	}
 	f := s.p.failure
-	f.Stderr, f.User = s.said, userName()
+	f.Stderr, f.User = s.p.stderr.String(), userName()
 	return f.Err()
 }
