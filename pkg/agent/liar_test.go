@@ -71,7 +71,7 @@ func answer(m *message, body string) [][]byte {
 // question is one operation of a Site, and an answer to it that is one.
 type question struct {
 	op     string
-	ask    func(context.Context, site.Site) (any, error)
+	ask    func(context.Context, site.Full) (any, error)
 	honest any
 }
 
@@ -101,48 +101,48 @@ func questions() []question {
 		_ = transfer.LimitedBy(p.Stages, p.Stages, p.Network)
 	}
 	return []question{
-		{opFacts.name, func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) }, facts},
-		{opHostFacts.name, func(ctx context.Context, s site.Site) (any, error) { return s.HostFacts(ctx) }, facts},
-		{opList.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opFacts.name, func(ctx context.Context, s site.Full) (any, error) { return s.Facts(ctx) }, facts},
+		{opHostFacts.name, func(ctx context.Context, s site.Full) (any, error) { return s.HostFacts(ctx) }, facts},
+		{opList.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.List(ctx, site.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
 		}, listing},
-		{opDatasetOf.name, func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
-		{opProperties.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opDatasetOf.name, func(ctx context.Context, s site.Full) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
+		{opProperties.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Properties(ctx, names, []string{"guid", "used"})
 		},
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}},
-		{opEstimate.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opEstimate.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Estimate(ctx, []zfs.SendSpec{send, send})
 		}, []uint64{7, 1<<64 - 1}},
-		{opSnapshot.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
-		{opHold.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
-		{opRelease.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
-		{opHolds.name, func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
-		{opBookmark.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opSnapshot.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
+		{opHold.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
+		{opRelease.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
+		{opHolds.name, func(ctx context.Context, s site.Full) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
+		{opBookmark.name, func(ctx context.Context, s site.Full) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank/a#w": "tank/a@w"})
 		}, none{}},
-		{opDestroy.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
-		{opCreateParents.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
-		{opDiscard.name, func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
-		{opDigest.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opDestroy.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
+		{opCreateParents.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
+		{opDiscard.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opDigest.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Digest(ctx, site.ContentQuery{SendSpec: send})
 		}, site.Digest{Sum: sum, Bytes: 7}},
-		{opOffer.name, func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
-		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opOffer.name, func(ctx context.Context, s site.Full) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
+		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Transfer(ctx, site.Task{Send: &send}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
-		{opTransfer.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
-		{opInspectDevice.name, func(ctx context.Context, s site.Site) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
-		{opDeviceState.name, func(ctx context.Context, s site.Site) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
-		{opDigestDevice.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opInspectDevice.name, func(ctx context.Context, s site.Full) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
+		{opDeviceState.name, func(ctx context.Context, s site.Full) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDigestDevice.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.DigestDevice(ctx, device.DigestQuery{Device: disk, Options: options}, progress)
 		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
-		{opCapture.name, func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
-		{opMeasure.name, func(ctx context.Context, s site.Site) (any, error) {
+		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
+		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
 		},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},

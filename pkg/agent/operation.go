@@ -39,17 +39,24 @@ type none struct{}
 // ErrUnknownOperation is a call of what the agent does not have.
 var ErrUnknownOperation = errors.New("unknown operation")
 
-// asks makes an operation of a method of a Site that answers.
-func asks[A, R any](f func(site.Site, context.Context, A) (R, error)) func(context.Context, site.Site, A, func(transfer.Progress)) (R, error) {
-	return func(ctx context.Context, s site.Site, args A, _ func(transfer.Progress)) (R, error) {
-		return f(s, ctx, args)
-	}
+// asks makes an operation of a method of a Site's role that answers.
+func asks[S, A, R any](f func(S, context.Context, A) (R, error)) func(context.Context, site.Site, A, func(transfer.Progress)) (R, error) {
+	return lasts(func(s S, ctx context.Context, args A, _ func(transfer.Progress)) (R, error) { return f(s, ctx, args) })
 }
 
 // does makes an operation of one that only succeeds or fails.
-func does[A any](f func(site.Site, context.Context, A) error) func(context.Context, site.Site, A, func(transfer.Progress)) (none, error) {
-	return func(ctx context.Context, s site.Site, args A, _ func(transfer.Progress)) (none, error) {
-		return none{}, f(s, ctx, args)
+func does[S, A any](f func(S, context.Context, A) error) func(context.Context, site.Site, A, func(transfer.Progress)) (none, error) {
+	return asks(func(s S, ctx context.Context, args A) (none, error) { return none{}, f(s, ctx, args) })
+}
+
+// lasts makes an operation of one that tells of its progress.
+func lasts[S, A, R any](f func(S, context.Context, A, func(transfer.Progress)) (R, error)) func(context.Context, site.Site, A, func(transfer.Progress)) (R, error) {
+	return func(ctx context.Context, s site.Site, args A, progress func(transfer.Progress)) (none R, err error) {
+		role, err := site.As[S](s)
+		if err != nil {
+			return none, err
+		}
+		return f(role, ctx, args, progress)
 	}
 }
 

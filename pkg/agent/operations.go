@@ -30,7 +30,7 @@ const (
 	manyStreams = maxRequest
 )
 
-var _ site.Site = (*Remote)(nil)
+var _ site.Full = (*Remote)(nil)
 
 // Name is the host as it was typed.
 func (r *Remote) Name() string { return r.host }
@@ -64,7 +64,7 @@ func (r *Remote) HostFacts(ctx context.Context) (site.Facts, error) {
 
 var opList = operation[site.ListQuery, zfs.Listing]{
 	name:    "list",
-	do:      asks(site.Site.List),
+	do:      asks(site.Lister.List),
 	rule:    policy.Reads(policy.List),
 	request: manyNames,
 	answer:  func(site.ListQuery, int) int { return 6 * maxAnswer },
@@ -78,7 +78,7 @@ func (r *Remote) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error
 
 var opDatasetOf = operation[string, string]{
 	name: "dataset-of",
-	do:   asks(site.Site.DatasetOf),
+	do:   asks(site.Lister.DatasetOf),
 	rule: policy.Reads(policy.DatasetOf),
 	check: func(_ string, dataset *string) error {
 		_, err := zfs.ParseDataset(*dataset)
@@ -95,7 +95,7 @@ type properties = map[string]map[string]zfs.Property
 
 var opProperties = operation[policy.PropertyQuery, properties]{
 	name: "properties",
-	do: asks(func(s site.Site, ctx context.Context, q policy.PropertyQuery) (properties, error) {
+	do: asks(func(s site.Lister, ctx context.Context, q policy.PropertyQuery) (properties, error) {
 		return s.Properties(ctx, q.Names, q.Properties)
 	}),
 	rule:    policy.Reads(policy.Properties),
@@ -116,7 +116,7 @@ func (r *Remote) Properties(ctx context.Context, names, properties []string) (ma
 
 var opEstimate = operation[[]zfs.SendSpec, []uint64]{
 	name:    "estimate",
-	do:      asks(site.Site.Estimate),
+	do:      asks(site.Lister.Estimate),
 	rule:    policy.Reads(policy.Estimate),
 	request: manyStreams,
 	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * costOfOne },
@@ -143,7 +143,7 @@ func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []
 
 var opSnapshot = operation[[]string, none]{
 	name:    "snapshot",
-	do:      does(site.Site.Snapshot),
+	do:      does(site.Keeper.Snapshot),
 	rule:    policy.Changes(policy.Snapshot, policy.Names),
 	request: manyNames,
 }
@@ -154,8 +154,10 @@ func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
 }
 
 var opHold = operation[policy.Tagged, none]{
-	name:    "hold",
-	do:      does(func(s site.Site, ctx context.Context, h policy.Tagged) error { return s.Hold(ctx, h.Tag, h.Snapshots) }),
+	name: "hold",
+	do: does(func(s site.Keeper, ctx context.Context, h policy.Tagged) error {
+		return s.Hold(ctx, h.Tag, h.Snapshots)
+	}),
 	rule:    policy.Changes(policy.Hold, policy.Tags),
 	request: manyNames,
 }
@@ -167,7 +169,7 @@ func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error
 
 var opRelease = operation[policy.Tagged, none]{
 	name: "release",
-	do: does(func(s site.Site, ctx context.Context, h policy.Tagged) error {
+	do: does(func(s site.Keeper, ctx context.Context, h policy.Tagged) error {
 		return s.Release(ctx, h.Tag, h.Snapshots)
 	}),
 	rule:    policy.Changes(policy.Release, policy.Tags),
@@ -181,7 +183,7 @@ func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) er
 
 var opHolds = operation[[]string, map[string][]string]{
 	name:    "holds",
-	do:      asks(site.Site.Holds),
+	do:      asks(site.Lister.Holds),
 	rule:    policy.Reads(policy.Holds),
 	request: manyNames,
 	answer:  func(_ []string, question int) int { return 4 * question },
@@ -195,7 +197,7 @@ func (r *Remote) Holds(ctx context.Context, snapshots []string) (map[string][]st
 
 var opBookmark = operation[map[string]string, none]{
 	name:    "bookmark",
-	do:      does(site.Site.Bookmark),
+	do:      does(site.Keeper.Bookmark),
 	rule:    policy.Changes(policy.Bookmark, policy.Marks),
 	request: manyNames,
 }
@@ -207,7 +209,7 @@ func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) erro
 
 var opDestroy = operation[[]string, none]{
 	name:    "destroy",
-	do:      does(site.Site.Destroy),
+	do:      does(site.Keeper.Destroy),
 	rule:    policy.Changes(policy.Destroy, policy.Names),
 	request: manyNames,
 }
@@ -219,7 +221,7 @@ func (r *Remote) Destroy(ctx context.Context, versions []string) error {
 
 var opCreateParents = operation[string, none]{
 	name: "create-parents",
-	do:   does(site.Site.CreateParents),
+	do:   does(site.Keeper.CreateParents),
 	rule: policy.Changes(policy.CreateParents, policy.Name),
 }
 
@@ -230,7 +232,7 @@ func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
 
 var opDiscard = operation[string, none]{
 	name: "discard-partial",
-	do:   does(site.Site.DiscardPartial),
+	do:   does(site.Keeper.DiscardPartial),
 	rule: policy.Changes(policy.DiscardPartial, policy.Name),
 }
 
@@ -241,7 +243,7 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 
 var opDigest = operation[site.ContentQuery, site.Digest]{
 	name:    "digest",
-	do:      asks(site.Site.Digest),
+	do:      asks(site.Digester.Digest),
 	rule:    policy.Reads(policy.Digest),
 	request: manyStreams,
 	check:   func(_ site.ContentQuery, d *site.Digest) error { return site.CheckDigest(d) },
@@ -255,7 +257,7 @@ func (r *Remote) Digest(ctx context.Context, q site.ContentQuery) (site.Digest, 
 
 var opOffer = operation[wire.Offer, wire.Ticket]{
 	name:  "offer",
-	do:    asks(site.Site.Offer),
+	do:    asks(site.Mover.Offer),
 	rule:  policy.Reads(policy.Offer),
 	check: site.CheckTicket,
 }
@@ -266,10 +268,8 @@ func (r *Remote) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
 }
 
 var opTransfer = operation[site.Task, site.Result]{
-	name: "transfer",
-	do: func(ctx context.Context, s site.Site, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
-		return s.Transfer(ctx, t, progress)
-	},
+	name:    "transfer",
+	do:      lasts(site.Mover.Transfer),
 	rule:    policy.Changes(policy.Transfer, policy.Streams),
 	request: manyStreams,
 	answer: func(t site.Task, _ int) int {
@@ -290,7 +290,7 @@ func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer
 
 var opInspectDevice = operation[string, device.Facts]{
 	name:  "inspect-device",
-	do:    asks(site.Site.InspectDevice),
+	do:    asks(site.Devices.InspectDevice),
 	check: site.CheckDevice,
 }
 
@@ -301,7 +301,7 @@ func (r *Remote) InspectDevice(ctx context.Context, path string) (device.Facts, 
 
 var opDeviceState = operation[device.Task, device.State]{
 	name:  "device-state",
-	do:    asks(site.Site.DeviceState),
+	do:    asks(site.Devices.DeviceState),
 	check: site.CheckDeviceState,
 }
 
@@ -311,10 +311,8 @@ func (r *Remote) DeviceState(ctx context.Context, t device.Task) (device.State, 
 }
 
 var opDigestDevice = operation[device.DigestQuery, device.Digest]{
-	name: "digest-device",
-	do: func(ctx context.Context, s site.Site, q device.DigestQuery, progress func(transfer.Progress)) (device.Digest, error) {
-		return s.DigestDevice(ctx, q, progress)
-	},
+	name:  "digest-device",
+	do:    lasts(site.Devices.DigestDevice),
 	check: site.CheckDeviceDigest,
 	long:  true,
 }
@@ -326,7 +324,7 @@ func (r *Remote) DigestDevice(ctx context.Context, q device.DigestQuery, report 
 
 var opCapture = operation[bool, []byte]{
 	name:   "capture",
-	do:     asks(site.Site.Capture),
+	do:     asks(site.Prober.Capture),
 	rule:   policy.Reads(policy.HostFacts[bool]),
 	answer: func(bool, int) int { return 32 << 20 },
 }
@@ -338,7 +336,7 @@ func (r *Remote) Capture(ctx context.Context, brief bool) ([]byte, error) {
 
 var opMeasure = operation[probe.Request, probe.Ceiling]{
 	name:    "measure",
-	do:      asks(site.Site.Measure),
+	do:      asks(site.Prober.Measure),
 	request: manyStreams,
 	check:   site.CheckCeiling,
 	long:    true,

@@ -30,48 +30,48 @@ func TestRemoteForwardsEveryOperation(t *testing.T) {
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	names := []string{"tank/a b@x", "tank/ü@y"}
 	for name, c := range map[string]struct {
-		ask   func(context.Context, site.Site) (any, error)
+		ask   func(context.Context, site.Full) (any, error)
 		asked []any
 		want  any
 	}{
-		"facts": {func(ctx context.Context, s site.Site) (any, error) { return s.Facts(ctx) },
+		"facts": {func(ctx context.Context, s site.Full) (any, error) { return s.Facts(ctx) },
 			[]any{"facts"}, site.Facts{Hostname: "beta", CPUs: 3, Root: true}},
-		"list": {func(ctx context.Context, s site.Site) (any, error) { return s.List(ctx, query) },
+		"list": {func(ctx context.Context, s site.Full) (any, error) { return s.List(ctx, query) },
 			[]any{"list", query}, zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{{Name: "tank", Type: zfs.Volume, GUID: 1<<64 - 1, Properties: map[string]zfs.Property{}}}}},
-		"dataset of": {func(ctx context.Context, s site.Site) (any, error) { return s.DatasetOf(ctx, "/mnt") },
+		"dataset of": {func(ctx context.Context, s site.Full) (any, error) { return s.DatasetOf(ctx, "/mnt") },
 			[]any{"dataset-of", "/mnt"}, "tank/a"},
-		"properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, []string{"used"}) },
+		"properties": {func(ctx context.Context, s site.Full) (any, error) { return s.Properties(ctx, names, []string{"used"}) },
 			[]any{"properties", names, []string{"used"}}, map[string]map[string]zfs.Property{"tank/a b@x": {"used": {Value: "1", Source: "-"}}}},
-		"local properties": {func(ctx context.Context, s site.Site) (any, error) { return s.Properties(ctx, names, nil) },
+		"local properties": {func(ctx context.Context, s site.Full) (any, error) { return s.Properties(ctx, names, nil) },
 			[]any{"properties", names, []string(nil)}, map[string]map[string]zfs.Property{"tank/a b@x": {"used": {Value: "1", Source: "-"}}}},
-		"estimate": {func(ctx context.Context, s site.Site) (any, error) { return s.Estimate(ctx, []zfs.SendSpec{send}) },
+		"estimate": {func(ctx context.Context, s site.Full) (any, error) { return s.Estimate(ctx, []zfs.SendSpec{send}) },
 			[]any{"estimate", []zfs.SendSpec{send}}, []uint64{1<<64 - 1}},
-		"snapshot": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Snapshot(ctx, names) },
+		"snapshot": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.Snapshot(ctx, names) },
 			[]any{"snapshot", names}, nil},
-		"hold": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Hold(ctx, "t", names) },
+		"hold": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.Hold(ctx, "t", names) },
 			[]any{"hold", "t", names}, nil},
-		"release": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Release(ctx, "t", names) },
+		"release": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.Release(ctx, "t", names) },
 			[]any{"release", "t", names}, nil},
-		"holds": {func(ctx context.Context, s site.Site) (any, error) { return s.Holds(ctx, names) },
+		"holds": {func(ctx context.Context, s site.Full) (any, error) { return s.Holds(ctx, names) },
 			[]any{"holds", names}, map[string][]string{"tank/a b@x": {"t"}}},
-		"bookmark": {func(ctx context.Context, s site.Site) (any, error) {
+		"bookmark": {func(ctx context.Context, s site.Full) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank#a": "tank@a"})
 		}, []any{"bookmark", map[string]string{"tank#a": "tank@a"}}, nil},
-		"destroy": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.Destroy(ctx, names) },
+		"destroy": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.Destroy(ctx, names) },
 			[]any{"destroy", names}, nil},
-		"create parents": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") },
+		"create parents": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") },
 			[]any{"create-parents", "tank/a/b"}, nil},
-		"discard partial": {func(ctx context.Context, s site.Site) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") },
+		"discard partial": {func(ctx context.Context, s site.Full) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") },
 			[]any{"discard-partial", "tank/a"}, nil},
-		"digest": {func(ctx context.Context, s site.Site) (any, error) { return s.Digest(ctx, part) },
+		"digest": {func(ctx context.Context, s site.Full) (any, error) { return s.Digest(ctx, part) },
 			[]any{"digest", part}, site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7, Shift: 1, Parts: []zfs.Part{{At: 1 << 62, Sum: strings.Repeat("cd", 16)}}}},
-		"offer": {func(ctx context.Context, s site.Site) (any, error) { return s.Offer(ctx, offer) },
+		"offer": {func(ctx context.Context, s site.Full) (any, error) { return s.Offer(ctx, offer) },
 			[]any{"offer", offer}, ticketFor(offer)},
-		"transfer": {func(ctx context.Context, s site.Site) (any, error) { return s.Transfer(ctx, task, nil) },
+		"transfer": {func(ctx context.Context, s site.Full) (any, error) { return s.Transfer(ctx, task, nil) },
 			[]any{"transfer", task}, site.Result{Result: transfer.Result{Frames: 9}}},
-		"capture": {func(ctx context.Context, s site.Site) (any, error) { return s.Capture(ctx, true) },
+		"capture": {func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) },
 			[]any{"capture", true}, []byte("-- a --\n")},
-		"measure": {func(ctx context.Context, s site.Site) (any, error) { return s.Measure(ctx, probe.Request{ID: "x"}) },
+		"measure": {func(ctx context.Context, s site.Full) (any, error) { return s.Measure(ctx, probe.Request{ID: "x"}) },
 			[]any{"measure", probe.Request{ID: "x"}}, probe.Ceiling{ID: "x", BytesPerSecond: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func (p *pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 func (p *pipes) Close() error                { return p.close() }
 
 func TestRemoteIsASite(t *testing.T) {
-	sitetest.Run(t, func(t *testing.T) site.Site {
+	sitetest.Run(t, func(t *testing.T) site.Full {
 		requestsR, requestsW, err := os.Pipe()
 		require.NoError(t, err)
 		answersR, answersW, err := os.Pipe()

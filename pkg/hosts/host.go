@@ -174,7 +174,7 @@ func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
 // restricted key, or of another version.
 func (h *Host) System(ctx context.Context) *sysinfo.System {
 	var text []byte
-	err := h.Do(ctx, func(st site.Site) (err error) { text, err = st.Capture(ctx, true); return err })
+	err := h.Do(ctx, site.In(func(st site.Prober) (err error) { text, err = st.Capture(ctx, true); return err }))
 	if err != nil {
 		return nil
 	}

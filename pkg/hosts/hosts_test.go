@@ -18,7 +18,7 @@ import (
 
 // beta is a host that answers as long as its line holds.
 type beta struct {
-	site.Site
+	site.Full
 	cut     error
 	text    string // of its capture
 	facts   int    // how often they were asked for

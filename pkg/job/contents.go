@@ -61,10 +61,10 @@ func (s *sender) digests(ctx context.Context, p pair, within zfs.Within) (source
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(e *hosts.Host, of zfs.SendSpec, into *site.Digest) func() error {
 		return func() error {
-			return e.Do(ctx, func(st site.Site) (err error) {
+			return e.Do(ctx, site.In(func(st site.Digester) (err error) {
 				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within})
 				return err
-			})
+			}))
 		}
 	}
 	g.Go(ask(s.source, p.source, &source))

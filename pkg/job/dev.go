@@ -114,7 +114,7 @@ func (d *copier) survey(ctx context.Context) error {
 	var systems [2]*sysinfo.System
 	sf, tf := &d.facts.source, &d.facts.target
 	look := func(ctx context.Context, e *hosts.Host, name string, f *site.Facts, into *device.Facts) error {
-		return e.Do(ctx, func(st site.Site) (err error) {
+		return e.Do(ctx, site.In(func(st site.Full) (err error) {
 			if *f, err = st.HostFacts(ctx); err == nil && name == device.Standard {
 				*into = device.Facts{Path: name, Kind: device.KindStream}
 			} else if err == nil {
@@ -124,7 +124,7 @@ func (d *copier) survey(ctx context.Context) error {
 				err = fmt.Errorf("local: %w", err)
 			}
 			return err
-		})
+		}))
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, sf, &from) })
@@ -234,13 +234,13 @@ func (d *copier) judge(ctx context.Context) error {
 		d.checkSource()
 		return nil
 	}
-	err := d.target.Do(ctx, func(st site.Site) (err error) {
+	err := d.target.Do(ctx, site.In(func(st site.Devices) (err error) {
 		if d.streams() {
 			return nil // nothing of it is kept
 		}
 		d.state, err = st.DeviceState(ctx, d.task)
 		return err
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -282,10 +282,10 @@ func (d *copier) compare(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	digest := func(e *hosts.Host, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() error {
-			return e.Do(gctx, func(st site.Site) (err error) {
+			return e.Do(gctx, site.In(func(st site.Devices) (err error) {
 				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
-			})
+			}))
 		})
 	}
 	digest(d.source, d.task.Source, &a, onSource)

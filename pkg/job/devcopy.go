@@ -67,7 +67,7 @@ var errOther = errors.New("it is not the device any more that the copy began wit
 // look looks at both ends anew before a try: hosts that were started again may
 // have given their devices other names.
 func (d *copier) look(ctx context.Context) error {
-	same := func(st site.Site, planned *device.Facts, end endpoint.Endpoint) error {
+	same := func(st site.Devices, planned *device.Facts, end endpoint.Endpoint) error {
 		now, err := st.InspectDevice(ctx, planned.Path)
 		switch {
 		case err != nil:
@@ -84,18 +84,18 @@ func (d *copier) look(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := d.source.Do(ctx, func(st site.Site) error { return same(st, &d.task.Source, d.req.Source) })
+	err := d.source.Do(ctx, site.In(func(st site.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
 	if err != nil {
 		return err
 	}
-	return d.target.Do(ctx, func(st site.Site) (err error) {
+	return d.target.Do(ctx, site.In(func(st site.Devices) (err error) {
 		// What there is now, this job left.
 		d.task.NoResume = false
 		if err = same(st, &d.task.Target, d.req.Target); err == nil {
 			d.state, err = st.DeviceState(ctx, d.task)
 		}
 		return err
-	})
+	}))
 }
 
 // interrupted is the error of a copy that was told to stop.

@@ -22,7 +22,7 @@ import (
 
 // renamed is a host on which a path leads to something else after every cut.
 type renamed struct {
-	site.Site
+	site.Full
 	looks map[string][]device.Facts // by path, the next one first
 	held  int                       // tries that are refused after the cut
 	tries []device.Task

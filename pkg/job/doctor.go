@@ -181,13 +181,13 @@ func (d *doctor) look(ctx context.Context) error {
 	for i, e := range ends {
 		g.Go(func() error {
 			var text []byte
-			err := e.Do(gctx, func(st site.Site) (err error) {
+			err := e.Do(gctx, site.In(func(st site.Full) (err error) {
 				// A host without ZFS is what the checks tell.
 				if facts[i], err = st.HostFacts(gctx); err == nil {
 					text, err = st.Capture(gctx, false)
 				}
 				return err
-			})
+			}))
 			if err != nil {
 				return err
 			}

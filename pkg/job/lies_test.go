@@ -21,7 +21,7 @@ import (
 
 // liarHost is a host that says what it likes of its devices, beside this one.
 type liarHost struct {
-	site.Site
+	site.Full
 	t      *testing.T
 	facts  site.Facts
 	device device.Facts

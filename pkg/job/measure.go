@@ -65,11 +65,11 @@ func (m *measurer) idle(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			// Of a host that does not say nothing else is known to run.
-			_ = e.Do(gctx, func(st site.Site) error {
+			_ = e.Do(gctx, site.In(func(st site.Prober) error {
 				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
 				busy[i] = c.CPU
 				return err
-			})
+			}))
 			return gctx.Err()
 		})
 	}
@@ -86,7 +86,7 @@ func (m *measurer) one(ctx context.Context, e *hosts.Host, r probe.Request) erro
 	r.Time = m.time
 	m.log(fmt.Sprintf("%s: measuring %s", e.Label(), probe.Title(r.ID)))
 	var c probe.Ceiling
-	err := e.Do(ctx, func(st site.Site) (err error) { c, err = st.Measure(ctx, r); return err })
+	err := e.Do(ctx, site.In(func(st site.Prober) (err error) { c, err = st.Measure(ctx, r); return err }))
 	if ctx.Err() != nil {
 		return unchanged(context.Cause(ctx))
 	}

@@ -23,7 +23,7 @@ import (
 // world is a host with the pools src and dst, as far as jobs see them: both
 // ends of a copy within one host.
 type world struct {
-	site.Site // what a test does not expect to be called
+	site.Full // what a test does not expect to be called
 
 	mu       sync.Mutex
 	datasets map[string]*zfs.Dataset

@@ -150,7 +150,7 @@ func requireFile(t *testing.T, want []byte, name string) {
 
 // plain is a Site that only transfers.
 type plain struct {
-	site.Site
+	site.Full
 	transfer func(context.Context, site.Task) (site.Result, error)
 }
 

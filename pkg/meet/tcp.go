@@ -51,10 +51,10 @@ func (overTCP) run(ctx context.Context, m *meeting) error {
 
 // offer opens a listener on the end that listens.
 func (m *meeting) offer(ctx context.Context) (ticket wire.Ticket, err error) {
-	err = m.link.listener.Do(ctx, func(st site.Site) (err error) {
+	err = m.link.listener.Do(ctx, site.In(func(st site.Mover) (err error) {
 		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
 		return err
-	})
+	}))
 	return ticket, err
 }
 
@@ -81,10 +81,10 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 		} else {
 			what.Offered = ticket.Session
 		}
-		*errp = h.Do(ctx, func(st site.Site) (err error) {
+		*errp = h.Do(ctx, site.In(func(st site.Mover) (err error) {
 			*res, err = st.Transfer(ctx, what, progress)
 			return err
-		})
+		}))
 		if *errp == nil {
 			return
 		}

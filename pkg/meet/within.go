@@ -20,9 +20,9 @@ func (within) mode(*Link) wire.Mode { return "" }
 func (within) limit(_ *meeting, limit string) string { return limit }
 
 func (within) run(ctx context.Context, m *meeting) error {
-	return m.from.Host.Do(ctx, func(st site.Site) (err error) {
+	return m.from.Host.Do(ctx, site.In(func(st site.Mover) (err error) {
 		res, err := st.Transfer(ctx, site.Whole(m.from.What, m.to.What), m.view.both)
 		m.account(res)
 		return err
-	})
+	}))
 }

@@ -14,13 +14,9 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/probe"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsexec"
 )
@@ -155,49 +151,4 @@ func (h *Host) checked(op string, err error) error {
 		return nil
 	}
 	return fault.Failf("", "%s: output of zfs %s: %w", h.name, op, err)
-}
-
-// without is the refusal of what takes a zxfer at the other end.
-func (h *Host) without(what string) error {
-	return fault.Refusef("choose another wire, for which zxfer runs there", "%s: --wire nc cannot %s", h.name, what)
-}
-
-// Digest is refused: the stream would have to come here.
-func (h *Host) Digest(context.Context, site.ContentQuery) (site.Digest, error) {
-	return site.Digest{}, h.without("compute digests")
-}
-
-// InspectDevice is refused.
-func (h *Host) InspectDevice(context.Context, string) (device.Facts, error) {
-	return device.Facts{}, h.without("copy devices")
-}
-
-// DeviceState is refused.
-func (h *Host) DeviceState(context.Context, device.Task) (device.State, error) {
-	return device.State{}, h.without("copy devices")
-}
-
-// DigestDevice is refused.
-func (h *Host) DigestDevice(context.Context, device.DigestQuery, func(transfer.Progress)) (device.Digest, error) {
-	return device.Digest{}, h.without("copy devices")
-}
-
-// Offer is refused: this host listens.
-func (h *Host) Offer(context.Context, wire.Offer) (wire.Ticket, error) {
-	return wire.Ticket{}, h.without("listen there")
-}
-
-// Transfer is refused: OpenFrom and OpenTo give its ends to this process.
-func (h *Host) Transfer(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
-	return site.Result{}, h.without("move a stream between two other hosts")
-}
-
-// Capture is refused.
-func (h *Host) Capture(context.Context, bool) ([]byte, error) {
-	return nil, h.without("capture the host's facts")
-}
-
-// Measure is refused.
-func (h *Host) Measure(context.Context, probe.Request) (probe.Ceiling, error) {
-	return probe.Ceiling{}, h.without("measure")
 }

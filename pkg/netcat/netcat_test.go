@@ -353,8 +353,14 @@ func TestHostsThatLackSomething(t *testing.T) {
 	h.tools.nc = "false"
 	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
-	_, err = h.Digest(t.Context(), site.ContentQuery{})
-	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	_, digests := site.As[site.Digester](h)
+	_, devices := site.As[site.Devices](h)
+	_, moves := site.As[site.Mover](h)
+	_, tells := site.As[site.Prober](h)
+	for _, err := range []error{digests, devices, moves, tells} {
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.ErrorContains(t, err, "beta: without zxfer there it cannot ")
+	}
 
 	_, err = h.Properties(t.Context(), []string{"pool/a b"}, []string{"guid"})
 	require.NoError(t, err, "a command without output")

@@ -152,7 +152,8 @@ func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffe
 	if r, ok := what.(site.ReceiveStream); ok {
 		return h.openReceive(ctx, r.Spec, offer, buffer)
 	}
-	return nil, h.without("copy devices")
+	_, err := site.As[site.Devices](h)
+	return nil, err
 }
 
 func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
@@ -257,7 +258,8 @@ func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, b
 	if s, ok := what.(site.SendStream); ok {
 		return h.openSend(ctx, s.Spec, offer, buffer)
 	}
-	return nil, h.without("copy devices")
+	_, err := site.As[site.Devices](h)
+	return nil, err
 }
 
 func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer, buffer int64) (transfer.Source, error) {

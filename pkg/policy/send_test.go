@@ -15,7 +15,7 @@ import (
 // encrypted is a host that knows of each dataset its encryption root, "-" where
 // it is not encrypted.
 type encrypted struct {
-	site.Site
+	site.Full
 	roots map[string]string
 	asked int
 }

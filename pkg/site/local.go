@@ -363,4 +363,4 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	return res, src.Cause(err)
 }
 
-var _ Site = (*Local)(nil)
+var _ Full = (*Local)(nil)

@@ -8,5 +8,5 @@ import (
 )
 
 func TestLocalIsASite(t *testing.T) {
-	sitetest.Run(t, func(t *testing.T) site.Site { return site.NewLocal("test", func(line string) { t.Log(line) }) })
+	sitetest.Run(t, func(t *testing.T) site.Full { return site.NewLocal("test", func(line string) { t.Log(line) }) })
 }

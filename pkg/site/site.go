@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
-// Site is one host that has datasets and devices.
+// Site is one host that has datasets. What it can do besides are roles: Digester,
+// Mover, Devices, Prober; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -36,10 +38,6 @@ type Site interface {
 	// unknown then, and ZFS is "".
 	HostFacts(ctx context.Context) (Facts, error)
 	Datasets
-	Digester
-	Devices
-	Mover
-	Prober
 	// RTT is the shortest round trip seen to the host, 0 for this one or
 	// while it is unknown.
 	RTT() time.Duration
@@ -132,6 +130,48 @@ type Prober interface {
 	// Measure makes one measurement, which leaves nothing behind. A scratch
 	// dataset is made below an existing one for probe.TargetWrite only.
 	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
+}
+
+// Full is a Site in every role: zxfer itself acts there.
+type Full interface {
+	Site
+	Digester
+	Mover
+	Devices
+	Prober
+}
+
+// As returns a Site in the role R, and a refusal where the host does not have it.
+func As[R any](s Site) (role R, err error) {
+	role, ok := s.(R)
+	if !ok {
+		err = fault.Refusef("choose another wire, for which zxfer runs there", "%s: without zxfer there it cannot %s", s.Name(), task[R]())
+	}
+	return role, err
+}
+
+// In has f called with a Site in a role.
+func In[R any](f func(R) error) func(Site) error {
+	return func(s Site) error {
+		role, err := As[R](s)
+		if err != nil {
+			return err
+		}
+		return f(role)
+	}
+}
+
+// task is what a host without a role cannot do.
+func task[R any]() string {
+	switch any((*R)(nil)).(type) {
+	case *Digester:
+		return "compute digests"
+	case *Devices:
+		return "copy devices"
+	case *Mover:
+		return "move a stream by itself"
+	}
+	return "be looked at and measured"
 }
 
 // ListQuery scopes a survey.

@@ -20,7 +20,7 @@ import (
 // promotion takes them away; not by bookmarks and holds, nor where a promotion
 // brings them.
 type world struct {
-	site.Site // what a test does not expect to be called
+	site.Full // what a test does not expect to be called
 
 	mu       sync.Mutex
 	now      int64 // seconds, the host's clock

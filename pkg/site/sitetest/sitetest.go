@@ -29,15 +29,15 @@ const prompt = 10 * time.Second
 
 // suite is two Sites, as one of a job's ends each.
 type suite struct {
-	source, target site.Site
-	open           func(*testing.T) site.Site
+	source, target site.Full
+	open           func(*testing.T) site.Full
 }
 
 // Run runs the suite. open returns a new Site of this host; the suite closes
 // it.
-func Run(t *testing.T, open func(t *testing.T) site.Site) {
+func Run(t *testing.T, open func(t *testing.T) site.Full) {
 	zfstest.Require(t)
-	s := &suite{open: func(t *testing.T) site.Site {
+	s := &suite{open: func(t *testing.T) site.Full {
 		opened := open(t)
 		t.Cleanup(func() { require.NoError(t, opened.Close()) })
 		return opened
@@ -132,7 +132,7 @@ func (s *suite) start(ctx context.Context, t *testing.T, st stream) func() outco
 	return start(ctx, t, s.source, s.target, st)
 }
 
-func start(ctx context.Context, t *testing.T, source, target site.Site, st stream) func() outcome {
+func start(ctx context.Context, t *testing.T, source, target site.Full, st stream) func() outcome {
 	t.Helper()
 	if st.mode == "" {
 		st.mode = wire.Signed
