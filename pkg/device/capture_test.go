@@ -207,7 +207,7 @@ func TestCapturedDevices(t *testing.T) {
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
 			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the kernel itself tells
-			require.Equal(t, c.want, ids(CheckTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
+			require.Equal(t, c.want, ids(checkTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
 			golden(t, strings.TrimSuffix(name, ".txtar")+".json", f)
 		})
 	}

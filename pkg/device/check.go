@@ -27,10 +27,10 @@ func (j *judge) add(severity finding.Severity, id, evidence, remedy, format stri
 	*j = append(*j, finding.Finding{ID: id, Severity: severity, Evidence: evidence, Remedy: remedy, Summary: fmt.Sprintf(format, args...)})
 }
 
-// CheckTarget is what speaks against writing the source to the target. What
+// checkTarget is what speaks against writing the source to the target. What
 // the target is used for and what it cannot hold, nothing overrides; what lies
 // on it, consent does.
-func CheckTarget(src, dst Facts, allow Allow) []finding.Finding {
+func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	var j judge
 	how := overlaps(src, dst)
 	if how != "" {
@@ -226,9 +226,9 @@ func (j *judge) beyond(src, dst Facts) {
 		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
 }
 
-// CheckSource is what speaks against reading the source: nothing that refuses
+// checkSource is what speaks against reading the source: nothing that refuses
 // it, but what may make the copy inconsistent.
-func CheckSource(src Facts) []finding.Finding {
+func checkSource(src Facts) []finding.Finding {
 	var j judge
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {

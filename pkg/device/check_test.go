@@ -60,7 +60,7 @@ func TestCheckTarget(t *testing.T) {
 			t.Parallel()
 			src := src
 			src.WWN = "naa.5000c500a"
-			got := CheckTarget(src, c.dst, c.allow)
+			got := checkTarget(src, c.dst, c.allow)
 			require.Equal(t, c.fail, ids(got, finding.Fail), "%+v", got)
 			require.Equal(t, c.warn, ids(got, finding.Warn), "%+v", got)
 			for _, p := range got {
@@ -75,9 +75,9 @@ func TestImageOfADiskWithOtherSectors(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
-	require.Equal(t, []string{"sector-size"}, ids(CheckTarget(src, dst, Allow{}), finding.Warn))
+	require.Equal(t, []string{"sector-size"}, ids(checkTarget(src, dst, Allow{}), finding.Warn))
 	src.PartitionTable = ""
-	require.Empty(t, CheckTarget(src, dst, Allow{}))
+	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
 // What is in use by one path is not written to by another. Numbers that are not
@@ -86,18 +86,18 @@ func TestDiskWithTwoPaths(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, WWN: "naa.5", Minor: 16}
-	require.Equal(t, []string{"target-same-disk"}, ids(CheckTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), finding.Fail))
+	require.Equal(t, []string{"target-same-disk"}, ids(checkTarget(src, dst, Allow{Overwrite: true, Confirm: "naa.5"}), finding.Fail))
 	src.WWN, dst.WWN = "t10.ATA     QEMU HARDDISK", "t10.ATA     QEMU HARDDISK"
-	require.Empty(t, CheckTarget(src, dst, Allow{}))
+	require.Empty(t, checkTarget(src, dst, Allow{}))
 	src.WWN, dst.WWN = "", ""
-	require.Empty(t, CheckTarget(src, dst, Allow{}))
+	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
 // A drive without a medium is not copied as nothing.
 func TestCheckSource(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"source-empty"}, ids(CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))
-	require.Empty(t, CheckSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
-	require.Empty(t, CheckSource(Facts{Path: "/empty", Kind: KindFile}))
-	require.Empty(t, CheckSource(Facts{Path: "-", Kind: "stream"}))
+	require.Equal(t, []string{"source-empty"}, ids(checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))
+	require.Empty(t, checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
+	require.Empty(t, checkSource(Facts{Path: "/empty", Kind: KindFile}))
+	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
 }

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -35,6 +36,23 @@ func Parts(size int64, block int) (count int, bytes int64) {
 	blocks := (size + int64(block) - 1) / int64(block)
 	per := max(1, (blocks+maxParts-1)/maxParts)
 	return int((blocks + per - 1) / per), per * int64(block)
+}
+
+// Differ are the ranges, of PartBytes each where they stand alone, in which two
+// devices that were hashed alike differ.
+func (d Digest) Differ(other Digest) (out []Range) {
+	for i := range max(len(d.Parts), len(other.Parts)) {
+		if i < len(d.Parts) && i < len(other.Parts) && bytes.Equal(d.Parts[i], other.Parts[i]) {
+			continue
+		}
+		start := int64(i) * d.PartBytes
+		if n := len(out) - 1; n >= 0 && out[n].Start+out[n].Length == start {
+			out[n].Length += d.PartBytes
+		} else {
+			out = append(out, Range{start, d.PartBytes})
+		}
+	}
+	return out
 }
 
 // DigestOf hashes a device. progress may be nil.

@@ -5,7 +5,7 @@
 //     procfs, and what lies on it, from wipefs of util-linux, which lists every
 //     signature that libblkid knows (blkid -p gives up where two of them
 //     contradict each other).
-//   - The rules: what speaks against a copy ([CheckSource], [Task.Problems]), and
+//   - The rules: what speaks against a copy ([Task.CheckSource], [Task.CheckTarget]), and
 //     how a device is opened so that neither the wrong one nor one in use is
 //     written ([OpenSource], [OpenTarget]).
 //   - The copy of a [Task]: [Copy] reads, hashes, sends, writes, syncs and reads

@@ -160,7 +160,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 			before := hash(t, dev)
 			captureIf(t, dev)
 			f := look(t, dev)
-			problems := CheckTarget(src, f, Allow{})
+			problems := checkTarget(src, f, Allow{})
 			require.Equal(t, c.want, ids(problems, finding.Fail), "%+v", f)
 			if c.held {
 				_, err := OpenTarget(context.Background(), f, src.Size, Access{})
@@ -177,12 +177,12 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 				require.Equal(t, p.Consent, word != "")
 				allow := Allow{Overwrite: true, Confirm: word}
 				if p.Consent {
-					require.Empty(t, ids(CheckTarget(src, f, allow), finding.Fail))
+					require.Empty(t, ids(checkTarget(src, f, allow), finding.Fail))
 					allow.Confirm = "another"
-					require.Equal(t, []string{"target-confirm"}, ids(CheckTarget(src, f, allow), finding.Fail))
+					require.Equal(t, []string{"target-confirm"}, ids(checkTarget(src, f, allow), finding.Fail))
 				} else {
 					allow.Confirm = strconv.FormatInt(f.Size, 10)
-					require.Equal(t, c.want, ids(CheckTarget(src, f, allow), finding.Fail), "nothing overrides it")
+					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "nothing overrides it")
 				}
 			}
 			require.Equal(t, before, hash(t, dev))
@@ -224,10 +224,10 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 		{"a hard link", file, hard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Contains(t, ids(CheckTarget(look(t, c.src), look(t, c.dst), Allow{}), finding.Fail), "target-is-source")
+			require.Contains(t, ids(checkTarget(look(t, c.src), look(t, c.dst), Allow{}), finding.Fail), "target-is-source")
 		})
 	}
-	require.NotContains(t, ids(CheckTarget(look(t, disk), look(t, onFile), Allow{}), finding.Fail), "target-is-source")
+	require.NotContains(t, ids(checkTarget(look(t, disk), look(t, onFile), Allow{}), finding.Fail), "target-is-source")
 	require.NotEqual(t, onFile, twice)
 }
 

@@ -184,8 +184,8 @@ func TestSystemDisk(t *testing.T) {
 	require.Equal(t, []string{"dm-2"}, f.Swap)
 	require.Equal(t, []string{"S6", "eui.0025ff", "Fast SSD"}, []string{f.Serial, f.WWN, f.Model})
 	require.Equal(t, []string{"target-system", "target-mounted", "target-swap", "target-held"},
-		ids(CheckTarget(Facts{Boot: "another"}, f, Allow{Overwrite: true, Confirm: "S6"}), finding.Fail))
-	require.Equal(t, []string{"source-mounted", "source-swap"}, ids(CheckSource(f), finding.Warn))
+		ids(checkTarget(Facts{Boot: "another"}, f, Allow{Overwrite: true, Confirm: "S6"}), finding.Fail))
+	require.Equal(t, []string{"source-mounted", "source-swap"}, ids(checkSource(f), finding.Warn))
 
 	part := Facts{Path: "/dev/nvme0n1p3", Name: "nvme0n1p3"}
 	part.describe(v)

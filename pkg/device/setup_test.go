@@ -11,7 +11,7 @@ import (
 )
 
 // A setup makes a device that must not be written, and returns it; held tells
-// that the kernel refuses, too, even if nobody asks CheckTarget.
+// that the kernel refuses, too, even if nobody asks checkTarget.
 type setup struct {
 	name string
 	make func(t *testing.T) string

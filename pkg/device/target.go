@@ -30,7 +30,7 @@ type Target struct {
 
 // OpenTarget opens what Inspect found for a copy of size bytes, and refuses if
 // it is not that any more, or in use. It changes nothing of a device; an image
-// file is created, and gets its space, unless opt.Sparse. CheckTarget must
+// file is created, and gets its space, unless opt.Sparse. checkTarget must
 // have found nothing against it.
 func OpenTarget(ctx context.Context, f Facts, size int64, opt Access) (_ *Target, err error) {
 	if err := ctx.Err(); err != nil {

@@ -41,6 +41,34 @@ type State struct {
 	Unusable string `json:"unusable,omitempty"`
 }
 
+// Blocks are no smaller than leastBlock unless asked for, and so large that a
+// device has at most mostBlocks of them: each costs either end 32 bytes.
+const (
+	leastBlock = 1 << 20
+	headBlock  = 4 << 20 // of disks with one head, which seek between blocks
+	mostBlocks = 1 << 20
+)
+
+// Choose settles what the user left open. It depends on nothing that was
+// measured: an interrupted copy must find it the same.
+func (t *Task) Choose() error {
+	// The copy of a file that takes clearly less than its size has holes, too.
+	t.Sparse = t.Sparse || t.Source.Kind == KindFile && t.Source.Allocated < t.Source.Size-t.Source.Size/10
+	t.Allow.Sparse = t.Sparse
+	t.Options.VerifyLater = t.Target.Rotational
+	if t.Options.Block == 0 {
+		b := leastBlock
+		if t.Source.Rotational || t.Target.Rotational {
+			b = headBlock
+		}
+		for b < wire.MaxRaw && t.Source.Size/int64(b) > mostBlocks {
+			b *= 2
+		}
+		t.Options.Block = b
+	}
+	return t.Options.Fits(t.Source.Size)
+}
+
 // StateOf looks for the journal of an earlier copy, and whether the target still
 // holds what that stored.
 func StateOf(t Task) (s State, err error) {
@@ -76,11 +104,24 @@ func (t Task) fits() error {
 	return nil
 }
 
-// Problems are what speaks against the copy, with the target as it is now. Of a
-// target that an interrupted copy of this very source has begun, its contents
-// do not count: they are that copy's.
-func (t Task) Problems(now Facts, state State) []finding.Finding {
-	return slices.DeleteFunc(CheckTarget(t.Source, now, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
+// CheckSource is what speaks against reading the source: against a snapshot of
+// it, nothing but that there can be none.
+func (t Task) CheckSource() []finding.Finding {
+	switch {
+	case t.LVMSnapshot == "":
+		return checkSource(t.Source)
+	case t.Source.Kind != KindLVM:
+		return []finding.Finding{{ID: "source-no-lv", Severity: finding.Fail,
+			Summary: t.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave --lvm-snapshot out"}}
+	}
+	return nil
+}
+
+// CheckTarget is what speaks against writing to the target as it is now. Of one
+// that an interrupted copy of this very source has begun, its contents do not
+// count: they are that copy's.
+func (t Task) CheckTarget(now Facts, state State) []finding.Finding {
+	return slices.DeleteFunc(checkTarget(t.Source, now, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
 }
 
 // check is the error of what forbids to write to the target as it is now, nil
@@ -90,7 +131,7 @@ func (t Task) check(ctx context.Context, state State) error {
 	if err != nil {
 		return err
 	}
-	return finding.Refusal(finding.Failed(t.Problems(now, state)))
+	return finding.Refusal(finding.Failed(t.CheckTarget(now, state)))
 }
 
 // Copy does this end's part of a task: over a link, or all of it without one.

@@ -22,7 +22,6 @@ import (
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
 )
 
 // RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
@@ -137,19 +136,10 @@ func (d *copier) survey(ctx context.Context) error {
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
 	d.task = device.Task{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
 		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
-	// The copy of a file that takes clearly less than its size has holes, too.
-	if from.Kind == device.KindFile && from.Allocated < from.Size-from.Size/10 {
-		d.task.Sparse = true
-	}
-	d.task.Allow.Sparse = d.task.Sparse
 	o := &d.task.Options
 	o.Options = meet.Options(&d.req.Way, time.Now())
 	o.Block = d.req.Options.Block
-	if o.Block == 0 {
-		o.Block = chooseBlock(from, to)
-	}
-	o.VerifyLater = to.Rotational
-	if err := o.Fits(from.Size); err != nil {
+	if err := d.task.Choose(); err != nil {
 		return fault.Refusef(fault.HintOf(err), "%s: %w", d.req.Source, err)
 	}
 	d.report.Block, d.report.Delta = o.Block, o.Delta
@@ -207,31 +197,10 @@ func (d *copier) checkStreams() error {
 	return nil
 }
 
-// Blocks are no smaller than leastBlock unless asked for, and so large that a
-// device has at most mostBlocks of them: each costs either end 32 bytes.
-const (
-	leastBlock = 1 << 20
-	headBlock  = 4 << 20 // of disks with one head, which seek between blocks
-	mostBlocks = 1 << 20
-)
-
-// chooseBlock is the block size for two devices. It does not depend on what
-// was measured: an interrupted copy must find it the same.
-func chooseBlock(from, to device.Facts) int {
-	b := int64(leastBlock)
-	if from.Rotational || to.Rotational {
-		b = headBlock
-	}
-	for b < wire.MaxRaw && from.Size/b > mostBlocks {
-		b *= 2
-	}
-	return int(b)
-}
-
 // judge collects what speaks against the copy.
 func (d *copier) judge(ctx context.Context) error {
 	if standard(d.req.Target) {
-		d.checkSource()
+		d.report.Problems = append(d.report.Problems, d.task.CheckSource()...)
 		return nil
 	}
 	err := d.target.Do(ctx, site.In(func(st site.Devices) (err error) {
@@ -247,21 +216,8 @@ func (d *copier) judge(ctx context.Context) error {
 	if !d.req.NoResume {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
 	}
-	d.checkSource()
-	d.report.Problems = append(d.report.Problems, d.task.Problems(d.task.Target, d.state)...)
+	d.report.Problems = slices.Concat(d.report.Problems, d.task.CheckSource(), d.task.CheckTarget(d.task.Target, d.state))
 	return nil
-}
-
-// checkSource collects what speaks against the source: of a snapshot, nothing
-// but that there can be none.
-func (d *copier) checkSource() {
-	switch {
-	case d.req.LVMSnapshot == "":
-		d.report.Problems = append(d.report.Problems, device.CheckSource(d.task.Source)...)
-	case d.task.Source.Kind != device.KindLVM:
-		d.report.Problems = append(d.report.Problems, finding.Finding{ID: "source-no-lv", Severity: finding.Fail,
-			Summary: d.task.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave --lvm-snapshot out"})
-	}
 }
 
 // refuse is the error of problems at fail level.
@@ -307,16 +263,6 @@ func (d *copier) compare(ctx context.Context) error {
 	}
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
-	for i := 0; i < max(len(a.Parts), len(b.Parts)); i++ {
-		if i < len(a.Parts) && i < len(b.Parts) && string(a.Parts[i]) == string(b.Parts[i]) {
-			continue
-		}
-		n := len(d.report.Differ) - 1
-		if start := int64(i) * a.PartBytes; n >= 0 && d.report.Differ[n].Start+d.report.Differ[n].Length == start {
-			d.report.Differ[n].Length += a.PartBytes
-		} else {
-			d.report.Differ = append(d.report.Differ, device.Range{Start: start, Length: a.PartBytes})
-		}
-	}
+	d.report.Differ = a.Differ(b)
 	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: BLAKE3 %s and %s", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)
 }

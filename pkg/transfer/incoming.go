@@ -47,7 +47,7 @@ func (in *Incoming) begin(l *Life) {
 	in.quiet = in.keepAlive()
 }
 
-func (in *Incoming) interrupt(error) { in.link.Interrupt() }
+func (in *Incoming) interrupt() { in.link.Interrupt() }
 
 func (in *Incoming) end(err error) {
 	in.quiet()

@@ -56,7 +56,7 @@ type Life struct {
 type Half interface {
 	begin(l *Life)
 	// interrupt ends what waits for the network.
-	interrupt(cause error)
+	interrupt()
 	// end tells the other end how it went, and closes the link.
 	end(err error)
 	wire() *wire.Link
@@ -74,7 +74,7 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 		defer close(unwound)
 		cause := context.Cause(ctx)
 		if l.Over != nil {
-			l.Over.interrupt(cause)
+			l.Over.interrupt()
 			if errors.Is(cause, ErrStall) {
 				// At once: what a device or ZFS hangs does not end before
 				// that answers, which may be never.

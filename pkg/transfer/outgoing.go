@@ -60,7 +60,7 @@ func (o *Outgoing) begin(l *Life) {
 	go o.listen()
 }
 
-func (o *Outgoing) interrupt(error) {
+func (o *Outgoing) interrupt() {
 	o.link.Interrupt()
 	<-o.over
 }

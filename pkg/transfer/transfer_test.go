@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,6 +191,59 @@ func TestStallNamesTheSide(t *testing.T) {
 			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)
 			require.ErrorContains(t, o.receiveErr, "memory sink took nothing")
 			requireNothing(t, sink, stream)
+		})
+	}
+}
+
+// stubborn ends hang for good: they do not even end when they are told to.
+type (
+	stubbornSource struct {
+		*transfertest.Source
+		free chan struct{}
+	}
+	stubbornSink struct {
+		*transfertest.Sink
+		free chan struct{}
+	}
+)
+
+func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
+
+func (s stubbornSink) Abort(cause error) error { <-s.free; return s.Sink.Abort(cause) }
+
+// The other end hears of them nevertheless, and who it was.
+func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
+	t.Parallel()
+	opt := transfer.Options{Stall: 3 * time.Second, Buffer: 1 << 20} // a busy machine may move nothing for a second
+	for _, who := range []string{"memory source gave nothing", "memory sink took nothing"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			free := make(chan struct{})
+			source, sink := transfertest.NewSource(transfertest.Random(8<<20)), newSink()
+			a, b := transfertest.Links(t, wire.Signed, 2, nil)
+			sent, received := make(chan error, 1), make(chan error, 1)
+			own, other := sent, received
+			var src transfer.Source = source
+			var dst transfer.Sink = sink
+			if strings.HasPrefix(who, "memory sink") {
+				sink.HangAfter, dst = 100, stubbornSink{sink, free}
+				own, other = received, sent
+			} else {
+				source.Hang, src = true, stubbornSource{source, free}
+			}
+			go func() { _, err := transfer.Send(context.Background(), src, a, opt, nil); sent <- err }()
+			go func() { _, err := transfer.Receive(context.Background(), b, dst, opt, nil); received <- err }()
+			select {
+			case err := <-other:
+				require.ErrorAs(t, err, new(*transfer.PeerError))
+				require.ErrorContains(t, err, who)
+			case <-time.After(10 * opt.Stall):
+				require.Fail(t, "the other end heard nothing")
+			}
+			close(free)
+			err := <-own
+			require.ErrorIs(t, err, transfer.ErrStall)
+			require.ErrorContains(t, err, who)
 		})
 	}
 }
