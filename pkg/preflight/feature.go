@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 
 	"zxfer/pkg/finding"
@@ -55,7 +56,7 @@ func features(in *Input) []finding.Finding {
 			continue
 		}
 		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
-			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, orUnknown(target.Features[x.name]), target.Name),
+			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, cmp.Or(target.Features[x.name], "unknown"), target.Name),
 			Remedy:   target.Enabling("there", x.name)}
 		if x.refused {
 			f.Severity = finding.Warn

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -48,15 +49,8 @@ func platform(s *sysinfo.System) []finding.Finding {
 		return one(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", orUnknown(s.OS), orUnknown(s.Kernel)),
-		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", orUnknown(s.Platform), english.Plural(s.CPU.Count, "CPU", ""), orUnknown(s.CPU.Model), size.Text(s.Memory))})
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
+	return one(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", cmp.Or(s.OS, "unknown"), cmp.Or(s.Kernel, "unknown")),
+		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", cmp.Or(s.Platform, "unknown"), english.Plural(s.CPU.Count, "CPU", ""), cmp.Or(s.CPU.Model, "unknown"), size.Text(s.Memory))})
 }
 
 func zfsModule(s *sysinfo.System) []finding.Finding {
@@ -103,24 +97,12 @@ func pyzfs(s *sysinfo.System) []finding.Finding {
 func pools(s *sysinfo.System) []finding.Finding {
 	var out []finding.Finding
 	for _, p := range s.Pools {
-		health := p.Properties["health"]
 		percent, _ := number(p.Properties["capacity"])
-		f := finding.Finding{Severity: finding.OK, Evidence: fmt.Sprintf("zpool get health,capacity %s: %s, %d", p.Name, health, percent)}
-		switch {
-		case health == "DEGRADED":
-			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", p.Name)
-			f.Remedy = command("zpool", "status", "-v", p.Name)
-		case health != "ONLINE":
-			f.Severity, f.Summary = finding.Fail, fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", p.Name, health)
-			f.Remedy = command("zpool", "status", "-v", p.Name)
-		case percent > fullPercent:
-			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", p.Name, percent, fullPercent)
-			f.Remedy = "what uses it: " + command("zfs", "list", "-o", "space", "-r", p.Name)
-		default:
-			free, _ := number(p.Properties["free"])
-			f.Summary = fmt.Sprintf("pool %s is online, %d %% full, %s free", p.Name, percent, size.Text(free))
-		}
-		out = append(out, f)
+		free, _ := number(p.Properties["free"])
+		ok := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("pool %s is online, %d %% full, %s free", p.Name, percent, size.Text(free))}
+		f := cmp.Or(unhealthy(p.Name, p.Properties["health"]), full(p.Name, percent), &ok)
+		f.Evidence = fmt.Sprintf("zpool get health,capacity %s: %s, %d", p.Name, p.Properties["health"], percent)
+		out = append(out, *f)
 	}
 	return out
 }

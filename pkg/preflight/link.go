@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -125,7 +126,7 @@ func carries(m *Measured) []finding.Finding {
 	f := finding.Finding{Host: l.From, Severity: finding.OK,
 		Evidence: fmt.Sprintf("%d streams for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
 			l.Streams, l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
-			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, orUnknown(l.Congestion))}
+			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, cmp.Or(l.Congestion, "unknown"))}
 	where := fmt.Sprintf("%s to %s: %s", l.From, l.To, size.Rate(l.BytesPerSecond))
 	best := l
 	for _, m := range more {

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func tcpBuffers(s *sysinfo.System) []finding.Finding {
 		return nil
 	}
 	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size.Text(uint64(s.TCP.ReadMax)), size.Text(uint64(s.TCP.WriteMax))),
-		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, orUnknown(s.TCP.Congestion))}
+		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, cmp.Or(s.TCP.Congestion, "unknown"))}
 	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
 		f.Severity = finding.Note
 		f.Remedy = "on a path with a long round trip: more --streams, or " + windowSysctl(16<<20)

@@ -14,6 +14,28 @@ import (
 // https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html (Free Space)
 const fullPercent = 90
 
+// unhealthy judges the health of a pool, nil where it is sound or unknown.
+func unhealthy(pool, health string) *finding.Finding {
+	f := &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", pool, health),
+		Remedy: command("zpool", "status", "-v", pool)}
+	switch health {
+	case "ONLINE", "":
+		return nil
+	case "DEGRADED":
+		f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", pool)
+	}
+	return f
+}
+
+// full judges how full a pool is, nil where it has room.
+func full(pool string, percent uint64) *finding.Finding {
+	if percent <= fullPercent {
+		return nil
+	}
+	return &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", pool, percent, fullPercent),
+		Remedy: "what uses it: " + command("zfs", "list", "-o", "space", "-r", pool)}
+}
+
 func poolHealth(in *Input) []finding.Finding {
 	if in.Plan.Steps() == 0 {
 		return nil
@@ -24,40 +46,29 @@ func poolHealth(in *Input) []finding.Finding {
 		pool   zfs.Pool
 		target bool
 	}{{in.Source, in.SourceListing.Pool, false}, {in.Target, in.TargetListing.Pool, true}} {
-		health, readonly := side.pool.Properties["health"], side.pool.Properties["readonly"]
-		f := finding.Finding{
-			Host: side.host.Name, Severity: finding.Fail,
-			Evidence: fmt.Sprintf("zpool get health,readonly %s: %s, %s", side.pool.Name, health, readonly),
-			Remedy:   command("zpool", "status", "-v", side.pool.Name),
+		name, health, readonly := side.pool.Name, side.pool.Properties["health"], side.pool.Properties["readonly"]
+		f := unhealthy(name, health)
+		if side.target && readonly == "on" && (f == nil || f.Severity != finding.Fail) {
+			f = &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is imported read-only", name),
+				Remedy: command("zpool", "export", name) + " && " + command("zpool", "import", name)}
 		}
-		switch {
-		case health == "SUSPENDED", health == "FAULTED", health == "UNAVAIL", health == "OFFLINE", health == "REMOVED":
-			f.Summary = fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", side.pool.Name, health)
-		case side.target && readonly == "on":
-			f.Summary = fmt.Sprintf("pool %s is imported read-only", side.pool.Name)
-			f.Remedy = command("zpool", "export", side.pool.Name) + " && " + command("zpool", "import", side.pool.Name)
-		case health == "DEGRADED":
-			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", side.pool.Name)
-		default:
-			continue
+		if f != nil {
+			f.Host, f.Evidence = side.host.Name, fmt.Sprintf("zpool get health,readonly %s: %s, %s", name, health, readonly)
+			out = append(out, *f)
 		}
-		out = append(out, f)
 	}
 	return out
 }
 
 func poolFull(in *Input) []finding.Finding {
 	pool := in.TargetListing.Pool
-	percent, ok := number(pool.Properties["capacity"])
-	if !ok || percent <= fullPercent || in.Plan.Steps() == 0 {
+	percent, _ := number(pool.Properties["capacity"])
+	f := full(pool.Name, percent)
+	if f == nil || in.Plan.Steps() == 0 {
 		return nil
 	}
-	return []finding.Finding{{
-		Host: in.Target.Name, Severity: finding.Warn,
-		Summary:  fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", pool.Name, percent, fullPercent),
-		Evidence: fmt.Sprintf("zpool get capacity %s: %d", pool.Name, percent),
-		Remedy:   "what uses it: " + command("zfs", "list", "-o", "space", "-r", pool.Name),
-	}}
+	f.Host, f.Evidence = in.Target.Name, fmt.Sprintf("zpool get capacity %s: %d", pool.Name, percent)
+	return one(*f)
 }
 
 // number parses a number as zfs get -p and zpool get -p print it.

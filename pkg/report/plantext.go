@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -37,7 +38,7 @@ func hostsText(r *job.Report) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "%s\t%s\tzfs %s\t%s\n", h.Role, oneLine(h.Name), known(oneLine(h.ZFS)), oneLine(h.Backend))
+		fmt.Fprintf(w, "%s\t%s\tzfs %s\t%s\n", h.Role, oneLine(h.Name), cmp.Or(oneLine(h.ZFS), "unknown"), oneLine(h.Backend))
 	}
 	if r.Wire.Mode != "" {
 		wire := r.Wire.Mode
@@ -57,13 +58,6 @@ func hostsText(r *job.Report) string {
 	}
 	_ = w.Flush() // a Builder takes everything
 	return trimRight(b.String())
-}
-
-func known(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }
 
 func datasetText(d *plan.Dataset) string {
