@@ -14,16 +14,13 @@ import (
 // DevicePlanned shows what is about to be done: everything with Verbose, else
 // a headline. A dry run shows its plan when done.
 func (t *Text) DevicePlanned(r *job.DevReport) {
-	if t.quiet || r.DryRun {
-		return
-	}
-	if t.opts.Verbose {
+	switch {
+	case t.quiet || r.DryRun:
+	case t.opts.Verbose:
 		t.write(devicePlanText(r))
-		return
+	default:
+		t.write(deviceHeadline(r) + warningsText(slices.Concat(r.Problems, r.Findings)) + expectedText(r.Expected))
 	}
-	var expected strings.Builder
-	expectedText(&expected, r.Expected)
-	t.write(deviceHeadline(r) + warningsText(slices.Concat(r.Problems, r.Findings)) + expected.String())
 }
 
 // DeviceStarted shows that a copy begins.
@@ -40,7 +37,7 @@ func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
 func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := t.streams.end(uint64(res.Data), res.Error != "")
+	st := t.streams.finish(deviceID, uint64(res.Data), res.Error != "")
 	if st == nil || t.quiet {
 		return
 	}
@@ -58,10 +55,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.screen != nil {
-		t.streams.running = nil
-		t.paint("")
-	}
+	t.over()
 	if r == nil || t.quiet {
 		return nil
 	}
@@ -195,23 +189,24 @@ func deviceSummary(r *job.DevReport) string {
 
 // deviceFailureText is what a job that failed leaves to tell beside its errors.
 func deviceFailureText(r *job.DevReport) string {
-	var b strings.Builder
-	for i, d := range r.Differ {
-		if i == maxRanges {
-			fmt.Fprintf(&b, "and %d more ranges\n", len(r.Differ)-i)
-			break
-		}
-		fmt.Fprintf(&b, "differs: within bytes %d to %d\n", d.Start, min(d.Start+d.Length, int64(r.Size)))
+	differ := slices.Clone(r.Differ)
+	for i, d := range differ {
+		differ[i].Length = min(d.Length, int64(r.Size)-d.Start)
 	}
-	if len(r.Results) > 0 {
-		last := r.Results[len(r.Results)-1]
-		for i, d := range last.BadRanges {
-			if i == maxRanges {
-				fmt.Fprintf(&b, "and %d more ranges\n", len(last.BadRanges)-i)
-				break
-			}
-			fmt.Fprintf(&b, "unreadable: bytes %d to %d\n", d.Start, d.Start+d.Length)
-		}
+	text := rangesText("differs: within bytes", differ)
+	if n := len(r.Results); n > 0 {
+		text += rangesText("unreadable: bytes", r.Results[n-1].BadRanges)
+	}
+	return text
+}
+
+func rangesText(what string, ranges []device.Range) string {
+	var b strings.Builder
+	for _, r := range ranges[:min(len(ranges), maxRanges)] {
+		fmt.Fprintf(&b, "%s %d to %d\n", what, r.Start, r.Start+r.Length)
+	}
+	if more := len(ranges) - maxRanges; more > 0 {
+		fmt.Fprintf(&b, "and %d more ranges\n", more)
 	}
 	return b.String()
 }
@@ -231,15 +226,15 @@ func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.streams.begin(r.Source, r.Target, r.Size, done, j.opts.now())
-	j.event(Event{Event: "started", ID: 1, Source: r.Source, Target: r.Target, Total: r.Size, Bytes: done})
+	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: r.Size, Bytes: done})
 }
 
 // DeviceFinished writes what came of a try.
 func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.streams.end(uint64(res.Data), res.Error != "") != nil {
-		j.event(Event{Event: "finished", ID: 1, Device: res})
+	if j.streams.finish(deviceID, uint64(res.Data), res.Error != "") != nil {
+		j.event(Event{Event: "finished", ID: deviceID, Device: res})
 	}
 }
 

@@ -26,11 +26,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 
 // DoctorText writes a doctor's report for a person.
 func DoctorText(w io.Writer, r *job.DoctorReport) error {
-	var b strings.Builder
-	diagnosisText(&b, r.Findings)
-	ceilingsText(&b, r.Ceilings, r.Expected)
-	expectedText(&b, r.Expected)
-	return writeString(w, b.String())
+	return writeString(w, diagnosisText(r.Findings)+ceilingsText(r.Ceilings, r.Expected)+expectedText(r.Expected))
 }
 
 // DoctorAllow writes the zfs allow lines only.
@@ -44,10 +40,11 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 
 // ceilingsText shows the rates, the highest first, and marks the one that the
 // expected rate comes from.
-func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling, e *job.Expected) {
+func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if len(ceilings) == 0 {
-		return
+		return ""
 	}
+	var b strings.Builder
 	sorted := slices.Clone(ceilings)
 	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
 	most, host, title := sorted[0].BytesPerSecond, 0, 0
@@ -57,9 +54,9 @@ func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling, e *job.Expected)
 	limit := limiting(ceilings, e)
 	b.WriteString("ceilings\n")
 	for _, c := range sorted {
-		fmt.Fprintf(b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
+		fmt.Fprintf(&b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
 		if c.Skipped != "" {
-			fmt.Fprintf(b, "%s\n", oneLine(c.Skipped))
+			fmt.Fprintf(&b, "%s\n", oneLine(c.Skipped))
 			continue
 		}
 		n := 0
@@ -78,6 +75,7 @@ func ceilingsText(b *strings.Builder, ceilings []probe.Ceiling, e *job.Expected)
 		}
 		b.WriteString(line + "\n")
 	}
+	return b.String()
 }
 
 // limiting is the ceiling that bounds a transfer: the slowest of its stages, or
@@ -96,18 +94,18 @@ func limiting(ceilings []probe.Ceiling, e *job.Expected) (limit probe.Ceiling) {
 	return limit
 }
 
-func expectedText(b *strings.Builder, e *job.Expected) {
+func expectedText(e *job.Expected) string {
 	if e == nil {
-		return
+		return ""
 	}
-	fmt.Fprintf(b, "expected: %s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
+	text := fmt.Sprintf("expected: %s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
 	if e.Host != "" {
-		fmt.Fprintf(b, " (%s)", oneLine(e.Host))
+		text += fmt.Sprintf(" (%s)", oneLine(e.Host))
 	}
 	if e.Bytes > 0 {
-		fmt.Fprintf(b, "; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+		text += fmt.Sprintf("; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
 	}
-	b.WriteString("\n")
+	return text + "\n"
 }
 
 // measuredText is what --measure found.
@@ -115,11 +113,8 @@ func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if len(ceilings) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	ceilingsText(&b, ceilings, e)
 	if e == nil {
-		b.WriteString("expected: unknown, nothing could be measured\n")
+		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
 	}
-	expectedText(&b, e)
-	return b.String()
+	return ceilingsText(ceilings, e) + expectedText(e)
 }

@@ -38,7 +38,8 @@ func warningsText(findings []finding.Finding) string {
 }
 
 // diagnosisText shows all that was found, by host.
-func diagnosisText(b *strings.Builder, findings []finding.Finding) {
+func diagnosisText(findings []finding.Finding) string {
+	var b strings.Builder
 	var hosts []string
 	for _, f := range findings {
 		if !slices.Contains(hosts, f.Host) {
@@ -46,19 +47,20 @@ func diagnosisText(b *strings.Builder, findings []finding.Finding) {
 		}
 	}
 	for _, h := range hosts {
-		fmt.Fprintf(b, "%s\n", oneLine(h))
+		fmt.Fprintf(&b, "%s\n", oneLine(h))
 		for _, f := range findings {
 			if f.Host != h {
 				continue
 			}
-			fmt.Fprintf(b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
+			fmt.Fprintf(&b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
 			if f.Severity != finding.OK {
 				const indent = "                      "
-				prefixed(b, indent+"seen: ", oneLine(f.Evidence))
-				prefixed(b, indent+"do:   ", f.Remedy)
+				prefixed(&b, indent+"seen: ", oneLine(f.Evidence))
+				prefixed(&b, indent+"do:   ", f.Remedy)
 			}
 		}
 	}
+	return b.String()
 }
 
 // conflictsText shows the evidence of both sides; withMessage also what

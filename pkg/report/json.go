@@ -137,7 +137,7 @@ func progressEvent(kind string, st *stream) Event {
 func (j *JSON) Finished(id int, r *job.StepResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.streams.finish(id, r) != nil {
+	if j.streams.finish(id, r.Bytes, r.Error != "") != nil {
 		j.event(Event{Event: "finished", ID: id, Result: r})
 	}
 }

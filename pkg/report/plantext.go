@@ -194,9 +194,7 @@ func headline(r *job.Report) string {
 	for _, n := range r.Plan.Notes {
 		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
 	}
-	b.WriteString(warningsText(r.Findings))
-	expectedText(&b, r.Expected)
-	return b.String()
+	return b.String() + warningsText(r.Findings) + expectedText(r.Expected)
 }
 
 func hasSteps(p *plan.Plan) bool {

@@ -2,12 +2,12 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
@@ -42,30 +42,21 @@ func (s *streams) start(id int, d *plan.Dataset, step int, now time.Time) *strea
 			st.last.Total = st.step.Done + st.step.Bytes
 		}
 	}
+	return s.add(st)
+}
+
+// begin is start for a device, which has total bytes, of which done are there.
+func (s *streams) begin(source, target string, total, done uint64, now time.Time) {
+	s.add(&stream{id: deviceID, name: source, source: source, target: target, shown: now,
+		step: plan.Step{Bytes: total}, last: meet.Progress{Bytes: done, Total: total}})
+}
+
+// deviceID is the id of a device's only stream.
+const deviceID = 1
+
+func (s *streams) add(st *stream) *stream {
 	st.name = oneLine(st.name)
 	s.running = append(s.running, st)
-	return st
-}
-
-// begin is start for a device: total bytes, of which done are there.
-func (s *streams) begin(source, target string, total, done uint64, now time.Time) *stream {
-	st := &stream{id: 1, name: oneLine(source), source: source, target: target, shown: now}
-	st.step.Bytes, st.last = total, meet.Progress{Bytes: done, Total: total}
-	s.running = append(s.running, st)
-	return st
-}
-
-// end is finish for a device.
-func (s *streams) end(bytes uint64, failed bool) *stream {
-	if len(s.running) == 0 {
-		return nil
-	}
-	st := s.running[0]
-	s.running = s.running[:0]
-	if !failed {
-		s.finished++
-	}
-	s.arrived += bytes
 	return st
 }
 
@@ -91,18 +82,18 @@ func (s *streams) progress(id int, p meet.Progress) *stream {
 	return st
 }
 
-func (s *streams) finish(id int, r *job.StepResult) *stream {
-	for i, st := range s.running {
-		if st.id == id {
-			s.running = append(s.running[:i], s.running[i+1:]...)
-			if r.Error == "" {
-				s.finished++
-			}
-			s.arrived += r.Bytes
-			return st
-		}
+// finish takes out a stream that moved bytes; nil where it does not run.
+func (s *streams) finish(id int, bytes uint64, failed bool) *stream {
+	st := s.find(id)
+	if st == nil {
+		return nil
 	}
-	return nil
+	s.running = slices.DeleteFunc(s.running, func(other *stream) bool { return other == st })
+	if !failed {
+		s.finished++
+	}
+	s.arrived += bytes
+	return st
 }
 
 // snapshot is the one to arrive, "" of a device.

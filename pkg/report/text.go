@@ -67,14 +67,13 @@ func (t *Text) Log(message string) {
 // Planned shows what is about to be done: everything with Verbose, else a
 // headline and what a user must not miss. A dry run shows its plan when done.
 func (t *Text) Planned(r *job.Report) {
-	if t.quiet || r.DryRun {
-		return
-	}
-	if t.opts.Verbose {
+	switch {
+	case t.quiet || r.DryRun:
+	case t.opts.Verbose:
 		t.write(planText(r))
-		return
+	default:
+		t.write(headline(r))
 	}
-	t.write(headline(r))
 }
 
 // Started shows that a stream begins.
@@ -115,7 +114,7 @@ func (t *Text) Progress(id int, p meet.Progress) {
 func (t *Text) Finished(id int, r *job.StepResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := t.streams.finish(id, r); st != nil && !t.quiet {
+	if st := t.streams.finish(id, r.Bytes, r.Error != ""); st != nil && !t.quiet {
 		t.paint(resultText(st.name, r, t.opts.Verbose))
 	}
 }
@@ -134,10 +133,7 @@ func (t *Text) Status() {
 func (t *Text) Done(r *job.Report, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.screen != nil {
-		t.streams.running = nil
-		t.paint("")
-	}
+	t.over()
 	if r == nil || t.quiet {
 		return nil
 	}
@@ -149,6 +145,14 @@ func (t *Text) Done(r *job.Report, err error) error {
 		return nil
 	}
 	return writeString(t.opts.Stdout, summary(r))
+}
+
+// over takes the live lines away.
+func (t *Text) over() {
+	if t.screen != nil {
+		t.streams.running = nil
+		t.paint("")
+	}
 }
 
 func (t *Text) write(text string) {
