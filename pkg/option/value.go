@@ -4,6 +4,7 @@
 package option
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"slices"
@@ -145,3 +146,20 @@ func (v *text) Set(s string) error {
 	*v.p = s
 	return nil
 }
+
+// Parsed is a variable of a type that reads and writes itself.
+func Parsed(p Parser, kind string) Value { return &parsed{p, kind} }
+
+// Parser is such a type. What UnmarshalText refuses changes nothing.
+type Parser interface {
+	encoding.TextUnmarshaler
+	fmt.Stringer
+}
+
+type parsed struct {
+	Parser
+	kind string
+}
+
+func (v *parsed) Type() string       { return v.kind }
+func (v *parsed) Set(s string) error { return v.UnmarshalText([]byte(s)) }

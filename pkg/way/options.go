@@ -89,7 +89,7 @@ func connections() []Option {
 		}, {
 			ID: "port-range", Key: "ports", At: everywhere, Idle: OneHost | Still | OverSSH,
 			help:  "ports of the listening side (default any)",
-			value: func(w *Way) option.Value { return &portsValue{&w.Ports} },
+			value: func(w *Way) option.Value { return option.Parsed(&w.Ports, "LOW-HIGH") },
 		},
 	}
 }

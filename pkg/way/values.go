@@ -71,12 +71,6 @@ func (p Ports) String() string {
 	return fmt.Sprintf("%d-%d", p.Low, p.High)
 }
 
-// portsValue is the value of an option.
-type portsValue struct{ *Ports }
-
-func (v *portsValue) Type() string       { return "LOW-HIGH" }
-func (v *portsValue) Set(s string) error { return v.UnmarshalText([]byte(s)) }
-
 // compression is auto, off, zstd or zstd:LEVEL.
 type compression struct{ p *string }
 
