@@ -9,7 +9,7 @@ import (
 // carry it.
 type Socket struct {
 	// Window is SO_RCVBUF and SO_SNDBUF in bytes; 0 = the kernel's autotuning.
-	Window size.Size `json:"window,omitempty" toml:"-"`
+	Window size.Size `json:"window,omitempty" toml:"window,omitempty"`
 }
 
 // maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel can
@@ -20,7 +20,7 @@ const maxWindow = 1<<30 - 1
 func sockets() []Option {
 	return []Option{
 		{
-			ID: "window", At: Send | Dev | Doctor, Idle: OneHost | Still | OverSSH,
+			ID: "window", Key: "window", At: everywhere, Idle: OneHost | Still | OverSSH,
 			help:  "socket buffers of this size instead of the kernel's autotuning",
 			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
 		},
