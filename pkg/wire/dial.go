@@ -133,6 +133,9 @@ func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Con
 
 // failed explains a connection that could not be made.
 func (d *dialing) failed(err error, local string) error {
+	if fault.ClassOf(err) == fault.Refused { // by this host, of what was asked of the socket
+		return fmt.Errorf("%w to %s (tcp): %w", ErrDial, d.ticket.Address, err)
+	}
 	why := err
 	var timeout interface{ Timeout() bool }
 	switch {
