@@ -55,7 +55,8 @@ func useless(id, because string) error {
 }
 
 // Faults are all that is wrong with what was given, at one place, as far as it
-// shows without knowing the ends.
+// shows without knowing the ends. What a file has is brought into the form and
+// bounds that a flag gives it.
 func (w *Way) Faults(at At) []error {
 	var errs []error
 	for _, o := range Options(at) {
@@ -63,11 +64,11 @@ func (w *Way) Faults(at At) []error {
 		if given == "" {
 			continue
 		}
-		if err := o.Value(&Way{}).Set(given); err != nil {
+		if err := o.Value(w).Set(given); err != nil {
 			errs = append(errs, fault.Usagef("", "%s: %w", option.Name(o.ID, given), err))
 		}
 		for _, i := range w.idle() {
-			if o.Idle&i.Case != 0 {
+			if o.Idle&i.Case != 0 && o.given(w) != "" {
 				errs = append(errs, useless(o.ID, i.because))
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
+	"zxfer/pkg/size"
 )
 
 func TestBandwidthAt(t *testing.T) {
@@ -107,6 +108,9 @@ func TestFaults(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, name)
 	}
+	large := Way{Socket: Socket{Window: 64 << 30}}
+	require.Empty(t, large.Faults(JobFile))
+	require.Equal(t, size.Size(maxWindow), large.Window, "a file's window is bounded as a flag's is")
 	w := Way{Wire: "tls", Streams: 2, RSH: "ssh -v"}
 	require.ErrorContains(t, w.Useless(OneHost, "here"), "{{wire}} has no effect here")
 	require.ErrorContains(t, w.Useless(Alone, "here"), "{{rsh}} has no effect here")
