@@ -99,7 +99,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 	full := site.Task{
 		Receive: &zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
 			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
-		Ticket: &wire.Ticket{Mode: wire.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: way.Socket{Window: 3}, Deadline: 4,
+		Ticket: &wire.Ticket{Mode: wire.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: way.Socket{Window: 3, Congestion: "reno"}, Deadline: 4,
 			ServerPin: []byte{5}, ClientCert: []byte{6}, ClientKey: []byte{7}},
 	}
 	full.Options.Buffer, full.Options.Block, full.Options.BandLimit, full.Options.Compress, full.Options.CompressThreads, full.Options.Stall = 1, 2, 3, "zstd", 1, 5

@@ -68,7 +68,7 @@ func pair(t *testing.T, w way.Way) (near *host, far *relayed, l Link) {
 		return st
 	}
 	near, far = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
-	facts := site.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1"}
+	facts := site.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: wire.ReadTCP(os.DirFS("/"))}
 	return near, far, chosen(t, w, Side{near, facts}, Side{far, facts})
 }
 
@@ -130,6 +130,28 @@ func TestRunWithinOneHost(t *testing.T) {
 		names[s.Name]++
 		require.Equal(t, 1, names[s.Name], "one process is told of once")
 	}
+}
+
+// What a user asks of sockets, those of both ends have; that one host cannot give
+// it is said before anything moves.
+func TestSocketsAreAsAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := way.Way{Wire: "signed", Socket: way.Socket{Window: 128 << 10, Congestion: "reno"}}
+	near, far, l := pair(t, asked)
+	res, err := Run(t.Context(), l, From{near, site.Noise{Time: 50 * time.Millisecond}}, To{far, site.Nowhere{}}, Count{}, nil)
+	require.NoError(t, err)
+	for _, n := range []*transfer.Network{res.Sent.Network, res.Received.Network} {
+		require.Equal(t, "reno", n.Congestion)
+		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles it")
+	}
+	reno, cubic := wire.TCP{Congestion: []string{"reno"}}, wire.TCP{Congestion: []string{"cubic", "bbr"}}
+	has, lacks := site.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: reno}, site.Facts{TCP: cubic}
+	_, err = Choose(asked, side("", lacks), side("beta", has))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	lacks.SSHLocal, lacks.SSHPeer, has.SSHLocal = "10.0.0.2", "10.0.0.1", ""
+	_, err = Choose(asked, side("", has), side("beta", lacks))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "beta: {{congestion reno}}: the kernel offers cubic, bbr")
 }
 
 func deviceTask(t *testing.T, from, to string) device.Task {

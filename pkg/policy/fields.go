@@ -31,7 +31,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
 	reflect.TypeFor[wire.Ticket]():      fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
-	reflect.TypeFor[way.Socket]():       fields("Window", ""),
+	reflect.TypeFor[way.Socket]():       fields("Window", "Congestion"),
 	reflect.TypeFor[transfer.Options](): fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),
 	reflect.TypeFor[site.Task]():        fields("Send Receive Ticket Options", "Offered"),
 }

@@ -85,19 +85,21 @@ func write(w io.Writer, f *File) error {
 }
 
 // A job and a target of its own set the sockets of what is sent.
-func TestWindow(t *testing.T) {
+func TestSockets(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte(`[[job]]
 name = "a"
 source = "tank/a"
 snapshots.adopt = ["*"]
-transfer = { window = "4MiB" }
-target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer = { window = "1M", streams = 2 } }]
+transfer = { window = "4MiB", congestion = "bbr" }
+target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer = { window = "1M", congestion = "auto" } }]
 `))
 	require.NoError(t, err)
 	j := f.Find("a")
 	require.Equal(t, size.Size(4<<20), j.TransferTo(&j.Targets[0]).Window)
 	require.Equal(t, size.Size(1<<20), j.TransferTo(&j.Targets[1]).Window)
+	require.EqualValues(t, "bbr", j.TransferTo(&j.Targets[0]).Congestion)
+	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -132,6 +134,7 @@ func TestParseRefuses(t *testing.T) {
 		{"ports of wire ssh", job + "transfer = { wire = 'ssh', ports = '9000' }\n" + target, []string{`job "a": transfer.ports has no effect with transfer.wire = "ssh"`, "leave transfer.ports out"}},
 		{"threads that compress nothing", job + "transfer = { compress = 'off', compress_threads = 2 }\n" + target, []string{"transfer.compress_threads has no effect"}},
 		{"window of wire ssh", job + "transfer = { wire = 'ssh', window = '4MiB' }\n" + target, []string{"transfer.window has no effect with transfer.wire"}},
+		{"an algorithm of congestion that is none", job + "[job.transfer]\ncongestion = 'b b'\n" + target, []string{`transfer.congestion = "b b": write auto, or the name`}},
 		{"window without a unit that there is", job + "[job.transfer]\nwindow = '4XB'\n" + target, []string{"x.toml:6: job.transfer.window", "not a size"}},
 		{"too many streams to a target", job + target + "transfer = { streams = 65 }\n", []string{`target "b": transfer.streams = 65: must be a whole number from 1 to 64`}},
 		{"a check that is none", job + "transfer.skip_checks = ['space', 'target-key-changed', 'spaec']\n" + target, []string{`there is no check "spaec"`}},

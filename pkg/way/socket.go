@@ -1,6 +1,9 @@
 package way
 
 import (
+	"errors"
+	"regexp"
+
 	"zxfer/pkg/option"
 	"zxfer/pkg/size"
 )
@@ -10,6 +13,8 @@ import (
 type Socket struct {
 	// Window is SO_RCVBUF and SO_SNDBUF in bytes; 0 = the kernel's autotuning.
 	Window size.Size `json:"window,omitempty" toml:"window,omitempty"`
+	// Congestion is TCP_CONGESTION; "" = the kernel's default.
+	Congestion string `json:"congestion,omitempty" toml:"congestion,omitempty"`
 }
 
 // maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel can
@@ -23,6 +28,26 @@ func sockets() []Option {
 			ID: "window", Key: "window", At: everywhere, Idle: OneHost | Still | OverSSH,
 			help:  "socket buffers of this size instead of the kernel's autotuning",
 			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
+		}, {
+			ID: "congestion", Key: "congestion", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
+			help:  "TCP's congestion control on both ends, such as bbr, where both kernels have it; auto: as each kernel is set",
+			value: func(w *Way) option.Value { return (*algorithm)(&w.Congestion) },
 		},
 	}
+}
+
+// algorithm is the name of one that a kernel may have; auto is none.
+type algorithm string
+
+func (v *algorithm) Type() string   { return "NAME|auto" }
+func (v *algorithm) String() string { return string(*v) }
+
+func (v *algorithm) Set(s string) error {
+	if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
+		return errors.New("write auto, or the name of an algorithm, such as bbr")
+	}
+	if *v = algorithm(s); s == Auto {
+		*v = ""
+	}
+	return nil
 }

@@ -96,6 +96,7 @@ func TestFaults(t *testing.T) {
 		"consent to nothing":       {Way{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
 		"out of bounds":            {Way{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
 		"words":                    {Way{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"congestion of ssh":        {Way{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
 		"ssh": {Way{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
 			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
 		"nc":                    {Way{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
@@ -115,4 +116,16 @@ func TestFaults(t *testing.T) {
 	require.ErrorContains(t, w.Useless(OneHost, "here"), "{{wire}} has no effect here")
 	require.ErrorContains(t, w.Useless(Alone, "here"), "{{rsh}} has no effect here")
 	require.NoError(t, (&Way{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).Useless(OneHost|Still, "here"), "as it would be anyhow")
+}
+
+func TestCongestion(t *testing.T) {
+	t.Parallel()
+	var c algorithm
+	for text, want := range map[string]algorithm{"bbr": "bbr", "tcp_x-1": "tcp_x-1", "auto": ""} {
+		require.NoError(t, c.Set(text), text)
+		require.Equal(t, want, c)
+	}
+	for _, text := range []string{"", "BBR", "a b", "../x", "a_name_that_is_too_long"} {
+		require.Error(t, c.Set(text), "%q", text)
+	}
 }

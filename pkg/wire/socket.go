@@ -1,13 +1,19 @@
 package wire
 
 import (
+	"cmp"
+	"errors"
 	"io/fs"
 	"net"
+	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/way"
 )
@@ -30,16 +36,35 @@ const unackedTimeout = 20 * time.Second
 type TCP struct {
 	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
 	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
+	// Congestion are the algorithms that a socket may ask for; nil from a zxfer
+	// that does not know them.
+	Congestion []string `json:"congestion"`
 }
 
 // ReadTCP reads it from a host's root.
 func ReadTCP(root fs.FS) TCP {
-	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root)}
+	list := "tcp_allowed_congestion_control"
+	if os.Geteuid() == 0 {
+		list = "tcp_available_congestion_control"
+	}
+	names, _ := fs.ReadFile(root, "proc/sys/net/ipv4/"+list) // none where it cannot be read
+	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root),
+		Congestion: append([]string{}, strings.Fields(string(names))...)}
 }
 
 // Takes tells why a host cannot have such sockets. A window is granted as far as
 // net.core.rmem_max and wmem_max allow.
-func (t *TCP) Takes(way.Socket) error { return nil }
+func (t *TCP) Takes(s way.Socket) error {
+	name := s.Congestion
+	switch {
+	case name == "" || slices.Contains(t.Congestion, name):
+		return nil
+	case t.Congestion == nil:
+		return fault.Refusef("install this zxfer there, or leave {{congestion}} out", "{{congestion %s}}: the zxfer there is older and does not know of it", name)
+	}
+	return fault.Refusef("choose one of these, or as root there: modprobe tcp_"+name+"; others than root need it in net.ipv4.tcp_allowed_congestion_control",
+		"{{congestion %s}}: the kernel offers %s", name, cmp.Or(strings.Join(t.Congestion, ", "), "none by name"))
+}
 
 // asking returns a Control function that asks for what a socket is to be before
 // the connection is made, as the window's scale is agreed on then. What was
@@ -47,7 +72,7 @@ func (t *TCP) Takes(way.Socket) error { return nil }
 func asking(s way.Socket) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error {
-			return setWindow(fd, int(s.Window))
+			return errors.Join(setWindow(fd, int(s.Window)), setCongestion(fd, s))
 		})
 	}
 }
@@ -67,6 +92,16 @@ func setWindow(fd, bytes int) error {
 		}
 	}
 	return nil
+}
+
+// setCongestion asks for an algorithm. The kernel would load a module for a name
+// that it does not have, as others wish: it is not asked to.
+func setCongestion(fd int, s way.Socket) error {
+	here := ReadTCP(os.DirFS("/"))
+	if err := here.Takes(s); err != nil || s.Congestion == "" {
+		return err
+	}
+	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
 }
 
 func control(c syscall.RawConn, f func(fd int) error) error {

@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/way"
+)
+
+// What is asked for is what both ends' sockets have, as the kernel says.
+func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
+	t.Parallel()
+	offered := ReadTCP(os.DirFS("/")).Congestion
+	require.NotEmpty(t, offered)
+	for _, name := range offered {
+		l, _ := listen(t, Offer{Mode: Signed, Streams: 2, Socket: way.Socket{Congestion: name}})
+		d, a := connect(t, l, l.Ticket())
+		for _, link := range []*Link{d, a} {
+			for _, c := range link.conns {
+				raw, err := c.tcp.SyscallConn()
+				require.NoError(t, err)
+				require.NoError(t, control(raw, func(fd int) error {
+					got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+					require.Equal(t, name, got)
+					return err
+				}))
+			}
+			require.Equal(t, name, link.Network().Congestion)
+			_ = link.Close()
+		}
+	}
+}
+
+// An algorithm that the kernel lacks is refused by the end that lacks it,
+// whatever the other said before, and with what there is instead.
+func TestCongestionThatTheKernelLacks(t *testing.T) {
+	t.Parallel()
+	lacking := way.Socket{Congestion: "carrier_pigeon"}
+	refused := func(err error) {
+		t.Helper()
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, "{{congestion carrier_pigeon}}: the kernel offers "+strings.Join(ReadTCP(os.DirFS("/")).Congestion, ", "))
+		require.Contains(t, fault.HintOf(err), "modprobe tcp_carrier_pigeon")
+	}
+	_, err := Listen(t.Context(), Offer{Mode: Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second, Socket: lacking}, nil)
+	refused(err)
+	l, _ := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	ticket.Socket = lacking
+	_, err = Dial(t.Context(), ticket)
+	refused(err)
+}
+
+func TestTakes(t *testing.T) {
+	t.Parallel()
+	bbr := way.Socket{Congestion: "bbr"}
+	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Takes(bbr))
+	require.NoError(t, new(TCP).Takes(way.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
+	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Takes(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
+	var older, unreadable TCP
+	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
+	require.ErrorContains(t, older.Takes(bbr), "the zxfer there is older and does not know of it")
+	unreadable = ReadTCP(fstest.MapFS{})
+	require.ErrorContains(t, unreadable.Takes(bbr), "the kernel offers none by name")
+	text, err := json.Marshal(Offer{Mode: Signed, Socket: way.Socket{Window: 5}})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"window":5`)
+	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
+}
