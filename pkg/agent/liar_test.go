@@ -85,7 +85,7 @@ func questions() []question {
 	image := device.Facts{Path: "/srv/i", Real: "/srv/i", Kind: device.KindMissing}
 	var options device.Options
 	options.Block = 1 << 20
-	copies := device.Task{Source: disk, Target: image, Write: true, Options: options}
+	copies := device.Task{Source: disk, Target: image, Write: true, Request: device.Request{Options: options}}
 	network := &wire.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
 	moment := transfer.Progress{Bytes: 7, Elapsed: 8, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: 7, Busy: 1, WaitIn: 2, WaitOut: 3}}, Network: network}
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}

@@ -45,8 +45,8 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 				dst, err := Inspect(t.Context(), to)
 				require.NoError(t, err)
 				require.Equal(t, "crypto_LUKS", dst.Signatures[0].Type)
-				return Task{Source: src, Target: dst, Read: true, Write: true, Allow: allow,
-					Options: Options{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}
+				return Task{Source: src, Target: dst, Read: true, Write: true, Request: Request{Allow: allow,
+					Options: Options{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}}
 			}
 			consent := Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
 			first := task(consent)
@@ -91,7 +91,7 @@ func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, []byte("somebody's"), 0o600))
 	task := Task{Source: Facts{Path: Standard, Kind: KindStream}, Target: planned, Read: true, Write: true,
-		Options: Options{Options: transfer.Options{Block: 64 << 10}}}
+		Request: Request{Options: Options{Options: transfer.Options{Block: 64 << 10}}}}
 	_, err = Copy(t.Context(), task, nil, Streams{In: strings.NewReader("the stream")}, nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	got, err := os.ReadFile(name)

@@ -11,15 +11,9 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// Task is one copy. Both ends are given the same; Read and Write say which part
-// is whose.
-type Task struct {
-	Source Facts `json:"source"` // as planned: what is opened must still be that
-	Target Facts `json:"target"`
-	Read   bool  `json:"read,omitempty"`  // this end reads the source
-	Write  bool  `json:"write,omitempty"` // this end writes the target
-
-	Allow      Allow `json:"allow"`                 // what the user consented to
+// Request is what a user asks for and consents to.
+type Request struct {
+	Allow      Allow `json:"allow"`
 	Sparse     bool  `json:"sparse,omitempty"`      // a new image file keeps its holes
 	SkipErrors bool  `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
 	// LVMSnapshot, where set, is the room of a snapshot of the source, which
@@ -27,7 +21,17 @@ type Task struct {
 	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
 	NoResume    bool   `json:"no_resume,omitempty"` // a journal is not used, but begun anew
 
-	Options Options `json:"options"`
+	Options Options `json:"options"` // Block 0 is for Task.Choose
+}
+
+// Task is one copy. Both ends are given the same; Read and Write say which part
+// is whose.
+type Task struct {
+	Source Facts `json:"source"` // as planned: what is opened must still be that
+	Target Facts `json:"target"`
+	Read   bool  `json:"read,omitempty"`  // this end reads the source
+	Write  bool  `json:"write,omitempty"` // this end writes the target
+	Request
 }
 
 // State is what an earlier copy left on the target's host.

@@ -1,11 +1,13 @@
 package device
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
@@ -23,7 +25,7 @@ func TestChoose(t *testing.T) {
 		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, wire.MaxRaw, false, false},
 		"a source with one head":   {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
 		"a target with one head":   {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
-		"what was asked for":       {Task{Source: Facts{Rotational: true}, Options: Options{Delta: true}, Sparse: true}, 4 * mib, false, true},
+		"what was asked for":       {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},
 		"a file with holes":        {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 80 * mib}}, mib, false, true},
 		"a file with hardly any":   {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
 		"a device takes no holes":  {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},
@@ -46,8 +48,8 @@ func TestASnapshotHasNoneOfItsVolumesFlaws(t *testing.T) {
 	disk := volume
 	disk.Kind = KindDisk
 	require.Equal(t, []string{"source-mounted"}, ids(Task{Source: volume}.CheckSource(), finding.Warn))
-	require.Empty(t, Task{Source: volume, LVMSnapshot: "5G"}.CheckSource())
-	require.Equal(t, []string{"source-no-lv"}, ids(Task{Source: disk, LVMSnapshot: "5G"}.CheckSource(), finding.Fail))
+	require.Empty(t, Task{Source: volume, Request: Request{LVMSnapshot: "5G"}}.CheckSource())
+	require.Equal(t, []string{"source-no-lv"}, ids(Task{Source: disk, Request: Request{LVMSnapshot: "5G"}}.CheckSource(), finding.Fail))
 }
 
 func TestDiffer(t *testing.T) {
@@ -63,4 +65,21 @@ func TestDiffer(t *testing.T) {
 	require.Equal(t, []Range{{10, 20}, {40, 10}}, parts("axyde").Differ(parts("abcdf")))
 	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differ(parts("ab")), "what only one of them has")
 	require.Equal(t, []Range{{20, 10}}, parts("ab").Differ(parts("abc")))
+}
+
+// Hosts of other builds, and a command that drives an agent, read these.
+func TestWhatCrossesKeepsItsShape(t *testing.T) {
+	t.Parallel()
+	task := Task{Source: Facts{Path: "/a", Real: "/a", Kind: KindDisk, Size: 7}, Target: Facts{Path: "/b", Real: "/b", Kind: KindMissing}, Read: true, Write: true,
+		Request: Request{Allow: Allow{Overwrite: true, Confirm: "S", Sparse: true}, Sparse: true, SkipErrors: true, LVMSnapshot: "5G", NoResume: true,
+			Options: Options{Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 4, Stall: 5},
+				Delta: true, NoVerify: true, VerifyLater: true}}}
+	text, err := json.Marshal(task)
+	require.NoError(t, err)
+	require.Equal(t, `{"source":{"path":"/a","real":"/a","kind":"disk","size":7,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"target":{"path":"/b","real":"/b","kind":"missing","size":0,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"read":true,"write":true,"allow":{"overwrite":true,"confirm":"S","sparse":true},"sparse":true,"skip_errors":true,"lvm_snapshot":"5G","no_resume":true,"options":{"buffer":1,"block":2,"bwlimit":3,"compress":"zstd","compress_threads":4,"stall":5,"Delta":true,"NoVerify":true,"VerifyLater":true}}`, string(text))
+	digest := Digest{Parts: [][]byte{{1}}, PartBytes: 2, Result: Result{transfer.Result{WireBytes: 9, Frames: 8, Digest: "d"},
+		Account{Size: 1, Block: 2, Data: 3, Zeros: 4, Present: 5, Resumed: 6, Verified: 7, SourceDigest: "s", TargetDigest: "t", BadRanges: []Range{{1, 2}}}}}
+	text, err = json.Marshal(digest)
+	require.NoError(t, err)
+	require.Equal(t, `{"result":{"bytes":0,"elapsed_ns":0,"stages":null,"wire_bytes":9,"frames":8,"digest":"d","device":{"size":1,"block":2,"data":3,"zeros":4,"present":5,"resumed":6,"verified":7,"source_digest":"s","target_digest":"t","bad_ranges":[{"start":1,"length":2}]}},"parts":["AQ=="],"part_bytes":2}`, string(text))
 }

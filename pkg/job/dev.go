@@ -134,8 +134,7 @@ func (d *copier) survey(ctx context.Context) error {
 		return err
 	}
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
-	d.task = device.Task{Source: from, Target: to, Allow: d.req.Allow, Sparse: d.req.Sparse,
-		SkipErrors: d.req.SkipErrors, NoResume: d.req.NoResume, LVMSnapshot: d.req.LVMSnapshot, Options: d.req.Options}
+	d.task = device.Task{Source: from, Target: to, Request: d.req.Request}
 	o := &d.task.Options
 	o.Options = meet.Options(&d.req.Way, time.Now())
 	o.Block = d.req.Options.Block

@@ -22,16 +22,7 @@ type Dev struct {
 	Measure bool // measure what limits the copy before it starts
 
 	way.Way
-
-	// Options.Block 0 lets the job choose. What the way says is not in it.
-	Options    device.Options
-	Allow      device.Allow
-	Sparse     bool
-	SkipErrors bool
-	NoResume   bool
-	// LVMSnapshot is the room of a snapshot to be taken of the source and
-	// copied in its place, "" for none.
-	LVMSnapshot string
+	device.Request // what the way says is not in its Options
 
 	SkipChecks []string // findings to pass over, by id
 

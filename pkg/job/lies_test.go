@@ -62,7 +62,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
 		image := filepath.Join(t.TempDir(), "image")
 		h := &liarHost{t: t, facts: site.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
-		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Sparse: true}
+		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Request: device.Request{Sparse: true}}
 		req.Options.Block = wire.MaxRaw
 		_, err := RunDev(t.Context(), req, hosts.New(h), quiet{})
 		require.Error(t, err, size)
@@ -72,7 +72,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 
 		// Nor does the end that writes rely on the plan.
 		local := site.NewLocal("test", func(string) {})
-		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Options: req.Options}
+		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Request: req.Request}
 		_, err = local.DeviceState(t.Context(), task)
 		require.Error(t, err, size)
 		_, err = local.Transfer(t.Context(), site.Task{Device: &task}, nil)

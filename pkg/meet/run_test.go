@@ -155,7 +155,7 @@ func TestSocketsAreAsAskedFor(t *testing.T) {
 }
 
 func deviceTask(t *testing.T, from, to string) device.Task {
-	task := device.Task{Options: device.Options{Options: transfer.Options{Block: 1 << 20}}}
+	task := device.Task{Request: device.Request{Options: device.Options{Options: transfer.Options{Block: 1 << 20}}}}
 	var err error
 	task.Source, err = device.Inspect(t.Context(), from)
 	require.NoError(t, err)
