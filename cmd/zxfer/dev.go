@@ -109,12 +109,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	at := hosts.New(&opener{log: rep.Log, std: device.Streams{In: a.stdin, Out: a.stdout}})
 	r, err := job.RunDev(ctx, req, at, rep)
 	_ = at.Close() // the result is in; agents end with their stdin
-	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
-		err = fault.Interrupt("the same command resumes", err)
-		if r != nil {
-			r.Outcome = "interrupted"
-		}
-	}
+
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
@@ -198,8 +193,8 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
 	f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and an image file's disk, and tell the rate to expect and what limits it")
 	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
-	req.Retries = 5
-	f.Var(option.Count(&req.Retries, 0, maxRetries), "retries", "tries after a cut before giving up with exit code 4")
+	req.Retries = way.Retries
+	f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut before giving up with exit code 4")
 	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")

@@ -16,11 +16,11 @@ import (
 	"zxfer/pkg/preflight"
 )
 
-func runMain(t *testing.T, args ...string) outcome {
+func runMain(t *testing.T, args ...string) ending {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
-	return outcome{code, stdout.String(), stderr.String()}
+	return ending{code, stdout.String(), stderr.String()}
 }
 
 // What doctor finds on each machine of testdata/doctor.

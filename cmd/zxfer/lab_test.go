@@ -116,13 +116,13 @@ func zfsCmd(t *testing.T, args ...string) string {
 	return run(t, append([]string{"zfs"}, args...)...)
 }
 
-// outcome is what a finished zxfer left.
-type outcome struct {
+// ending is what a finished zxfer left.
+type ending struct {
 	code           int
 	stdout, stderr string
 }
 
-func (o outcome) String() string {
+func (o ending) String() string {
 	return fmt.Sprintf("exit %d\nstdout:\n%s\nstderr:\n%s", o.code, o.stdout, o.stderr)
 }
 
@@ -181,13 +181,13 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 }
 
 // wait waits for the end of zxfer.
-func (p *process) wait(t *testing.T) outcome {
+func (p *process) wait(t *testing.T) ending {
 	t.Helper()
 	return p.within(t, 10*time.Minute)
 }
 
 // within waits for the end of zxfer, which hangs after so long.
-func (p *process) within(t *testing.T, limit time.Duration) outcome {
+func (p *process) within(t *testing.T, limit time.Duration) ending {
 	t.Helper()
 	select {
 	case <-p.done:
@@ -196,17 +196,17 @@ func (p *process) within(t *testing.T, limit time.Duration) outcome {
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
 	}
-	return outcome{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+	return ending{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }
 
 // zxfer runs zxfer on alpha to its end.
-func zxfer(t *testing.T, args ...string) outcome {
+func zxfer(t *testing.T, args ...string) ending {
 	t.Helper()
 	return start(t, args...).wait(t)
 }
 
 // mustZxfer is zxfer that must exit 0.
-func mustZxfer(t *testing.T, args ...string) outcome {
+func mustZxfer(t *testing.T, args ...string) ending {
 	t.Helper()
 	o := zxfer(t, args...)
 	require.Equal(t, 0, o.code, "zxfer %s: %s", strings.Join(args, " "), o)

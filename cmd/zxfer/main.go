@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/report"
 )
 
@@ -77,12 +78,7 @@ type shown struct{ error }
 
 func (s *shown) Unwrap() error { return s.error }
 
-// exitClass is the class of err. A verb that only says that it was cancelled
-// was interrupted by the user: what it had stored stays resumable.
+// exitClass is the class of err, of a verb that ended in ctx.
 func exitClass(ctx context.Context, err error) fault.Class {
-	class := fault.ClassOf(err)
-	if class == fault.Failed && errors.Is(context.Cause(ctx), errSignal) && errors.Is(err, context.Canceled) {
-		return fault.Interrupted
-	}
-	return class
+	return fault.ClassOf(outcome.Settle(ctx, err))
 }

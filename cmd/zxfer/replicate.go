@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
@@ -216,34 +217,5 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
-	return worst(errs)
-}
-
-// worst joins the errors of several jobs: a failure counts for more than a
-// refusal, a refusal for more than what the next run resumes.
-func worst(errs []error) error {
-	var some []error
-	class := fault.Class(0)
-	order := []fault.Class{0, fault.Interrupted, fault.Refused, fault.Usage, fault.Failed}
-	rank := func(c fault.Class) int {
-		for i, o := range order {
-			if o == c {
-				return i
-			}
-		}
-		return len(order)
-	}
-	for _, err := range errs {
-		if err == nil {
-			continue
-		}
-		some = append(some, err)
-		if c := fault.ClassOf(err); rank(c) > rank(class) {
-			class = c
-		}
-	}
-	if len(some) <= 1 {
-		return errors.Join(some...)
-	}
-	return &fault.Error{Class: class, Err: errors.Join(some...)}
+	return outcome.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/size"
@@ -206,7 +207,7 @@ of the job file. Where it is more nothing is removed (exit code 3); with
 			if o.json {
 				errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.prune/v1", "dry_run": dryRun, "jobs": byJob}))
 			}
-			return worst(errs)
+			return outcome.Join(errs...)
 		},
 	}
 	o.define(cmd, true, true)

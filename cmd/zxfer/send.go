@@ -91,12 +91,7 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunSend(ctx, req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
-	if err != nil && exitClass(ctx, err) != fault.ClassOf(err) {
-		err = fault.Interrupt("the same command resumes", err)
-		if r != nil {
-			r.Outcome = "interrupted"
-		}
-	}
+
 	if doneErr := rep.Done(r, err); doneErr != nil && err == nil {
 		return fault.Failf("", "the transfer is complete, but its report could not be written: %w", doneErr)
 	}
@@ -109,7 +104,7 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 // define declares the flags.
 func (o *sendOptions) define(cmd *cobra.Command) {
 	req := &o.req
-	req.Parallel, req.Retries = 1, 5
+	req.Parallel, req.Retries = 1, way.Retries
 	flagGroup(cmd, "What to send", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.Recursive, "recursive", "R", false, "send all datasets below SRC too, each by its own streams, parents first")
 		f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
@@ -135,7 +130,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
 		f.Var(option.Count(&req.Parallel, 1, maxParallel), "parallel", "datasets at once")
-		f.Var(option.Count(&req.Retries, 0, maxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")

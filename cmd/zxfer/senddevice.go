@@ -44,6 +44,6 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
 		Way:     req.Way,
-		Retries: req.Retries, RetryFor: req.RetryFor,
+		Retries: req.Retries,
 	})
 }

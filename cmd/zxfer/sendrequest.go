@@ -14,11 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Bounds of the flags that count something.
-const (
-	maxParallel = 64
-	maxRetries  = 1000000
-)
+// maxParallel bounds the datasets at once.
+const maxParallel = 64
 
 // request checks what single flags could not and returns the job's request.
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // asBackup runs a program on alpha as a user who is not root.
-func asBackup(t *testing.T, argv ...string) outcome {
+func asBackup(t *testing.T, argv ...string) ending {
 	t.Helper()
 	argv = append([]string{"--reuid=backup", "--regid=backup", "--clear-groups", "env", "HOME=/var/tmp"}, argv...)
 	return startAs(t, nil, "setpriv", argv...).wait(t)

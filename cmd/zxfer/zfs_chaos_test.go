@@ -174,7 +174,7 @@ func (r *round) datasets() *datasets {
 
 // attempt runs the command once while something goes wrong, and judges what it
 // left and what it said.
-func (r *round) attempt(h hit) outcome {
+func (r *round) attempt(h hit) ending {
 	t, argv := r.t, r.work.argv()
 	was := r.work.state(t)
 	r.logf("zxfer %q; %s", argv, h)
@@ -190,7 +190,7 @@ func (r *round) attempt(h hit) outcome {
 }
 
 // judge fails the test unless what is there is what the exit code says.
-func (r *round) judge(h hit, o outcome, was string) {
+func (r *round) judge(h hit, o ending, was string) {
 	t := r.t
 	t.Helper()
 	r.work.sound(t)

@@ -74,7 +74,7 @@ func noise(t *testing.T, name string, off, n int64) {
 }
 
 // devReport decodes what --json printed.
-func devReport(t *testing.T, o outcome) job.DevReport {
+func devReport(t *testing.T, o ending) job.DevReport {
 	t.Helper()
 	var r job.DevReport
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), "%s", o)
@@ -388,7 +388,7 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 		case <-p.done:
 		case <-time.After(time.Duration(rand.IntN(3500)) * time.Millisecond):
 		}
-		var o outcome
+		var o ending
 		if i%2 == 0 {
 			_ = p.cmd.Process.Kill() // it may have ended just now
 			if first := p.wait(t); first.code != 0 {

@@ -141,7 +141,7 @@ func (p *prey) build() {
 }
 
 // send sends the source up to a snapshot to the target.
-func (p *prey) send(snap string, args ...string) outcome {
+func (p *prey) send(snap string, args ...string) ending {
 	p.t.Helper()
 	argv := append([]string{"send"}, p.args...)
 	return zxfer(p.t, append(append(argv, args...), p.srcHost+p.source+"@"+snap, p.dstHost+p.target)...)

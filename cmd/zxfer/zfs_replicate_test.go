@@ -63,12 +63,12 @@ func (r *replication) startAt(t *testing.T, at time.Time, verb string, args ...s
 	return startAs(t, []string{"ZXFER_TEST_NOW=" + at1}, bin, append(append([]string{"replicate", verb}, argv...), args...)...)
 }
 
-func (r *replication) at(t *testing.T, at time.Time, verb string, args ...string) outcome {
+func (r *replication) at(t *testing.T, at time.Time, verb string, args ...string) ending {
 	t.Helper()
 	return r.startAt(t, at, verb, args...).wait(t)
 }
 
-func (r *replication) must(t *testing.T, at time.Time, verb string, args ...string) outcome {
+func (r *replication) must(t *testing.T, at time.Time, verb string, args ...string) ending {
 	t.Helper()
 	o := r.at(t, at, verb, args...)
 	require.Equal(t, 0, o.code, "replicate %s: %s", verb, o)

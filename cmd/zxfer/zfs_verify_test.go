@@ -135,7 +135,7 @@ func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	object := inode(t, src, "the one")
 	found := regexp.MustCompile(`object (\d+) is the first that differs, between its bytes (\d+) and (\d+)`)
-	named := func(o outcome, snapshot string, offset uint64) {
+	named := func(o ending, snapshot string, offset uint64) {
 		t.Helper()
 		require.Equal(t, 1, o.code, o.String())
 		require.Contains(t, o.stderr, "differ from "+src+"@"+snapshot+": object")

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,6 +40,28 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.did)
+	})
+	t.Run("all datasets, those included that wait for another", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil, "dst/a": nil})
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+		w.refuse = func(string) error { return forbidden }
+		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.Empty(t, w.did)
+	})
+	t.Run("beside one that was interrupted", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil, "dst/a": nil})
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+		w.refuse = func(target string) error {
+			if target == "dst/a/b" {
+				return wire.ErrCut
+			}
+			return forbidden
+		}
+		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	})
 	t.Run("a hold on what arrived", func(t *testing.T) {
 		t.Parallel()

@@ -9,41 +9,56 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
-// verifyContents has both sides produce every stream of the plan once more
-// and compares the digests of what they hold. It reads what is stored on the
-// target, so it finds what no check of the way there can.
-func (s *sender) verifyContents(ctx context.Context, have map[string]*zfs.Dataset) error {
-	for _, d := range s.report.Plan.Datasets {
+// comparison has both sides produce streams once more and compares the digests of
+// what they hold. It reads what is stored on the target, so it finds what no check
+// of the way there can.
+type comparison struct {
+	*ends
+	state *plan.State // before the transfer
+	log   func(string)
+}
+
+// all compares every stream of a plan, and notes that in results.
+func (c *comparison) all(ctx context.Context, p *plan.Plan, there *zfs.Listing, results []*StepResult) error {
+	for _, d := range p.Datasets {
 		for _, step := range d.Steps {
-			twin, err := twinSpec(step, d, have[d.Target])
+			sum, err := c.step(ctx, d, step, there.Find(d.Target))
 			if err != nil {
 				return err
 			}
-			again := step.Send
-			again.Token = ""
-			both := pair{source: again, target: twin}
-			a, b, err := s.digests(ctx, both, zfs.Within{})
-			if err == nil && a.Sum != b.Sum {
-				err = s.differ(ctx, d, both, a, b, have[d.Target])
-			}
-			if err != nil {
-				return fmt.Errorf("verify %s: %w", d.Target, err)
-			}
-			for _, r := range s.report.Results {
+			for _, r := range results {
 				if r.Source == d.Source && r.Snapshot == "@"+step.Send.To && r.Error == "" {
-					r.Verified, r.Digest = "guid and content", a.Sum
+					r.Verified, r.Digest = "guid and content", sum
 				}
 			}
-			s.rep.Log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
 		}
 	}
 	return nil
+}
+
+// step compares one stream, and returns its digest.
+func (c *comparison) step(ctx context.Context, d *plan.Dataset, step plan.Step, there *zfs.Dataset) (string, error) {
+	twin, err := twinSpec(step, d, there)
+	if err != nil {
+		return "", err
+	}
+	again := step.Send
+	again.Token = ""
+	both := pair{source: again, target: twin}
+	a, b, err := c.digests(ctx, both, zfs.Within{})
+	if err == nil && a.Sum != b.Sum {
+		err = c.differ(ctx, d, both, a, b, there)
+	}
+	if err != nil {
+		return "", fmt.Errorf("verify %s: %w", d.Target, err)
+	}
+	c.log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
+	return a.Sum, nil
 }
 
 // pair is one stream as each side produces it.
@@ -57,9 +72,9 @@ func (p pair) full() pair {
 }
 
 // digests asks both sides.
-func (s *sender) digests(ctx context.Context, p pair, within zfs.Within) (source, target site.Digest, err error) {
+func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (source, target site.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(e *hosts.Host, of zfs.SendSpec, into *site.Digest) func() error {
+	ask := func(e *end, of zfs.SendSpec, into *site.Digest) func() error {
 		return func() error {
 			return e.Do(ctx, site.In(func(st site.Digester) (err error) {
 				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within})
@@ -67,8 +82,8 @@ func (s *sender) digests(ctx context.Context, p pair, within zfs.Within) (source
 			}))
 		}
 	}
-	g.Go(ask(s.source, p.source, &source))
-	g.Go(ask(s.target, p.target, &target))
+	g.Go(ask(&c.source, p.source, &source))
+	g.Go(ask(&c.target, p.target, &target))
 	return source, target, g.Wait()
 }
 
@@ -76,11 +91,11 @@ func (s *sender) digests(ctx context.Context, p pair, within zfs.Within) (source
 // increments may differ where the snapshots do not, by what a side had to write
 // again: what counts is what each snapshot holds. The first that differs is the
 // error, with where in it.
-func (s *sender) differ(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest, target *zfs.Dataset) error {
-	for _, hop := range s.hops(d, p, target) {
+func (c *comparison) differ(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest, target *zfs.Dataset) error {
+	for _, hop := range c.hops(d, p, target) {
 		var err error
 		if len(p.source.Through) > 0 {
-			if a, b, err = s.digests(ctx, hop, zfs.Within{}); err != nil {
+			if a, b, err = c.digests(ctx, hop, zfs.Within{}); err != nil {
 				return err
 			}
 			if a.Sum == b.Sum {
@@ -89,25 +104,25 @@ func (s *sender) differ(ctx context.Context, d *plan.Dataset, p pair, a, b site.
 		}
 		full := hop.full()
 		if hop.source.From != "" {
-			s.rep.Log(fmt.Sprintf("%s@%s: what is new in it was not written in one way on both sides: comparing all that it holds", d.Target, hop.target.To))
-			if a, b, err = s.digests(ctx, full, zfs.Within{}); err != nil {
+			c.log(fmt.Sprintf("%s@%s: what is new in it was not written in one way on both sides: comparing all that it holds", d.Target, hop.target.To))
+			if a, b, err = c.digests(ctx, full, zfs.Within{}); err != nil {
 				return err
 			}
 		}
 		if a.Sum != b.Sum {
-			return s.locate(ctx, d, full, a, b)
+			return c.locate(ctx, d, full, a, b)
 		}
 	}
 	return nil
 }
 
 // hops are the streams from snapshot to snapshot that a range is made of.
-func (s *sender) hops(d *plan.Dataset, p pair, target *zfs.Dataset) []pair {
+func (c *comparison) hops(d *plan.Dataset, p pair, target *zfs.Dataset) []pair {
 	if len(p.source.Through) == 0 {
 		return []pair{p}
 	}
 	var out []pair
-	source := s.state.Source.Find(d.Source)
+	source := c.state.Source.Find(d.Source)
 	for _, name := range append(slices.Clone(p.source.Through), p.source.To) {
 		hop := p
 		hop.source.Through, hop.target.Through = nil, nil
@@ -143,10 +158,10 @@ func targetsName(source, target *zfs.Dataset, name string) string {
 const maxNarrowing = 4
 
 // locate is the error of two snapshots that differ.
-func (s *sender) locate(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest) error {
+func (c *comparison) locate(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest) error {
 	from, to, err := zfs.FirstDifference(a, b)
 	for i := 0; err == nil && to-from > 1 && i < maxNarrowing; i++ {
-		if a, b, err = s.digests(ctx, p, zfs.Within{From: from, To: to}); err != nil {
+		if a, b, err = c.digests(ctx, p, zfs.Within{From: from, To: to}); err != nil {
 			return err
 		}
 		from, to, err = zfs.FirstDifference(a, b)
@@ -160,20 +175,20 @@ func (s *sender) locate(ctx context.Context, d *plan.Dataset, p pair, a, b site.
 	case to-from > 1:
 		where = fmt.Sprintf("the first difference is in one of the objects %d to %d", from, to-1)
 	default:
-		if where, err = s.locateIn(ctx, p, from); err != nil {
+		if where, err = c.locateIn(ctx, p, from); err != nil {
 			return err
 		}
-		hint = s.findObject(d, p, from)
+		hint = c.findObject(d, p, from)
 	}
 	return fault.Failf(hint+"run zpool scrub on both pools, then compare again",
 		"%s: the contents of %s@%s differ from %s@%s: %s",
-		s.target.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
+		c.target.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
 }
 
 // locateIn says where one object differs.
-func (s *sender) locateIn(ctx context.Context, p pair, object uint64) (string, error) {
+func (c *comparison) locateIn(ctx context.Context, p pair, object uint64) (string, error) {
 	name := fmt.Sprintf("object %d is the first that differs", object)
-	a, b, err := s.digests(ctx, p, zfs.Within{Object: object})
+	a, b, err := c.digests(ctx, p, zfs.Within{Object: object})
 	if err != nil {
 		return "", err
 	}
@@ -189,12 +204,12 @@ func (s *sender) locateIn(ctx context.Context, p pair, object uint64) (string, e
 
 // findObject is a hint that leads from an object to a file, where a filesystem
 // is mounted.
-func (s *sender) findObject(d *plan.Dataset, p pair, object uint64) string {
+func (c *comparison) findObject(d *plan.Dataset, p pair, object uint64) string {
 	for _, side := range []struct {
-		end     *hosts.Host
+		end     *end
 		listing *zfs.Listing
 		of      zfs.SendSpec
-	}{{s.source, &s.state.Source, p.source}, {s.target, &s.state.Target, p.target}} {
+	}{{&c.source, &c.state.Source, p.source}, {&c.target, &c.state.Target, p.target}} {
 		t := side.listing.Find(side.of.Dataset)
 		if d.Type != zfs.Filesystem || t == nil || t.Get("mounted") != "yes" || !filepath.IsAbs(t.Get("mountpoint")) {
 			continue

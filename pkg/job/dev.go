@@ -18,9 +18,9 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
-	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 )
 
@@ -28,13 +28,12 @@ import (
 // error too. Errors are of class fault.Refused as long as nothing was changed,
 // and of class fault.Interrupted where the same command resumes.
 func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
-	d := &copier{req: req, rep: rep, report: &DevReport{
+	d := &copier{req: req, rep: rep, ends: endsAt(at, req.Source, req.Target, &req.Way), report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
-	d.source, d.target = at.At(req.Source.Host, &req.Way), at.At(req.Target.Host, &req.Way)
 	started := time.Now()
-	err := d.run(ctx)
+	err := outcome.Settle(ctx, d.run(ctx))
 	r := d.report
 	if len(r.Results) > 0 || r.Equal != nil {
 		r.Seconds = time.Since(started).Seconds()
@@ -48,15 +47,12 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 
 // copier is one running dev job.
 type copier struct {
-	req            Dev
-	rep            DevReporter
-	report         *DevReport
-	source, target *hosts.Host
-	facts          struct{ source, target site.Facts }
-	link           meet.Link
-	input          preflight.Input
-	task           device.Task
-	state          device.State
+	*ends
+	req    Dev
+	rep    DevReporter
+	report *DevReport
+	task   device.Task
+	state  device.State
 }
 
 func (d *copier) outcome(err error) string {
@@ -64,13 +60,13 @@ func (d *copier) outcome(err error) string {
 	case d.report.Equal != nil && !*d.report.Equal:
 		return "different"
 	case err != nil:
-		return outcome(err, false, nil)
+		return outcome.Of(err)
 	case d.req.Compare && !d.req.DryRun:
 		return "equal"
 	case d.req.DryRun:
-		return "planned"
+		return outcome.Planned
 	}
-	return "done"
+	return outcome.Done
 }
 
 func (d *copier) run(ctx context.Context) error {
@@ -110,11 +106,9 @@ func (d *copier) survey(ctx context.Context) error {
 		}
 	}
 	var from, to device.Facts
-	var systems [2]*sysinfo.System
-	sf, tf := &d.facts.source, &d.facts.target
-	look := func(ctx context.Context, e *hosts.Host, name string, f *site.Facts, into *device.Facts) error {
+	look := func(ctx context.Context, e *end, name string, into *device.Facts) error {
 		return e.Do(ctx, site.In(func(st site.Full) (err error) {
-			if *f, err = st.HostFacts(ctx); err == nil && name == device.Standard {
+			if e.facts, err = st.HostFacts(ctx); err == nil && name == device.Standard {
 				*into = device.Facts{Path: name, Kind: device.KindStream}
 			} else if err == nil {
 				*into, err = st.InspectDevice(ctx, path.Clean(name))
@@ -126,10 +120,10 @@ func (d *copier) survey(ctx context.Context) error {
 		}))
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return look(gctx, d.source, d.req.Source.Name, sf, &from) })
-	g.Go(func() error { return look(gctx, d.target, d.req.Target.Name, tf, &to) })
-	g.Go(func() error { systems[0] = d.source.System(gctx); return nil })
-	g.Go(func() error { systems[1] = d.target.System(gctx); return nil })
+	g.Go(func() error { return look(gctx, &d.source, d.req.Source.Name, &from) })
+	g.Go(func() error { return look(gctx, &d.target, d.req.Target.Name, &to) })
+	g.Go(func() error { d.source.system = d.source.System(gctx); return nil })
+	g.Go(func() error { d.target.system = d.target.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -151,18 +145,19 @@ func (d *copier) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	var err error
-	d.link, err = meet.Choose(d.req.Way, meet.Side{Host: d.source, Facts: *sf}, meet.Side{Host: d.target, Facts: *tf})
-	if err != nil {
+	if err := d.choose(d.req.Way); err != nil {
 		return err
 	}
-	d.report.Wire = d.link.Report(false, true)
-	d.input = preflight.Input{
-		Source: preflight.Host{Name: d.source.Label(), System: systems[0]}, Target: preflight.Host{Name: d.target.Label(), System: systems[1]},
-		RTT: d.source.RTT() + d.target.RTT(), Streams: d.link.Streams,
-	}
-	d.report.Findings = preflight.Device(d.input)
+	d.report.Wire, d.report.Findings = d.link.Report(false, true), d.findings()
 	return nil
+}
+
+// findings are what is found of the hosts and the link.
+func (d *copier) findings() []finding.Finding {
+	return preflight.Device(preflight.Input{
+		Source: preflight.Host{Name: d.source.Label(), System: d.source.system}, Target: preflight.Host{Name: d.target.Label(), System: d.target.system},
+		RTT: d.rtt(), Streams: d.link.Streams, Links: d.links,
+	})
 }
 
 // noPath is the error of a name that does not begin with "/".
@@ -235,7 +230,7 @@ func (d *copier) compare(ctx context.Context) error {
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b device.Digest
 	g, gctx := errgroup.WithContext(ctx)
-	digest := func(e *hosts.Host, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
+	digest := func(e *end, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() error {
 			return e.Do(gctx, site.In(func(st site.Devices) (err error) {
 				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
@@ -243,8 +238,8 @@ func (d *copier) compare(ctx context.Context) error {
 			}))
 		})
 	}
-	digest(d.source, d.task.Source, &a, onSource)
-	digest(d.target, d.task.Target, &b, onTarget)
+	digest(&d.source, d.task.Source, &a, onSource)
+	digest(&d.target, d.task.Target, &b, onTarget)
 	if err := g.Wait(); err != nil {
 		return err
 	}

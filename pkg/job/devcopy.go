@@ -2,9 +2,7 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -15,54 +13,45 @@ import (
 	"zxfer/pkg/site"
 )
 
-// copy copies the device, anew after a cut until Retries tries in a row have
-// stored nothing more.
+// copy copies the device, anew after a cut.
 func (d *copier) copy(ctx context.Context) error {
-	tries := 0
-	for {
-		err := d.try(ctx, tries)
-		if err == nil {
-			return d.unreadable()
+	name := fmt.Sprintf("%s -> %s", d.req.Source, d.req.Target)
+	var err error
+	if d.streams() {
+		err = d.once(ctx, name)
+	} else {
+		e := &effort{
+			name: name, retries: d.req.Retries, log: d.rep.Log, try: d.try,
+			look: func(ctx context.Context) (bool, error) {
+				before := d.state.Stored
+				err := d.look(ctx)
+				return d.state.Stored > before, err
+			},
+			curable: func(err, _ error) bool {
+				// What was not refused at first and is now, most likely the former try
+				// still holds: its agent may not know yet that nobody waits for it.
+				return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+			},
 		}
-		if ctx.Err() != nil {
-			return d.interrupted()
-		}
-		// What was not refused at first and is now, most likely the former try
-		// still holds: its agent may not know yet that nobody waits for it.
-		winding := len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
-		if !transient(err) && !winding || d.streams() { // a stream cannot be read again
-			return fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err)
-		}
-		for {
-			if tries >= d.req.Retries {
-				return fault.Interrupt("the same command resumes", fmt.Errorf("%s -> %s: %w", d.req.Source, d.req.Target, err))
-			}
-			tries++
-			pause := (&sender{req: Send{RetryFor: d.req.RetryFor}}).backoff(tries)
-			d.rep.Log(fmt.Sprintf("%s: %v; try %d of %d in %s", d.req.Source, err, tries, d.req.Retries, pause.Round(100*time.Millisecond)))
-			if !sleep(ctx, pause) {
-				return d.interrupted()
-			}
-			before := d.state.Stored
-			err = d.look(ctx)
-			if err == nil {
-				if d.state.Stored > before {
-					tries = 0
-				}
-				break
-			}
-			if ctx.Err() != nil {
-				return d.interrupted()
-			}
-			if errors.Is(err, errOther) {
-				return err
-			}
-		}
+		err = e.run(ctx)
 	}
+	if err != nil {
+		return err
+	}
+	return d.unreadable()
 }
 
-// errOther is a name that now leads to another device than the copy began with.
-var errOther = errors.New("it is not the device any more that the copy began with")
+// once copies a stream, which cannot be read again.
+func (d *copier) once(ctx context.Context, name string) error {
+	err := d.try(ctx, 0)
+	if err != nil && ctx.Err() != nil {
+		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s: interrupted", name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
 
 // look looks at both ends anew before a try: hosts that were started again may
 // have given their devices other names.
@@ -75,7 +64,8 @@ func (d *copier) look(ctx context.Context) error {
 		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet
 			return fmt.Errorf("%s is not there", end)
 		case !now.Same(*planned):
-			return fault.Failf("name it by what stays the same, as in /dev/disk/by-id", "%s: %w", end, errOther)
+			return &decided{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
+				"%s: it is not the device any more that the copy began with", end)}
 		}
 		// Of a source that is a file what was planned stays: that it was
 		// written to since shows by that.
@@ -96,14 +86,6 @@ func (d *copier) look(ctx context.Context) error {
 		}
 		return err
 	}))
-}
-
-// interrupted is the error of a copy that was told to stop.
-func (d *copier) interrupted() error {
-	if d.streams() {
-		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s -> %s: interrupted", d.req.Source, d.req.Target)
-	}
-	return fault.Interrupt("the same command resumes", fmt.Errorf("%s: interrupted", d.req.Source))
 }
 
 // unreadable is the error of a copy that is complete but for what could not
@@ -129,8 +111,8 @@ func (d *copier) try(ctx context.Context, tries int) error {
 	}
 	d.rep.DeviceStarted(d.report, done)
 	res, err := meet.Run(ctx, d.link,
-		meet.From{Host: d.source, What: site.ReadDevice{Task: d.task}},
-		meet.To{Host: d.target, What: site.WriteDevice{Task: d.task}},
+		meet.From{Host: d.source.Host, What: site.ReadDevice{Task: d.task}},
+		meet.To{Host: d.target.Host, What: site.WriteDevice{Task: d.task}},
 		meet.Count{Done: done, Total: d.report.Size}, func(p meet.Progress) { d.rep.Progress(1, p) })
 	r := d.result(res)
 	if err == nil {

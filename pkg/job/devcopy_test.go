@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +13,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -60,11 +59,11 @@ func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progr
 	return site.Result{Device: &device.Account{}}, nil
 }
 
-// within is the link of a host to itself.
-func within(t *testing.T, e *hosts.Host) meet.Link {
-	l, err := meet.Choose(way.Way{}, meet.Side{Host: e}, meet.Side{Host: e})
-	require.NoError(t, err)
-	return l
+// within is from a host to itself.
+func within(t *testing.T, h *renamed) *ends {
+	e := endsAt(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &way.Way{})
+	require.NoError(t, e.choose(way.Way{}))
+	return e
 }
 
 type mute struct{ DevReporter }
@@ -99,10 +98,7 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := &renamed{looks: c.then}
-			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
-			d.source = host(h, "")
-			d.target = d.source
-			d.link = within(t, d.source)
+			d := &copier{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: mute{}, report: &DevReport{}}
 			d.task.Source, d.task.Target = c.source, c.target
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
@@ -123,14 +119,10 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 func TestDevWaitsForItsFormerTry(t *testing.T) {
 	t.Parallel()
 	for _, held := range []int{2, 9} {
-		t.Run(fmt.Sprint(held), func(t *testing.T) {
-			t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
 			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
 			h := &renamed{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
-			d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4, RetryFor: time.Millisecond}, rep: mute{}, report: &DevReport{}}
-			d.source = host(h, "")
-			d.target = d.source
-			d.link = within(t, d.source)
+			d := &copier{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: mute{}, report: &DevReport{}}
 			d.task.Source, d.task.Target = a, b
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			err := d.copy(t.Context())

@@ -1,8 +1,6 @@
 package job
 
 import (
-	"time"
-
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
@@ -26,8 +24,7 @@ type Dev struct {
 
 	SkipChecks []string // findings to pass over, by id
 
-	Retries  int           // after a cut, without progress between
-	RetryFor time.Duration // longest back-off between two tries
+	Retries int // after a cut, without progress between
 }
 
 // DevReporter is told what happens while a device is copied. Methods may be

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
@@ -60,29 +61,26 @@ type DoctorReport struct {
 // report is returned, as far as it got, with an error too. Findings at fail
 // level are no error.
 func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, log func(string)) (*DoctorReport, error) {
-	d := &doctor{req: req, log: log, report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
-	d.sender = &sender{req: req.Send, rep: quietReporter(log), report: &Report{}}
-	d.source = at.At(req.Send.Source.Host, &req.Send.Way)
-	d.target = d.source
-	if req.Target {
-		d.target = at.At(req.Send.Target.Host, &req.Send.Way)
+	target := req.Send.Target
+	if !req.Target {
+		target = req.Send.Source
 	}
-	d.sender.source, d.sender.target = d.source, d.target
+	d := &doctor{req: req, log: log, ends: endsAt(at, req.Send.Source, target, &req.Send.Way),
+		report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	err := d.run(ctx)
 	return d.report, err
 }
 
-// quietReporter is a Reporter of a job that moves nothing.
-func quietReporter(log func(string)) Reporter { return &logOnly{log: log} }
-
 type doctor struct {
-	req            Doctor
-	log            func(string)
-	report         *DoctorReport
-	sender         *sender
-	source, target *hosts.Host
-	input          preflight.Input
-	paths          bool // at least one end is a path: nothing is planned
+	*ends
+	req    Doctor
+	log    func(string)
+	report *DoctorReport
+	input  preflight.Input
+	paths  bool // at least one end is a path: nothing is planned
+	// state and planned are of a planned transfer.
+	state   plan.State
+	planned *plan.Plan
 }
 
 func (d *doctor) run(ctx context.Context) error {
@@ -111,20 +109,15 @@ func (d *doctor) run(ctx context.Context) error {
 // measure measures what every host can do by itself, the link in both
 // directions, and what a planned transfer passes.
 func (d *doctor) measure(ctx context.Context) error {
-	s := d.sender
-	m := s.measurer(d.req.Time)
+	m := &measurer{ends: d.ends, time: d.req.Time, log: d.log}
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		d.input.Links = m.links
+		d.input.Links = d.links
 	}()
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
-	ends := []*hosts.Host{d.source}
-	if d.target != d.source {
-		ends = append(ends, d.target)
-	}
-	for _, e := range ends {
+	for _, e := range d.all() {
 		for _, id := range probe.Local() {
 			if !d.req.wants(id) {
 				continue
@@ -134,56 +127,56 @@ func (d *doctor) measure(ctx context.Context) error {
 			}
 		}
 	}
-	if d.target != d.source {
-		link, err := s.chooseLink()
-		if err != nil {
-			return err
-		}
-		m.link = link.As(anyEncrypted(s.report.Plan))
-		for _, way := range []struct {
-			id       string
-			from, to *hosts.Host
-		}{{linkOut, d.source, d.target}, {linkBack, d.target, d.source}} {
-			if !d.req.wants(way.id) {
-				continue
-			}
-			if err := m.crossing(ctx, way.id, way.from, way.to); err != nil {
-				return err
-			}
-		}
+	if err := d.measureLink(ctx, m); err != nil {
+		return err
 	}
+	var err error
 	switch {
 	case d.paths:
-		if err := d.measurePaths(ctx, m); err != nil {
-			return err
-		}
+		err = d.measurePaths(ctx, m)
 	case d.req.Planned:
-		if err := s.measureEnds(ctx, m, d.req.wants); err != nil {
-			return err
-		}
+		err = m.datasets(ctx, d.planned, &d.state.Target, d.req.wants)
 	}
-	if d.report.Expected = expect(m.ceilings, planned(s.report.Plan), int64(d.req.Send.Bandwidth), s.machines(m)); d.report.Expected == nil {
+	if err != nil {
+		return err
+	}
+	if d.report.Expected = expect(m.ceilings, planned(d.planned), int64(d.req.Send.Bandwidth), m.machines()); d.report.Expected == nil {
 		d.report.Expected = localExpected(m.ceilings)
 	}
 	return nil
 }
 
+// measureLink measures the link between two hosts, there and back.
+func (d *doctor) measureLink(ctx context.Context, m *measurer) error {
+	if d.sameHost() {
+		return nil
+	}
+	if err := d.choose(d.req.Send.Way); err != nil {
+		return err
+	}
+	m.link = d.link.As(anyEncrypted(d.planned))
+	if d.req.wants(linkOut) {
+		if err := m.crossing(ctx, linkOut, &d.source, &d.target); err != nil {
+			return err
+		}
+	}
+	if !d.req.wants(linkBack) {
+		return nil
+	}
+	return m.crossing(ctx, linkBack, &d.target, &d.source)
+}
+
 // look captures both hosts at once.
 func (d *doctor) look(ctx context.Context) error {
-	ends := []*hosts.Host{d.source}
-	if d.target != d.source {
-		ends = append(ends, d.target)
-	}
-	d.report.Archives = make([]Archive, len(ends))
-	hosts := make([]preflight.Host, len(ends))
-	facts := make([]site.Facts, len(ends))
+	all := d.all()
+	d.report.Archives = make([]Archive, len(all))
 	g, gctx := errgroup.WithContext(ctx)
-	for i, e := range ends {
+	for i, e := range all {
 		g.Go(func() error {
 			var text []byte
 			err := e.Do(gctx, site.In(func(st site.Full) (err error) {
 				// A host without ZFS is what the checks tell.
-				if facts[i], err = st.HostFacts(gctx); err == nil {
+				if e.facts, err = st.HostFacts(gctx); err == nil {
 					text, err = st.Capture(gctx, false)
 				}
 				return err
@@ -192,34 +185,39 @@ func (d *doctor) look(ctx context.Context) error {
 				return err
 			}
 			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
-			hosts[i], err = hostOf(d.report.Archives[i])
-			hosts[i].User, hosts[i].Root = facts[i].User, facts[i].Root
+			h, err := hostOf(d.report.Archives[i])
+			e.system = h.System
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return unchanged(err)
 	}
-	d.input.Source, d.input.Target = hosts[0], hosts[len(hosts)-1]
-	d.sender.facts.source, d.sender.facts.target = facts[0], facts[len(facts)-1]
-	d.sender.systems.source, d.sender.systems.target = d.input.Source.System, d.input.Target.System
+	if d.sameHost() {
+		d.target = d.source
+	}
+	d.input.Source, d.input.Target = d.source.captured(), d.target.captured()
 	return nil
+}
+
+// captured is a host as the checks look at what was captured of it.
+func (e *end) captured() preflight.Host {
+	h := e.checked()
+	h.ZFS, h.Kernel = e.system.ZFS, e.system.Kernel
+	return h
 }
 
 // plan surveys and plans as send -n does.
 func (d *doctor) plan(ctx context.Context) error {
-	s := d.sender
-	for _, step := range []func(context.Context) error{
-		s.resolve, s.resolveSource, s.look, func(ctx context.Context) error { return s.plan(ctx, true) },
-	} {
-		if err := step(ctx); err != nil {
-			return unchanged(err)
-		}
+	req := &d.req.Send
+	p, err := d.makePlan(ctx, req)
+	if err != nil {
+		return unchanged(err)
 	}
-	d.report.Plan = s.report.Commands
-	d.input = s.preflightInput(s.report.Plan)
+	d.planned, d.report.Plan = &p, commands(&p)
+	d.input = d.ends.input(&d.state, &p)
 	if d.req.wants("holds") {
-		d.input.Holds = s.holds(ctx)
+		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.log)
 	}
 	if ctx.Err() != nil {
 		return unchanged(ctx.Err())
@@ -227,6 +225,25 @@ func (d *doctor) plan(ctx context.Context) error {
 	a, err := transferArchive(d.input)
 	d.report.Archives = append(d.report.Archives, a)
 	return err
+}
+
+func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err error) {
+	if err = d.reach(ctx); err != nil {
+		return p, err
+	}
+	if err = d.choose(req.Way); err != nil {
+		return p, err
+	}
+	if err = resolve(ctx, d.ends, req, d.log); err != nil {
+		return p, err
+	}
+	if d.state, err = survey(ctx, d.ends, req.Plan); err != nil {
+		return p, err
+	}
+	if p, err = makePlan(ctx, d.ends, req.Plan, &d.state, nil); err != nil || len(p.Conflicts) > 0 {
+		return p, err
+	}
+	return p, estimate(ctx, &d.source, &p, false)
 }
 
 // judge evaluates the checks.

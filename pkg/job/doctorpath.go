@@ -39,9 +39,9 @@ func (d *doctor) measurePaths(ctx context.Context, m *measurer) error {
 	if r, err := d.readRequest(ctx, read.Name); err != nil {
 		return unchanged(err)
 	} else if r.ID != "" && d.req.wants(r.ID) {
-		e := d.source
+		e := &d.source
 		if !d.req.Planned {
-			e = d.target
+			e = &d.target
 		}
 		if err := m.one(ctx, e, r); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (d *doctor) measurePaths(ctx context.Context, m *measurer) error {
 	if r, err := d.writeRequest(ctx, write.Name); err != nil {
 		return unchanged(err)
 	} else if r.ID != "" && d.req.wants(r.ID) {
-		return m.one(ctx, d.target, r)
+		return m.one(ctx, &d.target, r)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -63,10 +62,11 @@ const receiveWaits = 3
 // machines are those of each host, by its label.
 type machines map[string]*machine
 
-func (m *measurer) machines(source, target site.Facts) machines {
+func (m *measurer) machines() machines {
+	source, target := m.source.facts, m.target.facts
 	s := &machine{host: m.source.Label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, other: m.others[m.source.Label()]}
 	t := &machine{host: m.target.Label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, other: m.others[m.target.Label()]}
-	if m.source == m.target || source.Boot != "" && source.Boot == target.Boot {
+	if m.sameHost() || source.Boot != "" && source.Boot == target.Boot {
 		t = s
 	}
 	return machines{m.source.Label(): s, m.target.Label(): t}

@@ -49,19 +49,24 @@ func TestExpect(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := &measurer{source: host(nil, ""), target: host(nil, "beta"), others: tt.others}
-			e := expect(tt.ceilings, 1e9, tt.bandLimit, m.machines(tt.a, tt.b))
+			m := &measurer{ends: between(tt.a, tt.b), others: tt.others}
+			e := expect(tt.ceilings, 1e9, tt.bandLimit, m.machines())
 			require.NotNil(t, e)
 			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
 			require.Equal(t, []string{tt.limit, tt.host}, []string{e.LimitedBy, e.Host})
 			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
 		})
 	}
-	m := &measurer{source: host(nil, ""), target: host(nil, "beta")}
+	m := &measurer{ends: between(eight("1"), eight("2"))}
 	short := write
 	short.Latency = 0.5
-	e := expect([]probe.Ceiling{short}, 300e6, 0, m.machines(eight("1"), eight("2")))
+	e := expect([]probe.Ceiling{short}, 300e6, 0, m.machines())
 	require.InDelta(t, 3, e.Seconds, 1e-9, "of a short stream what a receive waits for counts")
 	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
-	require.Nil(t, expect(nil, 1, 0, m.machines(eight("1"), eight("2"))))
+	require.Nil(t, expect(nil, 1, 0, m.machines()))
+}
+
+// between are this host and beta, which say that of themselves.
+func between(a, b site.Facts) *ends {
+	return &ends{source: end{Host: host(nil, ""), facts: a}, target: end{Host: host(nil, "beta"), facts: b}}
 }

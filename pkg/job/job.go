@@ -39,9 +39,8 @@ type Send struct {
 	// Clock tells the time of day where the way's bandwidth depends on it; nil =
 	// time.Now.
 	Clock      func() time.Time
-	Retries    int           // after a cut, per dataset
-	RetryFor   time.Duration // longest back-off between two tries
-	SkipChecks []string      // preflight findings to pass over, by id
+	Retries    int      // after a cut, per dataset
+	SkipChecks []string // preflight findings to pass over, by id
 }
 
 // Reporter is told what happens while a job runs. Methods may be called from

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
 )
 
 // The links as reports name them.
@@ -39,14 +40,12 @@ const (
 // measure, or its policy refuses, is a ceiling that says so: the others are
 // worth having.
 type measurer struct {
-	source, target *hosts.Host
-	facts          [2]site.Facts // of the two
-	link           meet.Link     // as the streams cross it
-	time           time.Duration
-	log            func(string)
+	*ends
+	link meet.Link // as the streams cross it
+	time time.Duration
+	log  func(string)
 
 	ceilings []probe.Ceiling
-	links    []preflight.Measured
 	others   map[string]float64 // processors that are busy with something else, by host
 }
 
@@ -59,10 +58,7 @@ func (m *measurer) idle(ctx context.Context) error {
 	m.others = map[string]float64{}
 	var busy [2]float64
 	g, gctx := errgroup.WithContext(ctx)
-	for i, e := range []*hosts.Host{m.source, m.target} {
-		if i == 1 && e == m.source {
-			break
-		}
+	for i, e := range m.all() {
 		g.Go(func() error {
 			// Of a host that does not say nothing else is known to run.
 			_ = e.Do(gctx, site.In(func(st site.Prober) error {
@@ -74,15 +70,14 @@ func (m *measurer) idle(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	m.others[m.source.Label()] = busy[0]
-	if m.target != m.source {
-		m.others[m.target.Label()] = busy[1]
+	for i, e := range m.all() {
+		m.others[e.Label()] = busy[i]
 	}
 	return unchanged(err)
 }
 
 // one makes a measurement of one host.
-func (m *measurer) one(ctx context.Context, e *hosts.Host, r probe.Request) error {
+func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
 	r.Time = m.time
 	m.log(fmt.Sprintf("%s: measuring %s", e.Label(), probe.Title(r.ID)))
 	var c probe.Ceiling
@@ -102,7 +97,7 @@ func (m *measurer) one(ctx context.Context, e *hosts.Host, r probe.Request) erro
 }
 
 // crossing measures the link in one direction.
-func (m *measurer) crossing(ctx context.Context, id string, from, to *hosts.Host) error {
+func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error {
 	link, err := m.try(ctx, m.link, id, from, to)
 	if err != nil || link == nil {
 		return err
@@ -117,7 +112,7 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *hosts.Host
 
 // more measures with more and more streams a link that is held back, until the
 // path is full: it shows whether anything was, and what the path carries.
-func (m *measurer) more(ctx context.Context, id string, from, to *hosts.Host, last preflight.Link) (more []preflight.Link, err error) {
+func (m *measurer) more(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
 	for last.HeldBack() && last.Streams < mostStreams {
 		c := m.link
 		c.Streams = min(last.Streams*moreStreams, mostStreams)
@@ -135,7 +130,7 @@ func (m *measurer) more(ctx context.Context, id string, from, to *hosts.Host, la
 }
 
 // try measures one direction; nil where it could not be measured.
-func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *hosts.Host) (*preflight.Link, error) {
+func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *end) (*preflight.Link, error) {
 	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
 		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
 	if choice.Wire == way.SSH {
@@ -172,66 +167,51 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	return &preflight.Link{
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
 		From: from.Label(), To: to.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
-		Window: int(choice.Window), WriteMax: m.factsOf(from).TCPWriteMax, ReadMax: m.factsOf(to).TCPReadMax,
+		Window: int(choice.Window), WriteMax: from.facts.TCPWriteMax, ReadMax: to.facts.TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
 }
 
-func (m *measurer) factsOf(e *hosts.Host) site.Facts {
-	if e == m.source {
-		return m.facts[0]
-	}
-	return m.facts[1]
-}
-
 // cross moves noise over a link.
-func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *hosts.Host) (meet.Result, error) {
+func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (meet.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
-	return meet.Run(ctx, choice, meet.From{Host: from, What: site.Noise{Time: m.time}}, meet.To{Host: to, What: site.Nowhere{}}, meet.Count{}, nil)
+	return meet.Run(ctx, choice, meet.From{Host: from.Host, What: site.Noise{Time: m.time}}, meet.To{Host: to.Host, What: site.Nowhere{}}, meet.Count{}, nil)
 }
 
 // measure measures what a planned stream passes: the link, the source's zfs
 // send, and the target's writing. The source is left out where its snapshot is
 // yet to be taken.
-func (s *sender) measure(ctx context.Context, taken bool) error {
-	m := s.measurer(measureTime)
+func (t *sending) measure(ctx context.Context, taken bool) error {
+	p := t.report.Plan
+	m := &measurer{ends: t.ends, link: t.link.As(anyEncrypted(p)), time: measureTime, log: t.rep.Log}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
-	if s.target != s.source {
-		if err := m.crossing(ctx, linkOut, s.source, s.target); err != nil {
+	if !t.sameHost() {
+		if err := m.crossing(ctx, linkOut, &t.source, &t.target); err != nil {
 			return err
 		}
 	}
-	err := s.measureEnds(ctx, m, func(id string) bool { return taken || id != probe.SourceRead })
-	s.report.Ceilings, s.links = m.ceilings, m.links
-	s.report.Findings = preflight.Send(s.preflightInput(s.report.Plan))
-	s.report.Expected = expect(m.ceilings, planned(s.report.Plan), s.options().BandLimit, s.machines(m))
+	err := m.datasets(ctx, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	t.report.Ceilings = m.ceilings
+	t.report.Findings = preflight.Send(t.input(&t.state, p))
+	t.report.Expected = expect(m.ceilings, planned(p), streamOptions(&t.req).BandLimit, m.machines())
 	return err
 }
 
-func (s *sender) measurer(d time.Duration) *measurer {
-	return &measurer{source: s.source, target: s.target, facts: [2]site.Facts{s.facts.source, s.facts.target},
-		link: s.link.As(anyEncrypted(s.report.Plan)), time: d, log: s.rep.Log}
-}
-
-// measureEnds measures the source's largest stream and the target's writing.
-func (s *sender) measureEnds(ctx context.Context, m *measurer, wants func(id string) bool) error {
-	if s.report.Plan.Steps() == 0 {
+// datasets measures the source's largest stream and the target's writing.
+func (m *measurer) datasets(ctx context.Context, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) error {
+	if p.Steps() == 0 {
 		return nil
 	}
-	if spec := largest(s.report.Plan); wants(probe.SourceRead) {
-		if err := m.one(ctx, s.source, probe.Request{ID: probe.SourceRead, Send: &spec}); err != nil {
+	if spec := largest(p); wants(probe.SourceRead) {
+		if err := m.one(ctx, &m.source, probe.Request{ID: probe.SourceRead, Send: &spec}); err != nil {
 			return err
 		}
 	}
-	if at := writable(&s.state.Target); at != "" && wants(probe.TargetWrite) {
-		return m.one(ctx, s.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	if at := writable(target); at != "" && wants(probe.TargetWrite) {
+		return m.one(ctx, &m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
 	}
 	return nil
-}
-
-func (s *sender) machines(m *measurer) machines {
-	return m.machines(s.facts.source, s.facts.target)
 }

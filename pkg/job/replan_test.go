@@ -2,7 +2,6 @@ package job
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +28,7 @@ func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.RetryFor = 2, time.Millisecond }), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries = 2 }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive dst/a", "receive dst/a/plain", "receive dst/a/plain"}, w.did)
 	require.Equal(t, "off", w.received["dst/a/plain"]["encryption"])

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -209,3 +210,12 @@ func (w *world) batch(t *testing.T, change func(*Send)) Batch {
 	}
 	return Batch{Send: request(change), Survey: l}
 }
+
+// silent is a Reporter that needs no output.
+type silent struct{}
+
+func (silent) Log(string)                      {}
+func (silent) Planned(*Report)                 {}
+func (silent) Started(int, *plan.Dataset, int) {}
+func (silent) Progress(int, meet.Progress)     {}
+func (silent) Finished(int, *StepResult)       {}

@@ -21,7 +21,6 @@ import (
 // Bounds of a job's numbers.
 const (
 	maxParallel = 64
-	maxRetries  = 1000
 	maxKept     = 100_000 // snapshots of one rule
 )
 
@@ -123,8 +122,8 @@ func (j *Job) faults() []error {
 	if j.Parallel < 0 || j.Parallel > maxParallel {
 		bad("parallel = %d: write 1 to %d", j.Parallel, maxParallel)
 	}
-	if j.Retries != nil && (*j.Retries < 0 || *j.Retries > maxRetries) {
-		bad("retries = %d: write 0 to %d", *j.Retries, maxRetries)
+	if j.Retries != nil && (*j.Retries < 0 || *j.Retries > way.MaxRetries) {
+		bad("retries = %d: write 0 to %d", *j.Retries, way.MaxRetries)
 	}
 	errs = append(errs, checkWord("holds", j.Holds, "both", "source", "target", "none")...)
 	errs = append(errs, checkWord("bookmarks", j.Bookmarks, "sent", "none")...)

@@ -37,6 +37,13 @@ type Way struct {
 	Hours []Hours `toml:"bandwidth_window,omitempty"`
 }
 
+// How often what was cut is tried again before it is given up, unless that is
+// asked for, and at most.
+const (
+	Retries    = 5
+	MaxRetries = 1_000_000
+)
+
 // Words that matter beyond the table. Of Way.Wire there are also the modes of
 // package wire, "signed" and "tls".
 const (

@@ -107,21 +107,7 @@ func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
 			names[dataset] = name
 		}
 	}
-	out := l
-	out.Datasets = nil
-	for i, d := range l.Datasets {
-		if name, ok := names[d.Name]; ok {
-			c := *d
-			v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: ^uint64(i), CreateTXG: 1}
-			for _, have := range d.Versions {
-				v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
-			}
-			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
-			d = &c
-		}
-		out.Datasets = append(out.Datasets, d)
-	}
-	return out
+	return plan.Pretend(l, func(dataset string) string { return names[dataset] })
 }
 
 // Wrong is why a check failed, as an error for the exit code.

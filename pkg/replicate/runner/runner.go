@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
+	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
 
@@ -215,7 +216,7 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 // request is the batch for one target.
 func (w *work) request(t *targetWork, g *gate) job.Batch {
 	tr := t.transfer
-	retries := 5
+	retries := way.Retries
 	if w.job.Retries != nil {
 		retries = *w.job.Retries
 	}

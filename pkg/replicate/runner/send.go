@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
@@ -57,15 +58,10 @@ func (w *work) tally(t *targetWork, err error) {
 	r := t.run
 	r.Unchanged = len(w.idle)
 	if err != nil {
-		r.Outcome, r.Error, r.Hint = outcomeOf(err), err.Error(), fault.HintOf(err)
+		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 		return
 	}
 	r.Outcome = record.UpToDate
-	worst := func(outcome string) {
-		if rank(outcome) > rank(r.Outcome) {
-			r.Outcome = outcome
-		}
-	}
 	for _, d := range t.result.Datasets {
 		if d.Err == nil && d.Steps == 0 {
 			r.Unchanged++
@@ -76,42 +72,13 @@ func (w *work) tally(t *targetWork, err error) {
 		r.Bytes += d.Bytes
 		if d.Err != nil {
 			r.Failed++
-			dr.Outcome, dr.Error, dr.Hint, dr.Conflict = outcomeOf(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
+			dr.Outcome, dr.Error, dr.Hint, dr.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
 		} else {
 			r.Sent++
 		}
-		worst(dr.Outcome)
+		r.Outcome = outcome.Worst(r.Outcome, dr.Outcome)
 		r.Datasets = append(r.Datasets, dr)
 	}
-}
-
-func outcomeOf(err error) string {
-	switch fault.ClassOf(err) {
-	case fault.Interrupted:
-		return record.Interrupted
-	case fault.Refused, fault.Usage:
-		return record.Refused
-	}
-	if errors.Is(err, context.Canceled) {
-		return record.Interrupted
-	}
-	return record.Failed
-}
-
-// rank orders outcomes: a failure hides an interruption, as nothing resumes
-// it.
-func rank(outcome string) int {
-	switch outcome {
-	case record.Done:
-		return 1
-	case record.Interrupted:
-		return 2
-	case record.Refused:
-		return 3
-	case record.Failed:
-		return 4
-	}
-	return 0
 }
 
 // update takes a target's results over into the state.
@@ -165,12 +132,10 @@ func (w *work) conclude(ctx context.Context, err error) {
 		r.Outcome = record.Done
 	}
 	for _, t := range r.Targets {
-		if rank(t.Outcome) > rank(r.Outcome) {
-			r.Outcome = t.Outcome
-		}
+		r.Outcome = outcome.Worst(r.Outcome, t.Outcome)
 	}
 	if err != nil {
-		r.Outcome, r.Error, r.Hint = outcomeOf(err), err.Error(), fault.HintOf(err)
+		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	}
 	if ctx.Err() != nil && r.Outcome == record.Failed {
 		r.Outcome = record.Interrupted

@@ -211,31 +211,31 @@ func (w *work) settle() {
 }
 
 // outcomes are the results of every target, by dataset of the source.
-func (w *work) outcomes() map[*targetWork]map[string]*outcome {
-	of := map[*targetWork]map[string]*outcome{}
+func (w *work) outcomes() map[*targetWork]map[string]*unsent {
+	of := map[*targetWork]map[string]*unsent{}
 	for _, t := range w.targets {
-		of[t] = map[string]*outcome{}
+		of[t] = map[string]*unsent{}
 		if t.result == nil || t.run.Error != "" {
 			continue
 		}
 		for _, r := range t.result.Datasets {
 			if r.Err == nil && r.Steps == 0 && r.There != "" {
-				of[t][r.Source] = &outcome{arrive: r.Arrive.GUID, there: w.copyOf(t, r.Source)}
+				of[t][r.Source] = &unsent{arrive: r.Arrive.GUID, there: w.copyOf(t, r.Source)}
 			}
 		}
 	}
 	return of
 }
 
-// outcome is a dataset that had nothing to be sent.
-type outcome struct {
+// unsent is a dataset that had nothing to be sent.
+type unsent struct {
 	arrive uint64 // GUID of the newest snapshot to send
 	there  *zfs.Dataset
 }
 
 // settledNow is what a dataset's being settled depends on, nil where it is
 // not: something was done, or is still to be done, or may have happened unseen.
-func (w *work) settledNow(d *zfs.Dataset, of map[*targetWork]map[string]*outcome) *record.SettledDataset {
+func (w *work) settledNow(d *zfs.Dataset, of map[*targetWork]map[string]*unsent) *record.SettledDataset {
 	if w.unsettled[d.Name] || d.Inconsistent() || !settledBy(d, w.listing.Began) {
 		return nil
 	}

@@ -1,0 +1,31 @@
+package job
+
+import (
+	"context"
+
+	"zxfer/pkg/site"
+)
+
+// keep places the holds and bookmarks that were asked for.
+func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
+	var source, target []string
+	bookmarks := map[string]string{}
+	for _, r := range results {
+		source = append(source, r.Arrive.In(r.Source))
+		// The target may have renamed it: the GUID was verified, not the name.
+		target = append(target, r.Target+"@"+r.There)
+		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
+	}
+	if tag := req.Hold; tag != "" {
+		if err := e.source.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+			return err
+		}
+		if err := e.target.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+			return err
+		}
+	}
+	if !req.Bookmark {
+		return nil
+	}
+	return e.source.Do(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
+}

@@ -1,0 +1,253 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
+)
+
+// mover moves the datasets of a plan.
+type mover struct {
+	*ends
+	req     *Send
+	rep     Reporter
+	streams atomic.Int64 // that were begun
+
+	mu      sync.Mutex
+	results []*StepResult // of all streams
+}
+
+func (m *mover) add(r *StepResult) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.results = append(m.results, r)
+}
+
+// turn waits for one of Parallel turns, or for the Gate's.
+func (m *mover) turn() func(context.Context) (func(), error) {
+	if m.req.Gate != nil {
+		return m.req.Gate
+	}
+	slots := make(chan struct{}, max(1, m.req.Parallel))
+	return func(context.Context) (func(), error) {
+		slots <- struct{}{}
+		return func() { <-slots }, nil
+	}
+}
+
+// all moves every dataset of a plan, up to Parallel at once, each after those
+// that it needs. One that fails stops only those that need it. It returns what
+// went wrong, by the dataset on the source.
+func (m *mover) all(ctx context.Context, p *plan.Plan) map[string]error {
+	type state struct {
+		done chan struct{}
+		err  error
+	}
+	states := make(map[string]*state, len(p.Datasets))
+	for _, d := range p.Datasets {
+		states[d.Source] = &state{done: make(chan struct{})}
+	}
+	turn := m.turn()
+	var wg sync.WaitGroup
+	for _, d := range p.Datasets {
+		wg.Go(func() {
+			st := states[d.Source]
+			defer close(st.done)
+			for _, need := range d.Needs {
+				n := states[need]
+				<-n.done
+				if n.err != nil {
+					// What resumes the one goes on to the other, and where the one was
+					// refused nothing of the other was changed.
+					st.err = &fault.Error{Class: fault.ClassOf(n.err), Err: &skipped{dataset: d.Source, need: need}}
+					return
+				}
+			}
+			if len(d.Steps) == 0 && d.Discard == "" {
+				return
+			}
+			e := m.effort(d)
+			release, err := turn(ctx)
+			if err != nil {
+				st.err = e.interrupted()
+				return
+			}
+			defer release()
+			st.err = e.run(ctx)
+		})
+	}
+	wg.Wait()
+	failed := map[string]error{}
+	for name, st := range states {
+		if st.err != nil {
+			failed[name] = st.err
+		}
+	}
+	return failed
+}
+
+// skipped is a dataset that was not tried because another failed.
+type skipped struct{ dataset, need string }
+
+func (e *skipped) Error() string {
+	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
+}
+
+// slowestLimit is what limited the stream that took longest.
+func slowestLimit(all []*StepResult) string {
+	var longest *StepResult
+	for _, r := range all {
+		if longest == nil || r.Seconds > longest.Seconds {
+			longest = r
+		}
+	}
+	if longest == nil {
+		return ""
+	}
+	return longest.LimitedBy
+}
+
+// effort moves one dataset, surveying and planning it anew after a cut.
+func (m *mover) effort(d *plan.Dataset) *effort {
+	return &effort{
+		name: d.Source, retries: m.req.Retries, log: m.rep.Log,
+		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, tries) },
+		look: func(ctx context.Context) (bool, error) {
+			again, err := replan(ctx, m.ends, m.req.Plan, d)
+			if err != nil {
+				return false, err
+			}
+			before := d
+			d = again
+			return advanced(before, d), nil
+		},
+		curable: func(err, before error) bool { return transient(err) && !settled(before, err) },
+	}
+}
+
+// replan surveys and plans one dataset anew. Conflicts are errors; that the target
+// is half received may pass, as right after a cut the other end still winds down.
+func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*plan.Dataset, error) {
+	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
+	req.NoResume = false // what there is now, this job left
+	state, err := survey(ctx, e, req)
+	if err != nil {
+		return nil, err
+	}
+	const encryption = "encryption"
+	if t := state.Target.Find(d.Target); (t == nil || t.Inconsistent()) && len(d.Steps) > 0 && d.Steps[0].Receive.Set[encryption] == "off" {
+		// That an encrypted replica is above only the plan of both could tell.
+		req.Set = maps.Clone(req.Set)
+		if req.Set == nil {
+			req.Set = map[string]string{}
+		}
+		req.Set[encryption] = "off"
+	}
+	p, err := makePlan(ctx, e, req, &state, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Conflicts) > 0 {
+		c := p.Conflicts[0]
+		err := fault.Failf(c.Remedy, "%s", c.Summary)
+		if c.ID != plan.HalfReceived {
+			err = &decided{err}
+		}
+		return nil, err
+	}
+	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
+		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
+	}
+	if err := estimate(ctx, &e.source, &p, false); err != nil {
+		return nil, err
+	}
+	return p.Datasets[0], nil
+}
+
+// advanced tells whether the target holds more than when before was planned:
+// another stream is next, or more of the interrupted one is there.
+func advanced(before, after *plan.Dataset) bool {
+	if len(before.Steps) == 0 || len(after.Steps) == 0 {
+		return len(after.Steps) < len(before.Steps)
+	}
+	a, b := &before.Steps[0], &after.Steps[0]
+	return a.ToGUID != b.ToGUID || b.Done > a.Done
+}
+
+// steps moves the streams of one dataset in order.
+func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
+	if d.Discard != "" {
+		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
+		if err := m.target.Do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+			return err
+		}
+	}
+	if d.CreateParents {
+		if err := m.target.Do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+			return err
+		}
+	}
+	if len(d.Clears) > 0 {
+		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
+		if err := m.target.Do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+			return err
+		}
+	}
+	for i := range d.Steps {
+		id := int(m.streams.Add(1))
+		m.rep.Started(id, d, i)
+		r, err := m.stream(ctx, d, i, id)
+		r.Tries = tries + 1
+		m.rep.Finished(id, r)
+		m.add(r)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream moves one step and returns what happened.
+func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*StepResult, error) {
+	step := &d.Steps[i]
+	count := meet.Count{Done: step.Done}
+	if step.Bytes > 0 {
+		count.Total = step.Done + step.Bytes
+	}
+	options := streamOptions(m.req)
+	if step.Send.Flags.Raw {
+		options.Compress = "off" // encrypted blocks do not compress
+	}
+	res, err := meet.Run(ctx, m.link,
+		meet.From{Host: m.source.Host, What: site.SendStream{Spec: step.Send, Options: options}},
+		meet.To{Host: m.target.Host, What: site.ReceiveStream{Spec: step.Receive, Options: options}},
+		count, func(p meet.Progress) { m.rep.Progress(id, p) })
+	r := &StepResult{
+		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
+		Bytes: res.Bytes, Seconds: res.Elapsed.Seconds(), Rate: res.Rate(), Resumed: step.Kind == plan.Resume,
+		Wire: res.Wire, Network: res.Sent.Network, Digest: res.Received.Digest, Stages: res.Stages, LimitedBy: res.LimitedBy,
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r, err
+}
+
+// streamOptions are those of a stream that begins now.
+func streamOptions(req *Send) transfer.Options {
+	now := time.Now
+	if req.Clock != nil {
+		now = req.Clock
+	}
+	return meet.Options(&req.Way, now())
+}

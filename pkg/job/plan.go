@@ -1,0 +1,190 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// makePlan plans what was surveyed, and looks up what the plan then depends on.
+// part, where not nil, is called wherever conflicts may have come up: it takes
+// what they stand in the way of out of the plan.
+func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State, part func(*plan.Plan)) (plan.Plan, error) {
+	if part == nil {
+		part = func(*plan.Plan) {}
+	}
+	p := plan.Make(req, *state)
+	more, err := histories(ctx, e, &p, state)
+	if err != nil {
+		return p, err
+	}
+	if more {
+		p = plan.Make(req, *state)
+	}
+	part(&p)
+	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkChains, formats, checkLosses} {
+		if len(p.Conflicts) > 0 {
+			break
+		}
+		if err := check(ctx, e, &p, state); err != nil {
+			return p, err
+		}
+		part(&p)
+	}
+	return p, nil
+}
+
+// formats looks up the versions of filesystems that a check asks for.
+func formats(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+	names := preflight.NeedZPL(p, &state.Source)
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := e.source.Properties(ctx, names, []string{"version"})
+	state.Source.Datasets = slices.Clone(state.Source.Datasets) // those of a batch are others' too
+	for i, d := range state.Source.Datasets {
+		if v, ok := found[d.Name]["version"]; ok {
+			c := *d
+			c.Properties = maps.Clone(d.Properties)
+			c.Properties["version"] = v
+			state.Source.Datasets[i] = &c
+		}
+	}
+	return err
+}
+
+// histories lists the target's datasets whose whole history a plan needs, and
+// returns whether there are any.
+func histories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
+	datasets, names := plan.NeedHistories(*p, *state)
+	if len(names) > 0 {
+		taken, err := e.target.Properties(ctx, names, []string{"guid"})
+		if err != nil {
+			return false, err
+		}
+		for name := range taken {
+			dataset, _, _ := strings.Cut(name, "@")
+			datasets = append(datasets, dataset)
+		}
+	}
+	if len(datasets) == 0 {
+		return false, nil
+	}
+	slices.Sort(datasets)
+	whole, err := e.target.List(ctx, site.ListQuery{
+		Dataset: state.Target.Root, Only: slices.Compact(datasets), Versions: true, Alone: true,
+	})
+	if err != nil {
+		return false, err
+	}
+	for i, d := range state.Target.Datasets {
+		if w := whole.Find(d.Name); w != nil {
+			state.Target.Datasets[i] = w
+		}
+	}
+	return true, nil
+}
+
+// checkChains looks up the IV sets that raw increments depend on.
+func checkChains(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+	source, target := plan.NeedIVSets(*p)
+	if len(source) == 0 {
+		return nil
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		state.SourceIVSets, err = ivSets(gctx, &e.source, source)
+		return err
+	})
+	g.Go(func() (err error) {
+		state.TargetIVSets, err = ivSets(gctx, &e.target, target)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	plan.CheckIVSets(p, *state)
+	return nil
+}
+
+// checkLosses looks up what would keep ZFS from rolling the target back.
+func checkLosses(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+	names := plan.NeedLosses(*p)
+	if len(names) == 0 {
+		return nil
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		state.TargetHolds, err = e.target.Holds(gctx, names)
+		return err
+	})
+	g.Go(func() error {
+		found, err := e.target.Properties(gctx, names, []string{"clones"})
+		state.TargetClones = map[string][]string{}
+		for name, of := range found {
+			if list := of["clones"].Value; list != "" && list != "-" {
+				state.TargetClones[name] = strings.Split(list, ",")
+			}
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	plan.CheckLosses(p, *state)
+	return nil
+}
+
+// ivSets returns the IV set GUIDs of versions, by the version's GUID.
+func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
+	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint64]string, len(m))
+	for name, props := range m {
+		guid, err := zfs.ParseGUID(props["guid"].Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: guid of %s: %w", h.Label(), name, err)
+		}
+		if iv := props["ivsetguid"].Value; iv != "-" && iv != "" {
+			out[guid] = iv
+		}
+	}
+	return out, nil
+}
+
+// commands are the zfs command lines that would do the same by hand.
+func commands(p *plan.Plan) []string {
+	var out []string
+	for _, d := range p.Datasets {
+		if d.Discard != "" {
+			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
+		}
+		for _, name := range d.Clears {
+			out = append(out, zfs.CommandLine([]string{"zfs", "destroy", name}))
+		}
+		for _, st := range d.Steps {
+			send, err := zfs.SendArgs(st.Send)
+			if err != nil {
+				continue // a spec that the planner made is legal; nothing to show otherwise
+			}
+			receive, err := zfs.ReceiveArgs(st.Receive)
+			if err != nil {
+				continue
+			}
+			out = append(out, zfs.CommandLine(append([]string{"zfs"}, send...))+" | "+
+				zfs.CommandLine(append([]string{"zfs"}, receive...)))
+		}
+	}
+	return out
+}

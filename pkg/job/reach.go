@@ -1,0 +1,111 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/way"
+)
+
+// end is a host of a job with what it says about itself.
+type end struct {
+	*hosts.Host
+	facts site.Facts
+	// system is what its files tell; nil where that is not known.
+	system *sysinfo.System
+}
+
+// ends are the two hosts of a job, and the link between them.
+type ends struct {
+	source, target end
+	link           meet.Link
+	links          []preflight.Measured // what was measured of it
+}
+
+func endsAt(at *hosts.Set, source, target endpoint.Endpoint, w *way.Way) *ends {
+	return &ends{source: end{Host: at.At(source.Host, w)}, target: end{Host: at.At(target.Host, w)}}
+}
+
+// sameHost tells that both are one host.
+func (e *ends) sameHost() bool { return e.source.Host == e.target.Host }
+
+// all are the hosts, each once.
+func (e *ends) all() []*end {
+	if e.sameHost() {
+		return []*end{&e.source}
+	}
+	return []*end{&e.source, &e.target}
+}
+
+// reach opens both hosts at once and asks them for their facts.
+func (e *ends) reach(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, h := range e.all() {
+		g.Go(func() (err error) { h.facts, err = h.Facts(gctx); return })
+		if h.system == nil { // what doctor captured tells more
+			g.Go(func() error { h.system = h.System(gctx); return nil })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return unchanged(err)
+	}
+	if e.sameHost() {
+		e.target = e.source
+	}
+	return nil
+}
+
+// choose decides how bytes cross.
+func (e *ends) choose(w way.Way) (err error) {
+	e.link, err = meet.Choose(w, meet.Side{Host: e.source.Host, Facts: e.source.facts}, meet.Side{Host: e.target.Host, Facts: e.target.facts})
+	return err
+}
+
+func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }
+
+func (e *end) report(role string) HostReport {
+	return HostReport{Name: e.Label(), Role: role, ZFS: e.facts.ZFS, Backend: e.facts.Backend, Version: e.facts.Version}
+}
+
+// checked is a host as the checks look at it.
+func (e *end) checked() preflight.Host {
+	f := e.facts
+	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system}
+}
+
+// input is what the checks of a planned transfer look at.
+func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
+	return preflight.Input{
+		Source: e.source.checked(), Target: e.target.checked(),
+		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links,
+	}
+}
+
+// warm lets this host's libzfs_core, which takes a while, start while the other
+// is reached. One stream alone does not need it. What goes wrong the estimate
+// tells. The function that it returns waits for the end of that.
+func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
+	if !req.Plan.Recursive || !e.source.Local() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = e.source.Do(ctx, func(st site.Site) error {
+			_, err := st.Estimate(ctx, nil)
+			return err
+		})
+	}()
+	return func() { cancel(); <-over }
+}

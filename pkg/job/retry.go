@@ -1,0 +1,144 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// effort is something that is tried again after a cut, until as many tries in a
+// row as retries have brought nothing.
+type effort struct {
+	name    string // of what is done: messages begin with it; "" where they name it themselves
+	retries int
+	log     func(string)
+	// try does what is left; tries are those before that brought nothing.
+	try func(ctx context.Context, tries int) error
+	// look finds out what is left after a try that failed, and whether that
+	// brought anything; nil where each try does all. Its error is one more try
+	// that failed, unless it is decided.
+	look func(ctx context.Context) (advanced bool, err error)
+	// curable tells whether another try may succeed after one that failed;
+	// before is the error of the one before it, where that brought nothing.
+	curable func(err, before error) bool
+}
+
+func (e *effort) run(ctx context.Context) error {
+	var before error
+	for tries := 0; ; {
+		err := e.try(ctx, tries)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return e.interrupted()
+		case !e.curable(err, before):
+			return e.of(err)
+		}
+		before = err
+		for looked := false; !looked; {
+			if tries >= e.retries {
+				return fault.Interrupt(resumes, e.of(err))
+			}
+			tries++
+			pause := backoff(tries)
+			e.log(fmt.Sprintf("%v; try %d of %d in %s", e.of(err), tries, e.retries, pause.Round(100*time.Millisecond)))
+			if !sleep(ctx, pause) {
+				return e.interrupted()
+			}
+			var advanced bool
+			if advanced, err = e.lookAgain(ctx); advanced {
+				tries, before = 0, nil
+			}
+			switch {
+			case err == nil:
+				looked = true
+			case errors.As(err, new(*decided)):
+				return e.of(err)
+			case ctx.Err() != nil:
+				return e.interrupted()
+			}
+		}
+	}
+}
+
+func (e *effort) lookAgain(ctx context.Context) (advanced bool, err error) {
+	if e.look == nil {
+		return false, nil
+	}
+	return e.look(ctx)
+}
+
+func (e *effort) of(err error) error {
+	if e.name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", e.name, err)
+}
+
+// resumes is the hint of what was interrupted.
+const resumes = "the same command resumes"
+
+func (e *effort) interrupted() error {
+	return fault.Interrupt(resumes, e.of(errors.New("interrupted")))
+}
+
+// decided is what a look found, and no further try changes.
+type decided struct{ error }
+
+func (d *decided) Unwrap() error { return d.error }
+
+// transient tells whether another try may succeed without anybody's help.
+func transient(err error) bool {
+	if errors.Is(err, wire.ErrTampered) {
+		return false
+	}
+	for _, kind := range append(overtaken(), zfs.Killed, zfs.Incomplete, zfs.Busy) {
+		if errors.Is(err, &zfs.Error{Kind: kind}) {
+			return true
+		}
+	}
+	return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost)
+}
+
+// overtaken are what a receive hears where the target changed since the plan: of
+// one that still winds down after a cut, or of another that brought the same
+// meanwhile. Planning anew decides.
+func overtaken() []zfs.Kind {
+	return []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState, zfs.BadToken}
+}
+
+// settled tells that an error is no echo of a cut any more: that the target has what
+// was not there when the way was planned may be such once, not twice in a row.
+func settled(before, err error) bool {
+	for _, kind := range overtaken() {
+		if e := (&zfs.Error{Kind: kind}); errors.Is(before, e) && errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// backoff doubles from half a second up to longest, with jitter so that
+// parallel datasets do not reconnect in step.
+func backoff(try int) time.Duration {
+	const first, longest = 500 * time.Millisecond, 30 * time.Second
+	d := min(longest, first<<min(try-1, 16))
+	return d/2 + rand.N(d/2+1)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

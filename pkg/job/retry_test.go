@@ -1,0 +1,189 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+func TestTransient(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{wire.ErrCut, site.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
+		require.True(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+	}
+	for _, err := range []error{wire.ErrTampered, wire.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
+		errors.Join(wire.ErrTampered, wire.ErrCut)} {
+		require.False(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+	}
+}
+
+// tried runs an effort whose tries and looks end so, one after the other, and
+// returns how many there were and what was logged.
+func tried(t *testing.T, e effort, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
+	t.Helper()
+	next := func(all *[]error) (err error) {
+		if len(*all) > 0 {
+			err, *all = (*all)[0], (*all)[1:]
+		}
+		return err
+	}
+	e.log = func(s string) { said = append(said, s) }
+	e.try = func(context.Context, int) error { n++; return next(&tries) }
+	if advance != nil {
+		e.look = func(context.Context) (bool, error) { return advance[n], next(&looks) }
+	}
+	if e.curable == nil {
+		e.curable = func(err, _ error) bool { return transient(err) }
+	}
+	synctest.Test(t, func(t *testing.T) { err = e.run(t.Context()) })
+	return n, said, err
+}
+
+// An effort ends when it is done, when no try can cure its error, or when as many
+// tries in a row as it has brought nothing.
+func TestEffort(t *testing.T) {
+	t.Parallel()
+	cut, away, never := fmt.Errorf("in the middle: %w", wire.ErrCut), errors.New("no route"), errors.New("no space")
+	for _, tt := range []struct {
+		name    string
+		retries int
+		tries   []error
+		looks   []error
+		advance map[int]bool
+		want    int // tries
+		class   fault.Class
+		says    string
+	}{
+		{"done at once", 0, nil, nil, nil, 1, 0, ""},
+		{"cut once", 1, []error{cut}, nil, nil, 2, 0, ""},
+		{"cut, and no more tries", 0, []error{cut}, nil, nil, 1, fault.Interrupted, "pool/a: in the middle"},
+		{"cut for good", 2, []error{cut, cut, cut, cut}, nil, nil, 3, fault.Interrupted, "pool/a: in the middle"},
+		{"an error that no try cures", 5, []error{never}, nil, nil, 1, fault.Failed, "pool/a: no space"},
+		{"such an error after a cut", 5, []error{cut, never}, nil, nil, 2, fault.Failed, "pool/a: no space"},
+		{"each try brings something", 1, []error{cut, cut, cut, cut}, nil, map[int]bool{1: true, 2: true, 3: true, 4: true}, 5, 0, ""},
+		{"the second brings nothing", 1, []error{cut, cut, cut}, nil, map[int]bool{1: true}, 3, fault.Interrupted, ""},
+		{"the host is away for a while", 3, []error{cut}, []error{away, away}, map[int]bool{}, 2, 0, ""},
+		{"the host is away for good", 3, []error{cut}, []error{away, away, away, away}, map[int]bool{}, 1, fault.Interrupted, "pool/a: no route"},
+		{"what a look finds decides", 3, []error{cut}, []error{&decided{fault.Failf("", "another disk")}}, map[int]bool{}, 1, fault.Failed, "pool/a: another disk"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n, _, err := tried(t, effort{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
+			require.Equal(t, tt.want, n)
+			if tt.class == 0 {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.says)
+			require.Equal(t, tt.class, fault.ClassOf(err))
+		})
+	}
+	_, said, _ := tried(t, effort{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
+	require.Len(t, said, 2)
+	require.Regexp(t, "^pool/a: in the middle: .*; try 1 of 2 in ", said[0])
+	require.Regexp(t, "^pool/a: in the middle: .*; try 2 of 2 in ", said[1])
+}
+
+// Who is told to stop waits for no other try, and can go on later.
+func TestAnEffortIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"try", "pause", "look"} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			e := effort{name: "pool/a", retries: 9, curable: func(error, error) bool { return true }}
+			e.try = func(context.Context, int) error {
+				if at == "try" {
+					stop()
+				}
+				return wire.ErrCut
+			}
+			e.log = func(string) {
+				if at == "pause" {
+					stop()
+				}
+			}
+			e.look = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
+			err := e.run(ctx)
+			require.EqualError(t, err, "pool/a: interrupted", at)
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
+			require.Equal(t, resumes, fault.HintOf(err))
+		})
+	}
+}
+
+// Tries come less and less often, but never more than half a minute apart.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {
+		for range 100 {
+			d := backoff(try)
+			require.LessOrEqual(t, d, most)
+			require.GreaterOrEqual(t, d, most/2)
+		}
+	}
+}
+
+// An error that no further try changes is not tried again, nor called an
+// interruption: the target has a snapshot that no plan knew of, twice; a conflict
+// came up since.
+func TestWhatNoTryCuresIsAFailure(t *testing.T) {
+	t.Parallel()
+	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
+	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
+	tries := 0
+	w.refuse = func(string) error { tries++; return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"} }
+	_, err := RunSend(t.Context(), request(retries), hosts.New(w), silent{})
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+	require.Equal(t, 2, tries)
+
+	tries = 0
+	w.refuse = func(string) error {
+		tries++
+		w.datasets["dst/a"].Versions = append(w.datasets["dst/a"].Versions, zfs.Version{Kind: zfs.Snapshot, Name: "theirs", GUID: 99, CreateTXG: 99})
+		return wire.ErrCut
+	}
+	_, err = RunSend(t.Context(), request(retries), hosts.New(w), silent{})
+	require.ErrorContains(t, err, "@theirs")
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+	require.Equal(t, 1, tries)
+}
+
+// Another command that resumed the same stream was faster: the state that the
+// token stood for is gone, and all is there.
+func TestARivalCompletesTheStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
+	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
+	w.refuse = func(string) error {
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+		return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
+	}
+	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), silent{})
+	require.NoError(t, err)
+}
+
+// Retries are counted anew only when the target kept something.
+func TestAdvanced(t *testing.T) {
+	t.Parallel()
+	step := func(guid, done uint64) plan.Step { return plan.Step{ToGUID: guid, Done: done} }
+	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
+	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
+	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
+	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
+	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
+	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
+}

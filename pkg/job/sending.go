@@ -1,0 +1,156 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// sending is a job on its way through the stages: reach, survey, plan, admit,
+// move, verify. Each is functions of what those before it found, in a file of its
+// name; what is here is their order, and what they have in common.
+type sending struct {
+	*ends
+	req    Send
+	rep    Reporter
+	state  plan.State
+	report *Report
+}
+
+func newSending(req Send, at *hosts.Set, rep Reporter) *sending {
+	req.Plan.Bookmark = req.Bookmark
+	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
+	return &sending{req: req, rep: rep, ends: endsAt(at, req.Source, req.Target, &req.Way), report: &Report{
+		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
+	}}
+}
+
+// policy is in what jobs differ until something is moved: what they survey, and
+// what they do about what stands in the way.
+type policy struct {
+	survey func(ctx context.Context) (plan.State, error)
+	// pretended tells that the source is to be thought to have snapshots that do
+	// not exist yet: nothing is estimated.
+	pretended bool
+	// apart admits each dataset for itself; nil: all or none.
+	apart *admission
+}
+
+// begin does all that comes before a change.
+func (t *sending) begin(ctx context.Context, by *policy) error {
+	if err := t.reach(ctx); err != nil {
+		return err
+	}
+	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
+	if err := t.choose(t.req.Way); err != nil {
+		return err
+	}
+	reached := time.Now()
+	if err := t.prepare(ctx, by); err != nil {
+		return err
+	}
+	t.report.PlanSeconds = time.Since(reached).Seconds()
+	// What is refused need not be measured.
+	if t.req.Measure && t.report.Plan.Steps() > 0 && t.admit() == nil {
+		if err := t.measure(ctx, !by.pretended); err != nil {
+			return err
+		}
+	}
+	t.rep.Planned(t.report)
+	return t.admit()
+}
+
+// prepare surveys both sides and plans.
+func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
+	if t.state, err = by.survey(ctx); err != nil {
+		return unchanged(err)
+	}
+	if by.pretended && t.req.TakeSnapshot != "" {
+		t.state.Source = plan.Pretend(t.state.Source, func(string) string { return t.req.TakeSnapshot })
+	}
+	var part func(*plan.Plan)
+	if by.apart != nil {
+		part = by.apart.part
+	}
+	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, part)
+	if err != nil {
+		return unchanged(err)
+	}
+	t.report.Plan = &p
+	if len(p.Conflicts) == 0 && !by.pretended {
+		if err := estimate(ctx, &t.source, &p, by.apart != nil); err != nil {
+			return unchanged(err)
+		}
+	}
+	if by.apart != nil {
+		t.report.Findings = by.apart.room(t.ends, &p, &t.state, t.req.SkipChecks)
+	} else {
+		t.report.Findings = preflight.Send(t.input(&t.state, &p))
+	}
+	t.report.Commands = commands(&p)
+	t.report.Wire = wireReport(t.link, &p)
+	return nil
+}
+
+func (t *sending) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
+
+// wireReport says how a plan's streams will cross.
+func wireReport(l meet.Link, p *plan.Plan) meet.Report {
+	moves := func(sealed bool) bool {
+		return slices.ContainsFunc(p.Datasets, func(d *plan.Dataset) bool { return len(d.Steps) > 0 && d.Encrypted == sealed })
+	}
+	return l.Report(moves(true), moves(false))
+}
+
+// move moves what was planned, and returns what went wrong, by the dataset on
+// the source.
+func (t *sending) move(ctx context.Context) map[string]error {
+	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
+	failed := m.all(ctx, t.report.Plan)
+	t.report.Results = m.results
+	for _, r := range m.results {
+		t.report.Bytes += r.Bytes
+	}
+	t.report.LimitedBy = slowestLimit(m.results)
+	return failed
+}
+
+// persist does f again where a connection was lost. f bears to be repeated.
+func (t *sending) persist(ctx context.Context, f func(context.Context) error) error {
+	e := &effort{
+		retries: t.req.Retries, log: t.rep.Log,
+		try:     func(ctx context.Context, _ int) error { return f(ctx) },
+		curable: func(err, _ error) bool { return errors.Is(err, site.ErrLost) },
+	}
+	return e.run(ctx)
+}
+
+// check fills in what became of each dataset, of which those in failed did not
+// arrive, and returns the first error.
+func (t *sending) check(results []*DatasetResult, there *zfs.Listing, failed map[string]error) (first error) {
+	for i, d := range t.report.Plan.Datasets {
+		r := results[i]
+		r.There, r.Err = verify(t.target.Label(), d, there.Find(d.Target), t.rep.Log)
+		if err := failed[d.Source]; err != nil {
+			r.Err = err
+		}
+		for _, step := range t.report.Results {
+			if step.Source == d.Source {
+				r.Bytes += step.Bytes
+				r.Seconds += step.Seconds
+			}
+		}
+		if first == nil {
+			first = r.Err
+		}
+	}
+	return first
+}

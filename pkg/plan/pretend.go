@@ -1,0 +1,24 @@
+package plan
+
+import "zxfer/pkg/zfs"
+
+// Pretend adds snapshots that are about to be taken to a copy of a listing, so
+// that a plan is complete before anything is changed. name tells that of a
+// dataset's snapshot, "" for none.
+func Pretend(l zfs.Listing, name func(dataset string) string) zfs.Listing {
+	all := l.Datasets
+	l.Datasets = make([]*zfs.Dataset, len(all))
+	for i, d := range all {
+		l.Datasets[i] = d
+		if snapshot := name(d.Name); snapshot != "" {
+			c := *d
+			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: 1}
+			for _, have := range d.Versions {
+				v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
+			}
+			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
+			l.Datasets[i] = &c
+		}
+	}
+	return l
+}
