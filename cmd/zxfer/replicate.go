@@ -49,18 +49,8 @@ brought there and retention does not keep.`,
   zxfer replicate install              write and start the systemd timers
   zxfer replicate run home             run a job now
   zxfer replicate status               how every dataset stands`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := writeHelp(a.stderr, cmd); err != nil {
-				return err
-			}
-			return &shown{fault.Usagef("", "no verb")}
-		},
+		Args:                       noVerbOfThatName,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.noVerb(cmd) },
 		SuggestionsMinimumDistance: 2,
 	}
 	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -109,11 +110,7 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		}
 	}
 	for _, d := range p.Delegations {
-		host := d.Host
-		if host == "" {
-			host = "this host"
-		}
-		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, host, d.Command)
+		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, cmp.Or(d.Host, "this host"), d.Command)
 	}
 }
 
@@ -257,17 +254,14 @@ common snapshot; --gc releases those. Holds of others are never touched.`,
 				return errors.Join(append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.holds/v1", "holds": held}))...)
 			}
 			for _, h := range held {
-				host, state := h.Host, "needed"
-				if host == "" {
-					host = "local"
-				}
+				state := "needed"
 				switch {
 				case h.Released:
 					state = "released"
 				case h.Stale:
 					state = "stale"
 				}
-				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, host, h.Snapshot, h.Tag); err != nil {
+				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, cmp.Or(h.Host, "local"), h.Snapshot, h.Tag); err != nil {
 					errs = append(errs, err)
 				}
 			}

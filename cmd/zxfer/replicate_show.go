@@ -243,7 +243,7 @@ file any more.`,
 				if o.json {
 					err = writeJSON(a.stdout, r)
 				} else {
-					err = writeLog(a.stdout, r)
+					writeLog(a.stdout, r)
 				}
 				if err != nil {
 					return err
@@ -261,7 +261,7 @@ file any more.`,
 	return cmd
 }
 
-func writeLog(w io.Writer, r *record.Run) error {
+func writeLog(w io.Writer, r *record.Run) {
 	fmt.Fprintf(w, "%s ", stamp(r.Started))
 	writeRun(w, r)
 	if r.Error != "" {
@@ -280,5 +280,4 @@ func writeLog(w io.Writer, r *record.Run) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", oneLine(n))
 	}
-	return nil
 }

@@ -33,20 +33,12 @@ there.`,
   zxfer send backup1:vault/ds tank/back     fetch it back
   zxfer dev /dev/vg/db backup1:/srv/db.img  copy a device into an image file
   zxfer doctor backup1                      both hosts, the link, what limits it`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
-			}
-			return nil
-		},
+		Args: noVerbOfThatName,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
 				return buildReport().text(a.stdout, false)
 			}
-			if err := writeHelp(a.stderr, cmd); err != nil {
-				return err
-			}
-			return &shown{fault.Usagef("", "no verb")}
+			return a.noVerb(cmd)
 		},
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
@@ -66,6 +58,22 @@ there.`,
 	root.SetHelpCommand(help)
 	root.AddCommand(help) // cobra itself would only once it executes
 	return root
+}
+
+// noVerb shows the help of a command that only leads to verbs.
+func (a *app) noVerb(cmd *cobra.Command) error {
+	if err := writeHelp(a.stderr, cmd); err != nil {
+		return err
+	}
+	return &shown{fault.Usagef("", "no verb")}
+}
+
+// noVerbOfThatName refuses what is left of the arguments where verbs were tried.
+func noVerbOfThatName(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return unknownVerb(cmd, args[0])
+	}
+	return nil
 }
 
 // unknownVerb is the error of a name that parent has no verb of.

@@ -98,14 +98,10 @@ func (r versionReport) text(w io.Writer, verbose bool) error {
 			}
 			text += "\n"
 		}
-		if r.ZFS != "" {
-			text += "zfs      " + r.ZFS + "\n"
-		}
-		if r.Backend != "" {
-			text += "backend  " + r.Backend + "\n"
-		}
-		if r.Problem != "" {
-			text += "problem  " + r.Problem + "\n"
+		for _, row := range [][2]string{{"zfs", r.ZFS}, {"backend", r.Backend}, {"problem", r.Problem}} {
+			if row[1] != "" {
+				text += fmt.Sprintf("%-7s  %s\n", row[0], row[1])
+			}
 		}
 	}
 	_, err := io.WriteString(w, text)

@@ -8,7 +8,9 @@ package finding
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/fault"
 )
@@ -77,4 +79,12 @@ func Failed(all []Finding) []Finding {
 		}
 	}
 	return out
+}
+
+// Some joins the first of a list for a message, and says how many it leaves out.
+func Some(list []string, most int) string {
+	if more := len(list) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), more)
+	}
+	return strings.Join(list, ", ")
 }

@@ -35,3 +35,10 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"space","host":"beta","severity":"fail","summary":"s","evidence":"e","remedy":"r","consent":true,"dataset":"vault"}`, string(text))
 }
+
+func TestSome(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a, b", Some([]string{"a", "b"}, 2))
+	require.Equal(t, "a, b and 3 more", Some([]string{"a", "b", "c", "d", "e"}, 2))
+	require.Empty(t, Some(nil, 2))
+}

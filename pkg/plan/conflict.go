@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
@@ -83,7 +82,7 @@ const evidence = 5
 func (p *planner) conflict(id, source, target, hint, format string, args ...any) {
 	p.plan.Refuse(finding.Finding{
 		ID: id, Source: source, Target: target, Summary: fmt.Sprintf(format, args...), Remedy: hint,
-		SourceVersions: newest(p.source[source]), TargetVersions: newest(p.target[target]),
+		SourceVersions: newest(p.source[source], evidence), TargetVersions: newest(p.target[target], evidence),
 	})
 }
 
@@ -109,12 +108,12 @@ func on(host, name string) string {
 }
 
 // newest lists some versions of a dataset, newest first.
-func newest(d *zfs.Dataset) []string {
+func newest(d *zfs.Dataset, most int) []string {
 	var out []string
 	if d == nil {
 		return nil
 	}
-	for i := len(d.Versions) - 1; i >= 0 && len(out) < evidence; i-- {
+	for i := len(d.Versions) - 1; i >= 0 && len(out) < most; i-- {
 		out = append(out, d.Versions[i].Short())
 	}
 	return out
@@ -125,17 +124,7 @@ func named(d *zfs.Dataset) string {
 	if len(d.Versions) == 0 {
 		return "no snapshot"
 	}
-	return some(newest(d), len(d.Versions))
-}
-
-// some joins a list for a message, saying how many of total it leaves out.
-func some(list []string, total int) string {
-	list = list[:min(evidence, len(list))]
-	s := strings.Join(list, ", ")
-	if more := total - len(list); more > 0 {
-		s += fmt.Sprintf(" and %d more", more)
-	}
-	return s
+	return finding.Some(newest(d, len(d.Versions)), evidence)
 }
 
 // command is a command line of zfs(8) or zpool(8) that a hint names.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -114,7 +115,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 		_, known := d.SnapshotOf(newer[i].GUID)
 		ahead = ahead && known
 	}
-	list := some(names, len(names))
+	list := finding.Some(names, evidence)
 	hint := "name another target; --rollback lets " + t.Name + " lose " + list
 	if ahead {
 		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or "+hint,

@@ -46,7 +46,7 @@ func CheckLosses(p *Plan, s State) {
 		remedies = slices.Compact(remedies)
 		p.Refuse(finding.Finding{
 			ID: Kept, Source: d.Source, Target: d.Target,
-			Summary: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", on(s.TargetHost, d.Target), some(why, len(why))),
+			Summary: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", on(s.TargetHost, d.Target), finding.Some(why, evidence)),
 			Remedy:  strings.Join(remedies[:min(evidence, len(remedies))], "\n"),
 		})
 	}

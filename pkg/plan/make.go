@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -156,7 +157,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 	case p.req.Snapshot != "":
 		has := "no snapshot at all"
 		if near := nearest(d, p.req.Snapshot); len(near) > 0 {
-			has = some(near, len(d.Snapshots()))
+			has = finding.Some(near, evidence)
 		}
 		refuse("name one of them, or take a new one: --snapshot "+p.req.Snapshot, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
@@ -328,6 +329,6 @@ func (p *planner) extraTargets() {
 		}
 	}
 	if len(extra) > 0 {
-		p.note("left as they are, as the source has no such datasets: %s", some(extra, len(extra)))
+		p.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, evidence))
 	}
 }

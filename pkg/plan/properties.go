@@ -1,12 +1,12 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -155,12 +155,7 @@ func (p *planner) leftBehind() {
 		if _, set := p.req.Set[name]; set || slices.Contains(p.req.Exclude, name) {
 			continue
 		}
-		from := p.left[name]
-		text := name + " of " + from[0]
-		if more := len(from) - 1; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-		out = append(out, text)
+		out = append(out, name+" of "+finding.Some(p.left[name], 1))
 	}
 	if len(out) > 0 {
 		p.note("-p does not carry what belongs to a dataset's place: %s; what is wanted there is set with -o NAME=VALUE", strings.Join(out, ", "))

@@ -56,7 +56,7 @@ func holds(in *Input) []finding.Finding {
 		return nil
 	}
 	f := finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary:  "holds of zxfer's jobs keep what this target does not need: " + listed(old),
+		Summary:  "holds of zxfer's jobs keep what this target does not need: " + finding.Some(old, 3),
 		Evidence: "zfs holds; the newest snapshot that both sides have is a later one",
 	}
 	if !moved {
@@ -67,12 +67,4 @@ func holds(in *Input) []finding.Finding {
 	}
 	f.Remedy = strings.Join(commands, "\n")
 	return one(f)
-}
-
-// listed names a few of many.
-func listed(names []string) string {
-	if n := len(names) - 3; n > 0 {
-		return strings.Join(names[:3], ", ") + fmt.Sprintf(" and %d more", n)
-	}
-	return strings.Join(names, ", ")
 }

@@ -37,11 +37,11 @@ func permissions(in *Input) []finding.Finding {
 	return out
 }
 
-// SendPermission is the least permission by which a ZFS sends: send:raw, which
+// sendPermission is the least permission by which a ZFS sends: send:raw, which
 // never decrypts, where all streams are raw. 2.4.0 does not take it for ranges (-I).
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.4.1/module/zfs/zfs_ioctl.c (zfs_secpolicy_send)
-func SendPermission(zfsVersion string, raw, ranges bool) string {
+func sendPermission(zfsVersion string, raw, ranges bool) string {
 	since := version{2, 4, 0}
 	if ranges {
 		since = version{2, 4, 1}
@@ -72,7 +72,7 @@ func sendPermissions(in *Input) []string {
 		}
 	}
 	// A range places holds while it is sent.
-	return []string{SendPermission(in.Source.ZFS, raw, ranges), "hold", "snapshot", "bookmark"}
+	return []string{sendPermission(in.Source.ZFS, raw, ranges), "hold", "snapshot", "bookmark"}
 }
 
 func receivePermissions(in *Input) []string {
@@ -135,10 +135,6 @@ func keys(in *Input) []finding.Finding {
 	if len(names) == 0 {
 		return nil
 	}
-	what := names[0]
-	if more := len(names) - 1; more > 0 {
-		what += fmt.Sprintf(" and %d more", more)
-	}
 	var open []string
 	if top := in.TargetListing.Root; len(roots) > maxKeys {
 		open = []string{command("zfs", "load-key", "-r", top)}
@@ -149,7 +145,7 @@ func keys(in *Input) []finding.Finding {
 	}
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
-		Summary:  what + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
+		Summary:  finding.Some(names, 1) + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
 		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}
@@ -179,7 +175,7 @@ func Allow(in Input) []string {
 	})
 	if raw && in.Target.Name != in.Source.Name {
 		// Of what it has, a restricted agent reads the key that must stay.
-		lines = append(lines, line(in.Target, ", if its key is --append-only", lowestExisting(&in.TargetListing), SendPermission(in.Target.ZFS, true, false)))
+		lines = append(lines, line(in.Target, ", if its key is --append-only", lowestExisting(&in.TargetListing), sendPermission(in.Target.ZFS, true, false)))
 	}
 	return lines
 }

@@ -21,7 +21,7 @@ type Options struct {
 	Command   string // remote shell with arguments, as a shell would read it; "" = ssh
 	Bootstrap bool   // copy this binary to a host that lacks it
 	// Patience is how long the other host may say nothing before its agent
-	// is there; 0 = DefaultPatience.
+	// is there; 0 = defaultPatience.
 	Patience time.Duration
 	Log      func(string) // told what the remote shell and the other host say; may be nil
 
@@ -29,13 +29,13 @@ type Options struct {
 	mux   []string // options of ssh for a shared connection, see Hold
 }
 
-// DefaultPatience is longer than sshd lets a user take to log in (120 seconds,
+// defaultPatience is longer than sshd lets a user take to log in (120 seconds,
 // LoginGraceTime in sshd_config(5)): whoever types a password is not hurried.
-const DefaultPatience = 150 * time.Second
+const defaultPatience = 150 * time.Second
 
 func (o *Options) patience() time.Duration {
 	if o.Patience <= 0 {
-		return DefaultPatience
+		return defaultPatience
 	}
 	return o.Patience
 }

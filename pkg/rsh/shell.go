@@ -27,7 +27,7 @@ const launcher = `LC_ALL=C; PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; export
 // Beats tell a script on its standard input, by an empty line, that zxfer is
 // there. A script that hears none for BeatTimeout may end.
 const (
-	BeatEvery   = 5 * time.Second
+	beatEvery   = 5 * time.Second
 	BeatTimeout = 30 * time.Second
 )
 
@@ -127,7 +127,7 @@ const scriptLines = 10_000
 // feed writes the script and then the beats. It ends with the process.
 func (s *Script) feed(script string) {
 	_, err := io.WriteString(s.p, script+"\n"+runWord+"\n")
-	beat := time.NewTicker(BeatEvery)
+	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for err == nil {
 		select {

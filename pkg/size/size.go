@@ -12,8 +12,8 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Forms tells what a size may be, for errors and help.
-const Forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
+// forms tells what a size may be, for errors and help.
+const forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
 
 // Parse reads a size in bytes: a decimal number and, optionally, a unit as dd
 // takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T. Case
@@ -22,15 +22,15 @@ func Parse(s string) (Size, error) {
 	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
 	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
 	if !plainNumber(digits) {
-		return 0, fmt.Errorf("not a size; write %s", Forms)
+		return 0, fmt.Errorf("not a size; write %s", forms)
 	}
 	n, err := strconv.ParseFloat(digits, 64)
 	if err != nil {
-		return 0, fmt.Errorf("not a size; write %s", Forms)
+		return 0, fmt.Errorf("not a size; write %s", forms)
 	}
 	factor, ok := unitFactor(unit)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a unit; write %s", unit, Forms)
+		return 0, fmt.Errorf("%q is not a unit; write %s", unit, forms)
 	}
 	n *= factor
 	if n >= math.MaxInt64 {

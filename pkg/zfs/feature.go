@@ -71,7 +71,7 @@ func FeatureOf(property, value string) string {
 			return "large_dnode"
 		}
 	case "recordsize", "volblocksize":
-		if n, ok := ParseSize(value); ok && n > smallBlock {
+		if n, ok := parseSize(value); ok && n > smallBlock {
 			return "large_blocks"
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_namecheck.c (zfs_max_dataset_nesting)
 const (
 	MaxName    = 255 // bytes of a full name, "@snapshot" or "#bookmark" included
-	MaxNesting = 50  // components of a dataset's name
+	maxNesting = 50  // components of a dataset's name
 )
 
 // ParseDataset checks the name of a filesystem or volume and returns it.
@@ -83,8 +83,8 @@ func checkDataset(full, dataset string) error {
 		return invalidName(full, tooLong(full), "choose a shorter target, or receive with another name")
 	}
 	parts := strings.Split(dataset, "/")
-	if len(parts) > MaxNesting {
-		return invalidName(full, fmt.Sprintf("it is nested %d deep, and ZFS allows %d", len(parts), MaxNesting), "")
+	if len(parts) > maxNesting {
+		return invalidName(full, fmt.Sprintf("it is nested %d deep, and ZFS allows %d", len(parts), maxNesting), "")
 	}
 	for i, p := range parts {
 		why := componentFault(p)

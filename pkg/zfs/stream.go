@@ -15,14 +15,14 @@ import (
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ioctl.h (dmu_replay_record_t)
 const RecordSize = 312
 
-// EndRecordSize is the size of the END record, without which zfs receive
+// endRecordSize is the size of the END record, without which zfs receive
 // never makes a snapshot of what it stored.
-const EndRecordSize = RecordSize
+const endRecordSize = RecordSize
 
 // TailSize is how much of a stream's end must be held back so that nothing
 // of its last snapshot takes effect: a stream of several snapshots (-I) ends
 // with the END record of the last of them and one of its own.
-const TailSize = 2 * EndRecordSize
+const TailSize = 2 * endRecordSize
 
 // beginMagic opens a BEGIN record, in the byte order of the sending host.
 const beginMagic = 0x2F5bacbac

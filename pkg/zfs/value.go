@@ -10,11 +10,11 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// ParseSize reads a size as zfs(8) takes it for a property: bytes, or with a
+// parseSize reads a size as zfs(8) takes it for a property: bytes, or with a
 // unit of 1024 (128K, 1m, 1.5GiB).
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_util.c (zfs_nicestrtonum)
-func ParseSize(s string) (uint64, bool) {
+func parseSize(s string) (uint64, bool) {
 	digits := strings.TrimRight(s, "bBkKmMgGtTpPeEzZiI")
 	unit := strings.ToUpper(s[len(digits):])
 	shift := 0
@@ -88,7 +88,7 @@ func CheckValue(property, value string) error {
 			want = what
 		}
 	}
-	size, isSize := ParseSize(value)
+	size, isSize := parseSize(value)
 	switch {
 	case len(value) > maxValue:
 		want = fmt.Sprintf("at most %d bytes", maxValue)

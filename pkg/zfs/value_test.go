@@ -13,12 +13,12 @@ func TestParseSize(t *testing.T) {
 		"0": 0, "512": 512, "1M": 1 << 20, "1m": 1 << 20, "1048576": 1 << 20, "128KiB": 128 << 10, "128kb": 128 << 10,
 		"1.5G": 3 << 29, "7B": 7, ".5K": 512, "15E": 15 << 60, "0.001Z": 1180591620717411328,
 	} {
-		got, ok := ParseSize(s)
+		got, ok := parseSize(s)
 		require.True(t, ok, s)
 		require.Equal(t, want, got, s)
 	}
 	for _, s := range []string{"", "K", "1X", "1BB", "1MBi", "-1", "+1", "1e3", "1 K", "16E", "1Z", "0x10", "1.2.3", "99999999999999999999", "none", "1KM", "1iB"} {
-		_, ok := ParseSize(s)
+		_, ok := parseSize(s)
 		require.False(t, ok, s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -71,7 +72,7 @@ func typed(op string, names []string, err error) error {
 	for _, x := range f.Failures {
 		subject := x.Name
 		if subject == "" {
-			subject = several(names)
+			subject = finding.Some(names, 3)
 		}
 		k := x.kind(op)
 		hint := zfs.Failure{Op: op, Subject: x.Name, User: login}
@@ -87,15 +88,6 @@ func typed(op string, names []string, err error) error {
 		return errs[0]
 	}
 	return errors.Join(errs...)
-}
-
-// several names the subjects of a request in short.
-func several(names []string) string {
-	const shown = 3
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
 // kind tells what an error number means for the operation.

@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ScratchPrefix begins the names of scratch datasets, so that one which a
+// scratchPrefix begins the names of scratch datasets, so that one which a
 // crash left behind is known for what it is.
-const ScratchPrefix = "zxfer-doctor-"
+const scratchPrefix = "zxfer-doctor-"
 
 // destroyWithin bounds the removal of a scratch dataset, which goes on after
 // its context has ended.
@@ -60,13 +60,13 @@ func (c *CLI) Scratch(ctx context.Context, parent string) (*Scratch, error) {
 	if _, err := zfs.ParseDataset(parent); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", ScratchPrefix)
+	dir, err := os.MkdirTemp("", scratchPrefix)
 	if err != nil {
 		return nil, err
 	}
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails
-	s := &Scratch{Dir: dir, cli: c, name: parent + "/" + ScratchPrefix + hex.EncodeToString(id)}
+	s := &Scratch{Dir: dir, cli: c, name: parent + "/" + scratchPrefix + hex.EncodeToString(id)}
 	args := []string{"create", "-o", "mountpoint=" + dir, "-o", "compression=off", "-o", "dedup=off", "-o", "sync=disabled", "-o", "canmount=on", "-o", "atime=off", s.name}
 	if _, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpCreate, Subject: s.name}, args); err != nil {
 		_ = s.Remove(ctx) // it may be half made; the error of create counts
