@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,8 +28,10 @@ import (
 // for its pool to sync before it has saved its state, and the guest is slow.
 const prompt = 10 * time.Second
 
-// suite is two Sites, as one of a job's ends each.
+// suite is two Sites, as one of a job's ends each, and what of them is asked only
+// what every host can do.
 type suite struct {
+	site           site.Site
 	source, target site.Full
 	open           func(*testing.T) site.Full
 }
@@ -43,21 +46,12 @@ func Run(t *testing.T, open func(t *testing.T) site.Full) {
 		return opened
 	}}
 	s.source, s.target = s.open(t), s.open(t)
+	RunDatasets(t, s.source, Real)
 	for _, test := range []struct {
 		name string
 		run  func(*suite, *testing.T, *zfstest.Pool)
 	}{
 		{"facts", (*suite).testFacts},
-		{"list", (*suite).testList},
-		{"list of what is not there", (*suite).testListMissing},
-		{"dataset of a path", (*suite).testDatasetOf},
-		{"properties", (*suite).testProperties},
-		{"estimate", (*suite).testEstimate},
-		{"snapshots come all or none", (*suite).testSnapshot},
-		{"holds", (*suite).testHold},
-		{"bookmarks", (*suite).testBookmark},
-		{"destroy", (*suite).testDestroy},
-		{"parents", (*suite).testCreateParents},
 		{"errors keep their kinds", (*suite).testErrors},
 		{"errors keep their hints", (*suite).testHints},
 		{"a context that has ended", (*suite).testEndedContext},
@@ -83,6 +77,48 @@ func Run(t *testing.T, open func(t *testing.T) site.Full) {
 	}
 }
 
+// Ground is a pool, by another way than the Site under test.
+type Ground interface {
+	Root() string
+	Dataset(name string) string
+	Create(name string, args ...string) string
+	Snapshot(dataset, name string) string
+	Write(dataset, file string, size int64, seed uint64)
+	Get(name, property string) string
+	ZFS(args ...string) string
+	// Path is where a file of a dataset is, "" where nothing is mounted.
+	Path(dataset, file string) string
+}
+
+// Real are a Site's pools.
+func Real(t *testing.T) Ground { return real{zfstest.NewPool(t, zfstest.Options{})} }
+
+type real struct{ *zfstest.Pool }
+
+func (r real) Root() string { return r.Name }
+
+// RunDatasets runs what of the suite every host keeps.
+func RunDatasets(t *testing.T, st site.Site, ground func(*testing.T) Ground) {
+	s := &suite{site: st}
+	for _, test := range []struct {
+		name string
+		run  func(*suite, *testing.T, Ground)
+	}{
+		{"list", (*suite).testList},
+		{"list of what is not there", (*suite).testListMissing},
+		{"dataset of a path", (*suite).testDatasetOf},
+		{"properties", (*suite).testProperties},
+		{"estimate", (*suite).testEstimate},
+		{"snapshots come all or none", (*suite).testSnapshot},
+		{"holds", (*suite).testHold},
+		{"bookmarks", (*suite).testBookmark},
+		{"destroy", (*suite).testDestroy},
+		{"parents", (*suite).testCreateParents},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(s, t, ground(t)) })
+	}
+}
+
 // requireKind demands a ZFS failure of that kind.
 func requireKind(t *testing.T, err error, kind zfs.Kind) {
 	t.Helper()
@@ -93,15 +129,9 @@ func requireKind(t *testing.T, err error, kind zfs.Kind) {
 }
 
 // exists asks ZFS itself, so that a Site's word is not judged by its own.
-func exists(t *testing.T, p *zfstest.Pool, version string) bool {
+func exists(t *testing.T, p interface{ ZFS(...string) string }, version string) bool {
 	t.Helper()
-	all := strings.Split(p.ZFS("list", "-H", "-o", "name", "-t", "all", "-r", p.Name), "\n")
-	for _, name := range all {
-		if name == version {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(p.ZFS("list", "-H", "-o", "name", "-t", "all", "-r", zfs.PoolOf(version)), "\n"), version)
 }
 
 // stream is one transfer between the suite's two Sites.
