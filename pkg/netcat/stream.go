@@ -249,6 +249,7 @@ func (s *sink) Abort(error) error {
 type source struct {
 	*far
 	failed zfs.Failure
+	over   error // what Read ended with, and ends with
 }
 
 var _ transfer.Source = (*source)(nil)
@@ -281,7 +282,14 @@ func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer
 
 // Read reads from the stream. io.EOF means that zfs send exited 0, and that nc
 // passed on all that it wrote, as far as nc can tell.
-func (s *source) Read(b []byte) (int, error) {
+func (s *source) Read(b []byte) (n int, err error) {
+	if s.over == nil {
+		n, s.over = s.read(b)
+	}
+	return n, s.over
+}
+
+func (s *source) read(b []byte) (int, error) {
 	n, err := s.conn.Read(b)
 	if n > 0 || err == nil {
 		return n, nil
