@@ -2,6 +2,7 @@ package job
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/site"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -152,4 +154,28 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
 	require.Equal(t, []string{"discard dst/a"}, w.did)
+}
+
+// A connection that is lost after all has arrived is no failure of what did.
+func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{1, 9} {
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		b := w.batch(t, func(s *Send) { s.Retries = 2 })
+		w.look = func() error {
+			if len(w.did) == 0 || lost == 0 {
+				return nil
+			}
+			lost--
+			return fmt.Errorf("beta: %w", site.ErrLost)
+		}
+		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+		require.Equal(t, []string{"receive dst/a"}, w.did)
+		if lost > 0 {
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "x", res.Datasets[0].There)
+	}
 }

@@ -1,6 +1,11 @@
-// Package job runs a whole transfer: survey, plan, preflight, transfer,
-// verify. It is the only package that sees all parts; it decides order and
-// retries, the planner decides what.
+// Package job runs a whole transfer in stages: reach, survey, plan, admit, move,
+// verify, each in a file of its name. sending.go has their order, send.go and
+// batch.go in what one source and the datasets of a job differ; dev.go and
+// devcopy.go go the same way with devices, and retry.go tries both again after a
+// cut.
+//
+// It is the only package that sees all parts; it decides order and retries, the
+// planner decides what.
 package job
 
 import (

@@ -33,6 +33,7 @@ type world struct {
 	refuse   func(target string) error
 	estimate func(dataset string) error
 	hold     func(snapshots []string) error
+	look     func() error // a listing
 	// taken is what happens behind a snapshot.
 	taken func()
 	// feature is one that the pools have besides.
@@ -76,6 +77,11 @@ func (w *world) Holds(context.Context, []string) (map[string][]string, error) { 
 func (w *world) List(_ context.Context, q site.ListQuery) (zfs.Listing, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.look != nil {
+		if err := w.look(); err != nil {
+			return zfs.Listing{}, err
+		}
+	}
 	l := zfs.Listing{Root: q.Dataset, Pool: zfs.Pool{Name: zfs.PoolOf(q.Dataset), Features: map[string]string{"lz4_compress": "active", w.feature: "active"}}}
 	for _, name := range slices.Sorted(maps.Keys(w.datasets)) {
 		d := *w.datasets[name]
