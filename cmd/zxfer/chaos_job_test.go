@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate"
 )
 
 // chaosJob is the work of zxfer replicate: datasets, with a job file.
@@ -65,7 +65,7 @@ func (j *chaosJob) whole(t *testing.T) {
 		var holds, bookmarks []string
 		for end, name := range map[string]string{"source": j.src + b, "target": j.dst + b} {
 			if j.holds == "both" || j.holds == end {
-				holds = append(holds, name+"@"+newest+" "+runner.Tag("chaos", "near"))
+				holds = append(holds, name+"@"+newest+" "+replicate.Tag("chaos", "near"))
 			}
 		}
 		if j.bookmarks == "sent" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestPreviewListsSnapshots(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
-		Prunings: []*runner.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2}}}
+		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2}}}
 	var short, long strings.Builder
 	writePreview(&short, p, false)
 	writePreview(&long, p, true)

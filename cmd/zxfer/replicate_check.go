@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/size"
 )
@@ -115,7 +116,7 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 }
 
 // writeDoubted tells of dates that retention does not believe.
-func writeDoubted(w io.Writer, indent string, p *runner.Pruning, all bool) {
+func writeDoubted(w io.Writer, indent string, p *replicate.Pruning, all bool) {
 	if len(p.Doubted) == 0 {
 		return
 	}
@@ -189,7 +190,7 @@ of the job file. Where it is more nothing is removed (exit code 3); with
 			}
 			r := o.runner(a)
 			var errs []error
-			byJob := map[string][]*runner.Pruning{}
+			byJob := map[string][]*replicate.Pruning{}
 			for _, j := range jobs {
 				sides, err := r.Prune(cmd.Context(), j, dryRun, beyond)
 				errs = append(errs, err)
@@ -216,7 +217,7 @@ of the job file. Where it is more nothing is removed (exit code 3); with
 	return cmd
 }
 
-func writePruning(w io.Writer, job string, p *runner.Pruning, dryRun bool) {
+func writePruning(w io.Writer, job string, p *replicate.Pruning, dryRun bool) {
 	verb := "removed"
 	if dryRun || p.Refused {
 		verb = "would remove"

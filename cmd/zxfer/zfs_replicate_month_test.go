@@ -18,7 +18,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/replicate/runner"
 )
 
 // monthDatasets are those of the month's job, below its source.
@@ -235,7 +234,7 @@ transfer = { rsh = "%s" }
 					held = append(held, h)
 				}
 			}
-			want := []string{side + "@" + newest + " " + runner.Tag("month", "near"), side + "@" + newest + " " + runner.Tag("month", "far")}
+			want := []string{side + "@" + newest + " " + replicate.Tag("month", "near"), side + "@" + newest + " " + replicate.Tag("month", "far")}
 			switch side {
 			case dst + "/near" + d:
 				want = want[:1]

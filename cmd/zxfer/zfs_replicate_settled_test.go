@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate"
 )
 
 // shim logs every call of zfs on both hosts until the test ends; the function
@@ -86,7 +86,7 @@ to = "beta:%s"
 	// What is kept in the pool survives an export, and a change shows after it.
 	run(t, "zpool", "export", betaPool)
 	run(t, "zpool", "import", "-d", filepath.Join(labDir, "disk"), betaPool)
-	zfsCmd(t, "release", runner.Tag("many", "near"), dst+"/d08@s1")
+	zfsCmd(t, "release", replicate.Tag("many", "near"), dst+"/d08@s1")
 	zfsCmd(t, "destroy", dst+"/d08@s1")
 	o := r.at(t, at, "run", "many")
 	require.Equal(t, 1, o.code, "%s", o)

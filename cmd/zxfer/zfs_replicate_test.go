@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 )
@@ -162,7 +163,7 @@ properties = { set = { "org.example:kept" = "yes" } }
 	require.Equal(t, []string{name(2), name(3), name(4)}, snapshotNames(t, dst+"/a"), "and are not sent")
 	require.Equal(t, "yes", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:kept", dst+"/a")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), "cache")
-	tag := " " + runner.Tag("home", "near")
+	tag := " " + replicate.Tag("home", "near")
 	require.Equal(t, []string{src + "@" + name(4) + tag, src + "/a@" + name(4) + tag}, holdsOf(t, src))
 	require.Equal(t, []string{dst + "@" + name(4) + tag, dst + "/a@" + name(4) + tag}, holdsOf(t, dst))
 	require.Equal(t, src+"/a#zxfer:home:"+name(4)+"\n", zfsCmd(t, "list", "-H", "-d", "1", "-t", "bookmark", "-o", "name", src+"/a"))

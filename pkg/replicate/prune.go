@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"time"
 
 	"zxfer/pkg/zfs"
@@ -39,20 +40,23 @@ type Removal struct {
 	Beyond int
 	// Waiting tells that some stay only until more time has passed.
 	Waiting bool
+	// Stays is why the others stay, by name.
+	Stays map[string]string
 }
 
 // Prunable returns the snapshots of a dataset that retention may remove: those
 // that the job made or adopted and that are neither the newest of the dataset
 // nor protected, by GUID, nor kept by the grid, counting all snapshots by their
-// own dates or those alone whose dates are believed. created are the times of
-// adopted snapshots; one whose time is unknown stays. h learns from it.
+// own dates or those alone whose dates are believed. protected says why. created
+// are the times of adopted snapshots; one whose time is unknown stays. h learns
+// from it.
 //
 // Counting the believed ones alone keeps what would be kept without the others:
 // each that is left out leaves its place to an older one.
 //
 // That a snapshot is held, or has clones, is for the caller to find out.
-func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]bool, h *History, now time.Time) Removal {
-	var out Removal
+func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]string, h *History, now time.Time) Removal {
+	out := Removal{Stays: map[string]string{}}
 	if g == nil {
 		return out
 	}
@@ -87,11 +91,16 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		if at, known := h.Dates[p.Order]; known && at == doubted {
 			out.Doubted = append(out.Doubted, p.Name)
 		}
-		if byDate[p.Name] != "" || kept[p.Name] != "" || v.GUID == latest.GUID || protected[v.GUID] {
+		newest := ""
+		if v.GUID == latest.GUID {
+			newest = "newest"
+		}
+		if why := cmp.Or(kept[p.Name], byDate[p.Name], protected[v.GUID], newest); why != "" {
+			out.Stays[p.Name] = why
 			continue
 		}
 		if early[p.Name] {
-			out.Waiting = true
+			out.Waiting, out.Stays[p.Name] = true, "newer ones came too fast"
 			continue
 		}
 		out.Remove = append(out.Remove, v)
@@ -141,20 +150,4 @@ func (g *Grid) filled(from, now time.Time) []Point {
 		}
 	}
 	return out
-}
-
-// Base is the newest snapshot of a target's dataset that the source still has
-// as a snapshot or a bookmark: the base of the next increment, which neither
-// side may lose. By GUID; false where there is none.
-func Base(source, target *zfs.Dataset) (there zfs.Version, ok bool) {
-	have := make(map[uint64]bool, len(source.Versions))
-	for _, v := range source.Versions {
-		have[v.GUID] = true
-	}
-	for _, v := range target.Snapshots() {
-		if have[v.GUID] {
-			there, ok = v, true
-		}
-	}
-	return there, ok
 }

@@ -53,7 +53,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 			}
 		}
 		// Some targets, each with a part of the history, one base a bookmark.
-		protected := map[uint64]bool{}
+		protected := map[uint64]string{}
 		for range r.IntN(4) {
 			target := &zfs.Dataset{Name: "vault/a"}
 			for _, v := range source.Versions[:r.IntN(len(source.Versions)+1)] {
@@ -62,7 +62,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 				}
 			}
 			if base, ok := Base(source, target); ok {
-				protected[base.GUID] = true
+				protected[base.GUID] = "base"
 			}
 		}
 		kept := map[string]bool{}
@@ -74,7 +74,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 		for _, v := range source.Versions {
 			_, known := created[v.Name]
 			_, own := s.Own(v.Name)
-			if (own || known) && !kept[v.Name] && !protected[v.GUID] && v.GUID != newest.GUID {
+			if (own || known) && !kept[v.Name] && protected[v.GUID] == "" && v.GUID != newest.GUID {
 				want = append(want, v.Name)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"zxfer/pkg/replicate"
 )
 
 // Metrics renders the states of jobs in Prometheus' text format.
@@ -30,12 +32,12 @@ func Metrics(states []*State) []byte {
 	}
 	// A dataset of a job without a target has the empty target, which to
 	// Prometheus is none.
-	perDataset := func(value func(*Arrival) (float64, bool)) func(func(string, float64)) {
+	perDataset := func(value func(*replicate.Arrival) (float64, bool)) func(func(string, float64)) {
 		return func(sample func(string, float64)) {
 			for _, s := range states {
 				for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 					if a := s.Datasets[source].Alone; a != nil {
-						if v, ok := value(&Arrival{Success: a.Success, Error: a.Error}); ok {
+						if v, ok := value(&replicate.Arrival{Success: a.Success, Error: a.Error}); ok {
 							sample(fmt.Sprintf("job=%s,source=%s,target=\"\"", quoted(s.Job), quoted(source)), v)
 						}
 					}
@@ -55,11 +57,11 @@ func Metrics(states []*State) []byte {
 	family("zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.",
 		perRun(func(r *Run) float64 { return truth(r.Outcome == Done || r.Outcome == UpToDate) }))
 	family("zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
-		perDataset(func(a *Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
+		perDataset(func(a *replicate.Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
 	family("zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
-		perDataset(func(a *Arrival) (float64, bool) { return truth(a.Error != ""), true }))
+		perDataset(func(a *replicate.Arrival) (float64, bool) { return truth(a.Error != ""), true }))
 	family("zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
-		perDataset(func(a *Arrival) (float64, bool) { return float64(a.Bytes), true }))
+		perDataset(func(a *replicate.Arrival) (float64, bool) { return float64(a.Bytes), true }))
 	return []byte(b.String())
 }
 

@@ -119,7 +119,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 		}
 		for k := range j.Targets {
 			if st.LastRun == nil {
-				out[Tag(j.Name, j.Targets[k].Name)] = nil // without records nothing is known to be stale
+				out[replicate.Tag(j.Name, j.Targets[k].Name)] = nil // without records nothing is known to be stale
 				continue
 			}
 			names := map[string]bool{}
@@ -130,7 +130,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 					}
 				}
 			}
-			out[Tag(j.Name, j.Targets[k].Name)] = names
+			out[replicate.Tag(j.Name, j.Targets[k].Name)] = names
 		}
 	}
 	return out, nil
@@ -162,7 +162,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 	stale := map[string][]*HeldSnapshot{}
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
 		for _, tag := range tags[name] {
-			job, ours := JobOfTag(tag)
+			job, ours := replicate.JobOfTag(tag)
 			if !ours {
 				continue
 			}

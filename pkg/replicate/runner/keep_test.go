@@ -20,7 +20,7 @@ func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 	out := []string{}
 	for _, n := range datasets {
 		for _, v := range r.datasets[n].Snapshots() {
-			if slices.Contains(r.holds[holdKey(r.datasets[n], v)], Tag("j", "t")) {
+			if slices.Contains(r.holds[holdKey(r.datasets[n], v)], replicate.Tag("j", "t")) {
 				out = append(out, v.In(n))
 			}
 		}
@@ -28,7 +28,7 @@ func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 	return out
 }
 
-func (r *replica) arrival(t *testing.T, source string) *record.Arrival {
+func (r *replica) arrival(t *testing.T, source string) *replicate.Arrival {
 	t.Helper()
 	st, err := record.Peek(r.dir, "j").State()
 	require.NoError(t, err)

@@ -15,13 +15,13 @@ import (
 
 // Preview is what the next run of a job would do.
 type Preview struct {
-	Job       string           `json:"job"`
-	Source    string           `json:"source"`
-	Datasets  int              `json:"datasets"`
-	Alone     bool             `json:"alone,omitempty"` // the job has no target
-	Snapshots []string         `json:"snapshots"`       // that it would take
-	Targets   []*TargetPreview `json:"targets"`
-	Prunings  []*Pruning       `json:"prunings"` // of what is there now
+	Job       string               `json:"job"`
+	Source    string               `json:"source"`
+	Datasets  int                  `json:"datasets"`
+	Alone     bool                 `json:"alone,omitempty"` // the job has no target
+	Snapshots []string             `json:"snapshots"`       // that it would take
+	Targets   []*TargetPreview     `json:"targets"`
+	Prunings  []*replicate.Pruning `json:"prunings"` // of what is there now
 	// Delegations are for hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
 	Error       string        `json:"error,omitempty"`
@@ -49,7 +49,7 @@ func (p *Preview) Failed() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.Prunings, func(r *Pruning) bool { return r.Error != "" })
+	return slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" })
 }
 
 // Preview reaches all hosts of a job and plans its next run; it changes
@@ -59,21 +59,23 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	w.showing = true
-	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*Pruning{}}
+	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
 	if err := w.survey(ctx); err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
 	p.Datasets = len(w.listing.Datasets)
-	p.Snapshots = append(p.Snapshots, w.wanting()...)
+	p.Snapshots = append(p.Snapshots, replicate.Decide(w.view()).Snapshots...)
 	now := w.listing
 	w.listing = pretend(w.listing, p.Snapshots)
 	for _, t := range w.targets {
 		p.Targets = append(p.Targets, w.previewTarget(ctx, t, len(p.Snapshots) > 0))
 	}
 	w.listing = now
-	p.Prunings = w.prunings(ctx)
+	p.Prunings = append(p.Prunings, w.decide(ctx).Prunings...)
+	for _, side := range p.Prunings {
+		w.partHeld(ctx, side)
+	}
 	p.Delegations = w.delegations(ctx)
 	return p, ctx.Err()
 }

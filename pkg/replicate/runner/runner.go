@@ -70,9 +70,6 @@ type work struct {
 	// run found something to remove of.
 	settled         *record.Settled
 	idle, unsettled map[string]bool
-	// showing tells that nothing will be changed: what a change would find out
-	// by itself has to be asked for.
-	showing bool
 	// beyond tells that there is no limit to what one run may remove.
 	beyond bool
 	// unsnapped is why no snapshot was taken of datasets that needed one.
@@ -90,7 +87,6 @@ type targetWork struct {
 	transfer *replicate.Transfer
 	run      *record.TargetRun
 	result   *job.BatchResult // nil until there is one
-	copies   index            // of result.Target
 	cut      map[string]bool  // source datasets whose streams were cut in this run
 }
 
@@ -159,9 +155,13 @@ func (w *work) move(ctx context.Context) error {
 	}
 	snapErr := w.takeSnapshots(ctx) // what there is, is sent all the same
 	w.send(ctx)
-	w.keep(context.WithoutCancel(ctx)) // what arrived is to be held also where the run was interrupted
+	d := w.decide(ctx)
+	for _, h := range d.Holdings { // what arrived is to be held also where the run was interrupted
+		w.hold(context.WithoutCancel(ctx), w.target(h.Target), h)
+	}
 	if ctx.Err() == nil {
-		w.prune(ctx)
+		w.prune(ctx, d.Prunings)
+		w.forget(ctx, d.Bookmarks)
 	}
 	if len(w.targets) == 0 {
 		w.updateAlone(ctx)
@@ -205,7 +205,7 @@ func (w *work) list(ctx context.Context, q site.ListQuery) error {
 			w.selected[d.Name] = true
 		}
 	}
-	w.followRenames()
+	w.state.Follow(w.listing.Datasets)
 	w.run.Datasets = len(w.listing.Datasets)
 	if w.run.Datasets == 0 {
 		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %s over", w.source, english.Plural(len(w.all.Datasets), "dataset", ""))
@@ -220,7 +220,7 @@ func (w *work) request(t *targetWork, g *gate) job.Batch {
 	if w.job.Retries != nil {
 		retries = *w.job.Retries
 	}
-	b := job.Batch{Survey: w.listing, Copies: w.knownCopies(t), Send: job.Send{
+	b := job.Batch{Survey: w.listing, Send: job.Send{
 		Source: w.source, Target: t.to,
 		Plan: plan.Request{
 			Source: w.source.Name, Target: t.to.Name, Recursive: w.job.Recursive,
@@ -229,6 +229,9 @@ func (w *work) request(t *targetWork, g *gate) job.Batch {
 		},
 		Way: tr.Way, Clock: w.Now, Retries: retries, SkipChecks: tr.SkipChecks,
 	}}
+	if len(w.idle) > 0 {
+		b.Copies = replicate.Decide(w.view()).Copies[t.Name]
+	}
 	if g != nil {
 		b.Gate = g.of(t.Name)
 	}

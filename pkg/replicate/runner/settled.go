@@ -6,11 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
-	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -113,7 +111,7 @@ func (w *work) movedCopies(ctx context.Context, names []string) (map[string]bool
 	for i, t := range w.targets {
 		var copies []string
 		for _, n := range names {
-			copies = append(copies, w.copyName(t, n))
+			copies = append(copies, t.CopyOf(w.source.Name, n))
 		}
 		g.Go(func() error {
 			return w.onTarget(gctx, t, func(st site.Site) (err error) {
@@ -128,23 +126,13 @@ func (w *work) movedCopies(ctx context.Context, names []string) (map[string]bool
 	moved := map[string]bool{}
 	for i, t := range w.targets {
 		for _, n := range names {
-			d := zfs.Dataset{Properties: found[i][w.copyName(t, n)]}
+			d := zfs.Dataset{Properties: found[i][t.CopyOf(w.source.Name, n)]}
 			if d.ResumeToken() != "" || w.settled.Datasets[n].Targets[t.Name] != print(d.Get, w.state.Arrival(n, t.Name).BaseGUID) {
 				moved[n] = true
 			}
 		}
 	}
 	return moved, nil
-}
-
-// copyName is the target's dataset of one of the source, "" where the target
-// cannot have it.
-func (w *work) copyName(t *targetWork, source string) string {
-	target, err := plan.TargetName(w.source.Name, t.to.Name)
-	if err != nil {
-		return ""
-	}
-	return target + strings.TrimPrefix(source, w.source.Name)
 }
 
 // listActive lists the datasets that are not left out, with their snapshots.
@@ -167,29 +155,6 @@ func (w *work) listActive(ctx context.Context) error {
 		w.listing = l
 		return err
 	})
-}
-
-// knownCopies are those of all that the run may send to a target, where it has
-// them all already; else nil: the target is then listed as a whole, as also
-// what it has under other names decides what a dataset that is new to it is.
-func (w *work) knownCopies(t *targetWork) []string {
-	if len(w.idle) == 0 {
-		return nil
-	}
-	var out []string
-	for _, d := range w.listing.Datasets {
-		if w.scope.Count(d) == 0 {
-			continue
-		}
-		if w.state.Arrival(d.Name, t.Name).BaseGUID == 0 {
-			return nil
-		}
-		out = append(out, w.copyName(t, d.Name))
-	}
-	if len(out) == 0 { // nothing will be sent
-		out = append(out, w.copyName(t, w.source.Name))
-	}
-	return out
 }
 
 // settle writes down what the run found nothing to do for. That it cannot is
@@ -218,9 +183,10 @@ func (w *work) outcomes() map[*targetWork]map[string]*unsent {
 		if t.result == nil || t.run.Error != "" {
 			continue
 		}
+		seen := t.seen()
 		for _, r := range t.result.Datasets {
 			if r.Err == nil && r.Steps == 0 && r.There != "" {
-				of[t][r.Source] = &unsent{arrive: r.Arrive.GUID, there: w.copyOf(t, r.Source)}
+				of[t][r.Source] = &unsent{arrive: r.Arrive.GUID, there: seen.Dataset(t.CopyOf(w.source.Name, r.Source))}
 			}
 		}
 	}

@@ -203,7 +203,7 @@ func TestSettledHeld(t *testing.T) {
 func TestSettledUnseen(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
-	base, mark := Tag("j", "t"), c+"#"+Tag("j", "s2")
+	base, mark := replicate.Tag("j", "t"), c+"#"+replicate.Tag("j", "s2")
 	type step struct {
 		change func(r *replica)
 		looked bool   // at c and its copy; else at nothing
@@ -302,7 +302,7 @@ func TestSettledReleaseFails(t *testing.T) {
 		held, err := r.Holds(t.Context(), []string{pool + "@s2", pool + "@s3"})
 		require.NoError(t, err)
 		require.Empty(t, held[pool+"@s2"])
-		require.Equal(t, []string{Tag("j", "t")}, held[pool+"@s3"])
+		require.Equal(t, []string{replicate.Tag("j", "t")}, held[pool+"@s3"])
 	}
 	r.settle(t)
 }

@@ -9,43 +9,15 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
-// wanting are the snapshots that the run is to take, by full name.
-func (w *work) wanting() []string {
-	naming := w.scope.Naming()
-	if naming == nil {
-		return nil
-	}
-	name := naming.At(w.run.Started)
-	var out []string
-	for _, d := range w.listing.Datasets {
-		latest, any := d.Latest()
-		_, own := w.scope.Own(latest.Name)
-		unchanged := any && own && d.Get("written") == "0"
-		if d.Inconsistent() || w.job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
-			continue
-		}
-		out = append(out, d.Name+"@"+name)
-	}
-	return out
-}
-
-func hasSnapshot(d *zfs.Dataset, name string) bool {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // takeSnapshots takes them all in one transaction, and looks again. Where ZFS
 // refuses that, datasets that can be snapshotted are, in as few as it takes.
 func (w *work) takeSnapshots(ctx context.Context) error {
-	names := w.wanting()
+	names := replicate.Decide(w.view()).Snapshots
 	if len(names) == 0 {
 		return nil
 	}

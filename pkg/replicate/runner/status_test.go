@@ -35,7 +35,7 @@ func TestStatusLateness(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			st := &record.State{Datasets: map[string]*record.Dataset{}}
+			st := &record.State{State: replicate.State{Datasets: map[string]*replicate.Known{}}}
 			st.Arrival("tank/a", "near").Success = tt.success
 			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, tt.now)
 			require.Equal(t, tt.late, js.Late)
@@ -48,11 +48,11 @@ func TestStatusLateness(t *testing.T) {
 
 func TestTag(t *testing.T) {
 	t.Parallel()
-	job, ours := JobOfTag(Tag("home", "near"))
+	job, ours := replicate.JobOfTag(replicate.Tag("home", "near"))
 	require.True(t, ours)
 	require.Equal(t, "home", job)
 	for _, other := range []string{"keep", "zxfer:", "zxfer:home", "zrepl_last_received_J_home"} {
-		_, ours := JobOfTag(other)
+		_, ours := replicate.JobOfTag(other)
 		require.False(t, ours, other)
 	}
 }

@@ -255,7 +255,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 			return site.Result{}, w.reach(t.Receive.Target)
 		}
 		_, i := w.find(t.Send.Dataset + "@" + name)
-		if i < 0 || hasSnapshot(to, name) {
+		if i < 0 || slices.ContainsFunc(to.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name }) {
 			return fail(zfs.NoBase)
 		}
 		w.add(to, zfs.Snapshot, name, from.Versions[i].GUID)

@@ -94,7 +94,7 @@ func (w *world) add(d *zfs.Dataset, kind zfs.VersionKind, name string, guid uint
 
 func (w *world) snapshot(name, snap string) {
 	d := w.datasets[name]
-	if d == nil || hasSnapshot(d, snap) {
+	if d == nil || slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == snap }) {
 		return
 	}
 	w.guid++

@@ -1,0 +1,160 @@
+package replicate
+
+import (
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// View is all that a run decides by: the job, what earlier runs knew, and what
+// this one has seen so far.
+type View struct {
+	Job   *Job
+	Scope *Scope
+	State *State
+	// Started names the run's snapshots; Now is the clock that retention goes by.
+	Started, Now time.Time
+	// Root is the source's dataset; Source are those that the job selects, but for
+	// those of which an earlier run found that there is nothing to do.
+	Root   string
+	Source *zfs.Listing
+	// Targets are what was seen of the job's, in its order; none before it was tried
+	// to send to them.
+	Targets []*Seen
+	// Created is when adopted snapshots were taken, by side, dataset and name, of
+	// the sides that were asked. Unasked is why a side could not be.
+	Created map[string]map[string]map[string]time.Time
+	Unasked map[string]error
+	// Beyond tells that there is no limit to what one run may remove.
+	Beyond bool
+}
+
+// Seen is a target after it was tried to send to it.
+type Seen struct {
+	*Target
+	// Failed tells that nothing could be sent at all. Listing may be nil then.
+	Failed  bool
+	Listing *zfs.Listing
+	Partial map[uint64]bool // GUIDs that interrupted receives are still to bring
+	Cut     map[string]bool // datasets of the source whose streams were cut just now
+	Arrived []Arrived
+
+	byName map[string]*zfs.Dataset // of Listing
+}
+
+// Arrived is a dataset that a target has as the source has it.
+type Arrived struct {
+	Source, Target string      // datasets
+	Newest         zfs.Version // of the source
+	There          string      // the same snapshot as the target names it
+}
+
+// Decision is what a run is to do.
+type Decision struct {
+	// Snapshots are to be taken, by full name.
+	Snapshots []string
+	// Copies are the datasets to look at on each target for what is to be sent, by
+	// the target's name; all of a target that is not in it.
+	Copies map[string][]string
+	// Holdings are what is to be held, and bookmarked, for each target.
+	Holdings []*Holding
+	// Prunings are what retention removes on each side.
+	Prunings []*Pruning
+	// Bookmarks are those of the job that no increment begins with any more.
+	Bookmarks []string
+	// Ask are the adopted snapshots whose creation decides about Prunings, by side.
+	// Until that is known there is no Pruning of the side.
+	Ask map[string][]string
+}
+
+// Decide returns what is to be done by all that was seen. It changes nothing of
+// the view, and is asked anew when more was seen: retention decides nothing before
+// it was tried to send to all targets.
+func Decide(v *View) *Decision {
+	d := &Decision{Snapshots: v.snapshots(), Copies: map[string][]string{}, Ask: map[string][]string{}}
+	for i := range v.Job.Targets {
+		if copies := v.copies(&v.Job.Targets[i]); copies != nil {
+			d.Copies[v.Job.Targets[i].Name] = copies
+		}
+	}
+	if len(v.Targets) < len(v.Job.Targets) {
+		return d
+	}
+	moved := map[string]*Holding{}
+	for _, t := range v.Targets {
+		if h := v.holding(t); h != nil {
+			d.Holdings = append(d.Holdings, h)
+			moved[t.Name] = h
+		}
+	}
+	b := &bases{View: v, moved: moved}
+	v.prune(d, b)
+	d.Bookmarks = b.stale()
+	return d
+}
+
+// snapshots are those that the run is to take.
+func (v *View) snapshots() []string {
+	naming := v.Scope.Naming()
+	if naming == nil {
+		return nil
+	}
+	name := naming.At(v.Started)
+	var out []string
+	for _, d := range v.Source.Datasets {
+		latest, any := d.Latest()
+		_, own := v.Scope.Own(latest.Name)
+		unchanged := any && own && d.Get("written") == "0"
+		if d.Inconsistent() || v.Job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
+			continue
+		}
+		out = append(out, d.Name+"@"+name)
+	}
+	return out
+}
+
+func hasSnapshot(d *zfs.Dataset, name string) bool {
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// copies are those of all that the run may send to a target, where it has them
+// all already; else nil: the target is then looked at as a whole, as also what it
+// has under other names decides what a dataset that is new to it is.
+func (v *View) copies(t *Target) []string {
+	var out []string
+	for _, d := range v.Source.Datasets {
+		if v.Scope.Count(d) == 0 {
+			continue
+		}
+		if known := v.State.Datasets[d.Name]; known == nil || known.Targets[t.Name] == nil || known.Targets[t.Name].BaseGUID == 0 {
+			return nil
+		}
+		out = append(out, t.CopyOf(v.Root, d.Name))
+	}
+	if len(out) == 0 { // nothing will be sent
+		out = append(out, t.CopyOf(v.Root, v.Root))
+	}
+	return out
+}
+
+// CopyOf is the target's dataset of one at or below the job's source, root; ""
+// where the target cannot have it.
+func (t *Target) CopyOf(root, source string) string {
+	e, err := endpoint.Parse(t.To)
+	if err != nil {
+		return ""
+	}
+	name, err := plan.TargetName(root, e.Name)
+	if err != nil {
+		return ""
+	}
+	return name + strings.TrimPrefix(source, root)
+}
