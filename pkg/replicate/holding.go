@@ -126,7 +126,7 @@ func (h *Holding) Placed(source, there map[string]bool, whole bool) {
 				a.Held[i].There = ""
 			}
 		}
-		a.Held = slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{} })
+		a.Held = slices.Compact(slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{} }))
 		a.Moving = !whole
 	}
 }

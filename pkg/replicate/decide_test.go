@@ -1,0 +1,311 @@
+package replicate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// listed is a listing written as "tank/a@1 @2 #1": a version's number is its name,
+// its GUID and its createtxg.
+func listed(datasets ...string) *zfs.Listing {
+	l := &zfs.Listing{}
+	for i, text := range datasets {
+		words := strings.Fields(text)
+		at := strings.IndexAny(words[0]+"@", "@#")
+		d := &zfs.Dataset{Name: words[0][:at], GUID: uint64(1000 + i), Properties: map[string]zfs.Property{"written": {Value: "1"}}}
+		words[0] = words[0][at:]
+		for _, w := range words {
+			if w == "" {
+				continue
+			}
+			n, err := strconv.ParseUint(strings.Trim(w, "@#zxfer:j"), 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			d.Versions = append(d.Versions, zfs.Version{Kind: zfs.VersionKind(w[:1]), Name: w[1:], GUID: n, CreateTXG: n})
+		}
+		zfs.SortVersions(d.Versions)
+		l.Datasets = append(l.Datasets, d)
+	}
+	return l
+}
+
+// hour is when a numbered snapshot was taken.
+func hour(n int) time.Time {
+	return time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Hour)
+}
+
+// hours are the times of all snapshots of listings.
+func hours(all ...*zfs.Listing) map[string]map[string]time.Time {
+	out := map[string]map[string]time.Time{}
+	for _, l := range all {
+		for _, d := range l.Datasets {
+			out[d.Name] = map[string]time.Time{}
+			for _, v := range d.Snapshots() {
+				out[d.Name][v.Name] = hour(int(v.GUID))
+			}
+		}
+	}
+	return out
+}
+
+// adopting is a view of a job with two targets, none of which was tried.
+func adopting(t *testing.T, source *zfs.Listing, settings string) *View {
+	t.Helper()
+	f, err := Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
+	require.NoError(t, err)
+	scope, err := f.Jobs[0].Scope()
+	require.NoError(t, err)
+	return &View{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*Known{}}, Root: "tank", Source: source,
+		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: hours(source)}}
+}
+
+const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
+
+// at is what is known of tank at near.
+func (v *View) at(a Arrival) *View {
+	v.State.Dataset("tank").Targets["near"] = &a
+	return v
+}
+
+// saw adds a target that was tried; of each dataset the newest common snapshot
+// has arrived.
+func (v *View) saw(there *zfs.Listing) *View {
+	s := &Seen{Target: &v.Job.Targets[len(v.Targets)], Listing: there, Failed: there == nil}
+	for _, d := range v.Source.Datasets {
+		if c := s.Dataset(s.CopyOf(v.Root, d.Name)); c != nil {
+			latest, _ := d.Latest()
+			if base, ok := Base(d, c); ok && base.GUID == latest.GUID {
+				s.Arrived = append(s.Arrived, Arrived{Source: d.Name, Target: c.Name, Newest: latest, There: base.Name})
+			}
+		}
+	}
+	if there != nil {
+		v.Created[s.Name] = hours(there)
+	}
+	v.Targets = append(v.Targets, s)
+	return v
+}
+
+func TestDecideSnapshots(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		settings string
+		change   func(*zfs.Dataset)
+		want     []string
+	}{
+		"both":           {"", nil, []string{"tank@s-202611050300", "tank/a@s-202611050300"}},
+		"unchanged":      {", skip_unchanged = true", func(d *zfs.Dataset) { d.Properties["written"] = zfs.Property{Value: "0"} }, []string{"tank@s-202611050300"}},
+		"unchanged, all": {"", func(d *zfs.Dataset) { d.Properties["written"] = zfs.Property{Value: "0"} }, []string{"tank@s-202611050300", "tank/a@s-202611050300"}},
+		"it is there": {"", func(d *zfs.Dataset) {
+			d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: "s-202611050300"})
+		}, []string{"tank@s-202611050300"}},
+		"a receive is under way": {"", func(d *zfs.Dataset) { d.Properties["inconsistent"] = zfs.Property{Value: "1"} }, []string{"tank@s-202611050300"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := adopting(t, listed("tank", "tank/a"), near)
+			v.Job.Snapshots = Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
+			var err error
+			v.Scope, err = v.Job.Scope()
+			require.NoError(t, err)
+			a := v.Source.Datasets[1]
+			a.Versions = []zfs.Version{{Kind: zfs.Snapshot, Name: "s-202611050200", GUID: 7, CreateTXG: 7}}
+			if tt.change != nil {
+				tt.change(a)
+			}
+			require.Equal(t, tt.want, Decide(v).Snapshots)
+		})
+	}
+}
+
+func TestDecideHoldings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, settings string
+		known          Arrival
+		source, there  Shift
+		held           []Held // written down beforehand
+		bookmarks      map[string]string
+	}{
+		{"the first", "", Arrival{}, Shift{Place: []string{"tank@2"}}, Shift{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"moved", "", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, Shift{[]string{"tank@2"}, []string{"tank@1"}}, Shift{[]string{"vault/t@2"}, []string{"vault/t@1"}},
+			[]Held{{"tank@1", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"after a crash", "", Arrival{BaseGUID: 2, Moving: true, Held: []Held{{"tank@2", "vault/t@2"}}}, Shift{Place: []string{"tank@2"}}, Shift{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", Arrival{BaseGUID: 2, Held: []Held{{"tank@2", "vault/t@2"}}}, Shift{Place: []string{"tank@2"}}, Shift{Drop: []string{"vault/t@2"}},
+			[]Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
+		{"none any more", "holds = \"none\"\n", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, Shift{Drop: []string{"tank@1"}}, Shift{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the copy was renamed", "", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/old@1"}}}, Shift{[]string{"tank@2"}, []string{"tank@1"}}, Shift{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
+			[]Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			v := adopting(t, listed("tank@1 @2"), tt.settings+near).at(tt.known)
+			require.Empty(t, Decide(v).Holdings, "it was not tried yet")
+			d := Decide(v.saw(listed("vault/t@1 @2")))
+			require.Len(t, d.Holdings, 1)
+			h := d.Holdings[0]
+			require.Equal(t, []Shift{tt.source, tt.there}, []Shift{h.Source, h.There})
+			require.Equal(t, tt.bookmarks, h.Bookmarks)
+			a := h.Arrivals["tank"]
+			require.Equal(t, tt.held, a.Held)
+			require.True(t, a.Moving)
+
+			// Once it is done nothing more is to be.
+			gone := func(s Shift) map[string]bool {
+				out := map[string]bool{}
+				for _, n := range s.Drop {
+					out[n] = true
+				}
+				return out
+			}
+			h.Placed(gone(h.Source), gone(h.There), true)
+			require.LessOrEqual(t, len(a.Held), 1)
+			require.Empty(t, Decide(v.at(*a)).Holdings)
+		})
+	}
+}
+
+func TestDecidePrunings(t *testing.T) {
+	t.Parallel()
+	const keepOne = "[job.retention]\nlast = 1\n"
+	for _, tt := range []struct {
+		name   string
+		view   func() *View
+		side   string
+		remove []string
+		stays  map[string]string
+	}{
+		{"without a target", func() *View { return adopting(t, listed("tank@1 @2 @3"), keepOne) }, SourceSide,
+			[]string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
+		{"the base stays", func() *View { return adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1 @2")) }, SourceSide,
+			[]string{"tank@1"}, map[string]string{"tank@2": "base of near", "tank@3": "last"}},
+		{"the base of a target that is away", func() *View {
+			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(Arrival{BaseGUID: 1}).saw(nil)
+		}, SourceSide,
+			[]string{"tank@2"}, map[string]string{"tank@1": "base of near", "tank@3": "last"}},
+		{"what may have arrived at it", func() *View {
+			return adopting(t, listed("tank@1 @2 @3 @4"), keepOne+near).at(Arrival{BaseGUID: 1, Sending: 3}).saw(nil)
+		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "on its way to near", "tank@4": "last"}},
+		{"what an interrupted receive needs", func() *View {
+			v := adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1"))
+			v.Targets[0].Partial = map[uint64]bool{2: true}
+			return v
+		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "last"}},
+		{"the base moves with what arrived", func() *View {
+			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(Arrival{BaseGUID: 1}).saw(listed("vault/t@1 @2 @3"))
+		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
+		{"on a target", func() *View {
+			return adopting(t, listed("tank@2 @3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3", "vault/t/other@1 @2"))
+		}, "near", []string{"vault/t@1", "vault/t@2"}, map[string]string{"vault/t@3": "last"}},
+		{"another dataset on a target", func() *View {
+			return adopting(t, listed("tank@5"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
+		}, "near", []string{}, map[string]string{"vault/t@1": "the source has none of these", "vault/t@2": "the source has none of these", "vault/t@3": "last"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := Decide(tt.view())
+			require.Empty(t, d.Ask)
+			require.Len(t, d.Prunings, 1)
+			require.Equal(t, tt.side, d.Prunings[0].Side)
+			require.Equal(t, tt.remove, d.Prunings[0].Remove)
+			require.Equal(t, tt.stays, d.Prunings[0].Stays)
+			require.Empty(t, d.Prunings[0].Error)
+		})
+	}
+}
+
+// Nothing goes before all targets were tried, before it is known when adopted
+// snapshots were taken, and beyond the limit.
+func TestDecideWaits(t *testing.T) {
+	t.Parallel()
+	v := adopting(t, listed("tank@1 @2 @3"), "prune_limit = 1\n[job.retention]\nlast = 1\n"+near)
+	require.Empty(t, Decide(v).Prunings)
+	v.saw(nil)
+	created := v.Created
+	v.Created = nil
+	d := Decide(v)
+	require.Empty(t, d.Prunings)
+	require.Equal(t, map[string][]string{SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.Ask)
+	v.Unasked = map[string]error{SourceSide: errors.New("it is away")}
+	d = Decide(v)
+	require.Empty(t, d.Ask)
+	require.Empty(t, d.Prunings[0].Remove)
+	require.ErrorContains(t, d.Prunings[0].Failed(), "it is away")
+	require.Empty(t, d.Prunings[0].Looked["tank"].Print, "it is to be looked at again")
+
+	v.Created, v.Unasked = created, nil
+	v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+	p := Decide(v).Prunings[0]
+	require.True(t, p.Refused)
+	require.ErrorContains(t, p.Failed(), "prune_limit")
+	v.Beyond = true
+	p = Decide(v).Prunings[0]
+	require.NoError(t, p.Failed())
+	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
+}
+
+// What there was nothing to remove of is not looked at again until it changes.
+func TestDecideLooksOnce(t *testing.T) {
+	t.Parallel()
+	v := adopting(t, listed("tank@1 @2"), "[job.retention]\nlast = 2\n")
+	p := Decide(v).Prunings[0]
+	require.Empty(t, p.Remove)
+	v.State.Learn(p)
+	v.Created = nil
+	d := Decide(v)
+	require.Empty(t, d.Ask)
+	require.Empty(t, d.Prunings[0].Looked)
+	require.Equal(t, 2, d.Prunings[0].Kept)
+	v.Source = listed("tank@1 @2 @3")
+	require.NotEmpty(t, Decide(v).Ask)
+}
+
+func TestDecideBookmarks(t *testing.T) {
+	t.Parallel()
+	source := listed("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
+	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(adopting(t, source, near).at(Arrival{BaseGUID: 2}).saw(nil)).Bookmarks)
+	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(adopting(t, source, near).saw(listed("vault/t@4"))).Bookmarks)
+	require.Empty(t, Decide(adopting(t, source, near).saw(nil)).Bookmarks, "what it has is not known")
+	require.Empty(t, Decide(adopting(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
+}
+
+// Decide changes nothing of what it is given, and decides the same again.
+func TestDecideIsPure(t *testing.T) {
+	t.Parallel()
+	for i := range 200 {
+		r := rand.New(rand.NewPCG(uint64(i), 3))
+		some := func(dataset string) *zfs.Listing {
+			text := dataset + fmt.Sprintf("@%d", 1+r.IntN(3))
+			for n := 4; n < 12; n++ {
+				if r.IntN(2) == 0 {
+					text += fmt.Sprintf(" @%d", n)
+				}
+			}
+			return listed(text)
+		}
+		v := adopting(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
+		v.at(Arrival{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
+		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
+		v.saw(some("vault/t"))
+		text := func(x any) string {
+			out, err := json.Marshal(x)
+			require.NoError(t, err)
+			return string(out)
+		}
+		before := text(v.State) + text(v.Source) + text(v.Targets)
+		first := text(Decide(v))
+		require.Equal(t, before, text(v.State)+text(v.Source)+text(v.Targets))
+		require.Equal(t, first, text(Decide(v)))
+	}
+}
