@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -68,7 +70,7 @@ stands in the way, and what retention would remove. It changes nothing.`,
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&offline, "offline", false, "only read the file, reach no host")
-		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot")
+		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot, and why it stays")
 	})
 	return cmd
 }
@@ -103,6 +105,11 @@ func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
 		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
 		for i := 0; verbose && i < len(s.Remove); i++ {
 			fmt.Fprintf(w, "    %s\n", s.Remove[i])
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Stays)) {
+			if verbose {
+				fmt.Fprintf(w, "    %s stays: %s\n", name, s.Stays[name])
+			}
 		}
 		writeDoubted(w, "    ", s, verbose)
 		if s.Error != "" {

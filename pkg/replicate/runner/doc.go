@@ -2,5 +2,6 @@
 // hooks, the transfers to all targets, holds and bookmarks, retention, records.
 //
 // It starts nothing by itself and keeps no process alive: systemd or cron
-// does. How data moves is package job's, what to keep package replicate's.
+// does. How data moves is package job's, what is done package replicate's
+// (replicate.Decide): a run carries it out, a preview shows it.
 package runner
