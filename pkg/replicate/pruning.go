@@ -2,7 +2,6 @@ package replicate
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -227,5 +226,5 @@ func (v *View) print(g *Grid, c *candidate) string {
 			protected = append(protected, have.GUID)
 		}
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %d %v %v %v", len(c.dataset.Snapshots()), latest.GUID, protected, *g, v.Scope.Patterns()))
+	return fmt.Sprintf("%d %d %v %v %v", len(c.dataset.Snapshots()), latest.GUID, protected, *g, v.Scope.Patterns())
 }

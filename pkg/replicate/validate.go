@@ -11,7 +11,6 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/way"
@@ -207,8 +206,8 @@ func (j *Job) ontoItself(t *Target) string {
 	if errFrom != nil || errTo != nil || from.Host != to.Host {
 		return ""
 	}
-	name, err := plan.TargetName(from.Name, to.Name)
-	if err == nil && (name == from.Name || j.Recursive && strings.HasPrefix(name, from.Name+"/")) {
+	name := t.CopyOf(from.Name, from.Name)
+	if name == from.Name || name != "" && j.Recursive && strings.HasPrefix(name, from.Name+"/") {
 		return name
 	}
 	return ""

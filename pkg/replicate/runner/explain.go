@@ -48,13 +48,9 @@ func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) {
 // orphansOf finds the datasets of the target that hold the snapshots of the
 // source but whose name no dataset of the source has: by snapshot GUID.
 func orphansOf(t *targetWork, root string, st *plan.State, all zfs.Listing) map[uint64]string {
-	target, err := plan.TargetName(root, t.to.Name)
-	if err != nil {
-		return nil // the plan is refused for it
-	}
 	named := map[string]bool{}
 	for _, d := range all.Datasets {
-		named[target+strings.TrimPrefix(d.Name, root)] = true
+		named[t.CopyOf(root, d.Name)] = true
 	}
 	out := map[uint64]string{}
 	for _, d := range st.Target.Datasets {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
@@ -34,8 +33,8 @@ func (w *work) delegations(ctx context.Context) []*Delegation {
 	}
 	add(w.source.Host, &w.job.Transfer.Way, w.source.Name, func(string) []string { return w.sourcePermissions() })
 	for _, t := range w.targets {
-		name, err := plan.TargetName(w.source.Name, t.to.Name)
-		if err != nil {
+		name := t.CopyOf(w.source.Name, w.source.Name)
+		if name == "" {
 			continue // its plan is refused for it
 		}
 		if parent := zfs.ParentOf(name); parent != "" {
