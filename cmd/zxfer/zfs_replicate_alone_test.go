@@ -25,7 +25,7 @@ func TestZFSReplicateAlone(t *testing.T) {
 	r := newReplication(t, "")
 	job := strings.TrimPrefix(src, alphaPool+"/")
 	o := mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
-	require.Contains(t, o.stderr, "1 without a target")
+	require.Contains(t, o.stderr, "1 left by hand", "sanoid's timer")
 	text, err := os.ReadFile(r.file)
 	require.NoError(t, err)
 	// The grid reaches further than sanoid's numbers. The rest of the test

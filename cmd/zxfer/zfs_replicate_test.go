@@ -178,7 +178,7 @@ properties = { set = { "org.example:kept" = "yes" } }
 	require.Equal(t, 0, r.at(t, base.Add(5*time.Hour+14*time.Minute), "status").code, "due, but within the grace")
 	o = r.at(t, base.Add(5*time.Hour+16*time.Minute), "status")
 	require.Equal(t, 1, o.code)
-	require.Contains(t, o.stdout, "LATE by 16m")
+	require.Contains(t, o.stdout, "LATE by 16 min")
 	o = r.must(t, at, "log", "home")
 	require.Equal(t, 5, strings.Count(o.stdout, "beta:"+dst), o.stdout)
 	metrics, err := os.ReadFile(prom)

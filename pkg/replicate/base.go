@@ -73,6 +73,17 @@ func (t *Seen) Dataset(name string) *zfs.Dataset {
 	return t.byName[name]
 }
 
+// arrival is what arrived of a dataset of the source, nil without any.
+func (t *Seen) arrival(source string) *Arrived {
+	if t.bySource == nil {
+		t.bySource = make(map[string]*Arrived, len(t.Arrived))
+		for i := range t.Arrived {
+			t.bySource[t.Arrived[i].Source] = &t.Arrived[i]
+		}
+	}
+	return t.bySource[source]
+}
+
 // txgOf is the createtxg of a version by its GUID, 0 where there is none.
 func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 	for _, v := range d.Versions {

@@ -42,7 +42,8 @@ type Seen struct {
 	Cut     map[string]bool // datasets of the source whose streams were cut just now
 	Arrived []Arrived
 
-	byName map[string]*zfs.Dataset // of Listing
+	byName   map[string]*zfs.Dataset // of Listing
+	bySource map[string]*Arrived
 }
 
 // Arrived is a dataset that a target has as the source has it.
@@ -50,6 +51,7 @@ type Arrived struct {
 	Source, Target string      // datasets
 	Newest         zfs.Version // of the source
 	There          string      // the same snapshot as the target names it
+	Sent           bool        // just now
 }
 
 // Decision is what a run is to do.

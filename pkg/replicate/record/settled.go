@@ -3,6 +3,8 @@ package record
 import (
 	"encoding/json"
 	"os"
+
+	"zxfer/pkg/replicate"
 )
 
 // settledVersion is raised when what Settled says is meant differently: what
@@ -17,20 +19,13 @@ type Settled struct {
 	// Job stands for the job's settings.
 	Job string `json:"job"`
 	// Datasets are those of the source, by name.
-	Datasets map[string]*SettledDataset `json:"datasets"`
-}
-
-// SettledDataset is what must be as it was for there to be nothing to do.
-type SettledDataset struct {
-	Source  string            `json:"source"`  // stands for the dataset
-	Own     bool              `json:"own"`     // its newest snapshot is one of the job's own
-	Targets map[string]string `json:"targets"` // stand for its copies, by the target's name in the job file
+	Datasets map[string]*replicate.Settled `json:"datasets"`
 }
 
 // Settled reads what is settled under the job's settings; nothing where that
 // was never written, under other settings, or is damaged.
 func (s *Store) Settled(job string) *Settled {
-	none := &Settled{Version: settledVersion, Job: job, Datasets: map[string]*SettledDataset{}}
+	none := &Settled{Version: settledVersion, Job: job, Datasets: map[string]*replicate.Settled{}}
 	text, err := os.ReadFile(s.file("settled.json"))
 	if err != nil {
 		return none

@@ -13,13 +13,19 @@ func (w *work) view() *replicate.View {
 		Root: w.source.Name, Source: &w.listing, Beyond: w.beyond}
 }
 
-// decide returns what is to be done now that it was tried to send to all targets.
-// What decides about retention and is in no listing is asked for.
-func (w *work) decide(ctx context.Context) *replicate.Decision {
+// tried is what it has seen after.
+func (w *work) tried() *replicate.View {
 	v := w.view()
 	for _, t := range w.targets {
 		v.Targets = append(v.Targets, t.seen())
 	}
+	return v
+}
+
+// decide returns what is to be done now that it was tried to send to all targets.
+// What decides about retention and is in no listing is asked for.
+func (w *work) decide(ctx context.Context) *replicate.Decision {
+	v := w.tried()
 	d := replicate.Decide(v)
 	if len(d.Ask) > 0 && ctx.Err() == nil {
 		w.ask(ctx, v, d.Ask)
@@ -56,7 +62,7 @@ func (t *targetWork) seen() *replicate.Seen {
 	s.Listing, s.Partial = &t.result.Target, t.result.Partial
 	for _, d := range t.result.Datasets {
 		if d.Err == nil && d.There != "" {
-			s.Arrived = append(s.Arrived, replicate.Arrived{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There})
+			s.Arrived = append(s.Arrived, replicate.Arrived{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
 		}
 	}
 	return s

@@ -58,7 +58,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		if dryRun {
 			w.partHeld(ctx, p)
 		} else {
-			w.learn(p)
+			w.state.Learn(p)
 		}
 		if !dryRun && !refused {
 			w.apply(ctx, p)
@@ -91,7 +91,7 @@ func (w *work) listTarget(ctx context.Context, t *targetWork) (l zfs.Listing, er
 // though the data did arrive.
 func (w *work) prune(ctx context.Context, all []*replicate.Pruning) {
 	for _, p := range all {
-		w.learn(p)
+		w.state.Learn(p)
 		w.apply(ctx, p)
 		if p.Error == "" {
 			continue
@@ -101,17 +101,6 @@ func (w *work) prune(ctx context.Context, all []*replicate.Pruning) {
 			t.run.Outcome, t.run.Error, t.run.Hint = record.Failed, "retention: "+p.Error, p.Hint
 		} else if w.run.Error == "" {
 			w.pruneFailed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
-		}
-	}
-}
-
-// learn takes over what retention learnt. A dataset of which it has more to
-// remove, now or in time, is not settled.
-func (w *work) learn(p *replicate.Pruning) {
-	w.state.Learn(p)
-	for source, l := range p.Looked {
-		if l.Print == "" {
-			w.unsettled[source] = true
 		}
 	}
 }

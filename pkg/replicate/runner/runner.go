@@ -66,10 +66,9 @@ type work struct {
 	selected map[string]bool
 	targets  []*targetWork
 	// settled is what earlier runs found nothing to do for, idle what of it is
-	// as it was then, by name: this run leaves it out. unsettled is what this
-	// run found something to remove of.
-	settled         *record.Settled
-	idle, unsettled map[string]bool
+	// as it was then, by name: this run leaves it out.
+	settled *record.Settled
+	idle    map[string]bool
 	// beyond tells that there is no limit to what one run may remove.
 	beyond bool
 	// unsnapped is why no snapshot was taken of datasets that needed one.
@@ -91,7 +90,7 @@ type targetWork struct {
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsettled: map[string]bool{}, unsnapped: map[string]error{}}
+	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsnapped: map[string]error{}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -167,7 +166,7 @@ func (w *work) move(ctx context.Context) error {
 		w.updateAlone(ctx)
 	}
 	if ctx.Err() == nil && snapErr == nil {
-		w.settle()
+		w.settle(d.Prunings)
 	}
 	return errors.Join(snapErr, w.pruneFailed)
 }

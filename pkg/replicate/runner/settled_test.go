@@ -307,18 +307,6 @@ func TestSettledReleaseFails(t *testing.T) {
 	r.settle(t)
 }
 
-// A listing in the second of a change, or in the one behind, is not trusted:
-// another change in that second would not show.
-func TestSettledWithinASecond(t *testing.T) {
-	t.Parallel()
-	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {
-		d := &zfs.Dataset{Properties: map[string]zfs.Property{}}
-		set(d, zfs.ChangedProperty, "1000")
-		require.Equal(t, trusted, settledBy(d, 1000+age), age)
-	}
-	require.False(t, settledBy(&zfs.Dataset{}, 1000), "unknown")
-}
-
 // Two changes within a second, with a run between them: the second change is
 // found, on either side.
 func TestSettledTwiceInASecond(t *testing.T) {

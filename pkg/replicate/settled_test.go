@@ -1,0 +1,20 @@
+package replicate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// A listing in the second of a change, or in the one behind, is not trusted:
+// another change in that second would not show.
+func TestSettledWithinASecond(t *testing.T) {
+	t.Parallel()
+	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {
+		d := &zfs.Dataset{Properties: map[string]zfs.Property{zfs.ChangedProperty: {Value: "1000"}}}
+		require.Equal(t, trusted, shows(d, 1000+age), age)
+	}
+	require.False(t, shows(&zfs.Dataset{}, 1000), "unknown")
+}
