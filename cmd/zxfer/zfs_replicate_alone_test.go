@@ -54,7 +54,7 @@ func TestZFSReplicateAlone(t *testing.T) {
 	require.Equal(t, append([]string{"mine"}, kept...), snapshotNames(t, src+"/a"))
 
 	o = r.must(t, at(24+11).Add(14*time.Minute), "status")
-	require.Contains(t, o.stdout, fmt.Sprintf("due for 14m0s  @%s\n", name(24+10)))
+	require.Contains(t, o.stdout, fmt.Sprintf("due for 14 min 0 s  @%s\n", name(24+10)))
 	o = r.at(t, at(24+11).Add(16*time.Minute), "status")
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stdout, "LATE by 16m")
