@@ -9,11 +9,11 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// Life is the one course that every transfer takes, whatever moves: it starts,
-// is watched, and ends it where it moves nothing any more; the first failure is
-// the cause, at which all that waits is unwound; and what was moved takes
-// effect only if there was none. An engine fills it in and calls Run. What may
-// be nil says so.
+// Life is the one course that every transfer takes, whatever moves. It starts
+// and is watched, and fails where nothing moves any more; the first failure is
+// the cause, at which all that waits is unwound; what was moved takes effect
+// only if there was none; and the other end is told how it went. An engine fills
+// it in and calls Run. What may be nil says so.
 type Life struct {
 	// Stall ends a transfer that moved nothing for this long.
 	Stall time.Duration
@@ -57,7 +57,7 @@ type Half interface {
 	begin(l *Life)
 	// interrupt ends what waits for the network.
 	interrupt()
-	// end tells the other end how it went, and closes the link.
+	// end tells the other end how it went. The link is closed afterwards.
 	end(err error)
 	wire() *wire.Link
 }

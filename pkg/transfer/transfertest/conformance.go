@@ -1,8 +1,9 @@
 // Package transfertest checks that Sources and Sinks keep what package
 // transfer relies on: every implementation's tests run SourceConforms or
-// SinkConforms. It also has a Source and a Sink in memory that fail on demand.
+// SinkConforms. It also has a Source and a Sink in memory that fail on demand,
+// and links over loopback, with a proxy that tampers for who wants one.
 //
-// It makes no links; package transfer's own tests do.
+// It knows no network but loopback, and neither datasets nor devices.
 package transfertest
 
 import (
