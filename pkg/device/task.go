@@ -76,7 +76,7 @@ func (t *Task) Choose() error {
 // StateOf looks for the journal of an earlier copy, and whether the target still
 // holds what that stored.
 func StateOf(t Task) (s State, err error) {
-	if err := t.fits(); err != nil {
+	if t, err = t.filled(); err != nil {
 		return s, err
 	}
 	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
@@ -100,12 +100,13 @@ func StateOf(t Task) (s State, err error) {
 	return State{Begun: wrote, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
 }
 
-// fits tells why the source cannot be copied in such blocks.
-func (t Task) fits() error {
+// filled returns the task with bounds and defaults applied, whoever made it.
+func (t Task) filled() (Task, error) {
 	if err := t.Options.Fits(t.Source.Size); err != nil {
-		return fmt.Errorf("%s: %w", t.Source.Path, err)
+		return t, fmt.Errorf("%s: %w", t.Source.Path, err)
 	}
-	return nil
+	t.Options = t.Options.filled()
+	return t, nil
 }
 
 // CheckSource is what speaks against reading the source: against a snapshot of
@@ -156,7 +157,7 @@ func Copy(ctx context.Context, t Task, link *wire.Link, std Streams, progress fu
 
 // open opens what a task needs, and returns what does it.
 func (t Task) open(ctx context.Context, link *wire.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
-	if err := t.fits(); err != nil {
+	if t, err = t.filled(); err != nil {
 		return nil, err
 	}
 	if !t.Read && !t.Write || (link == nil) != (t.Read && t.Write) {

@@ -2,7 +2,11 @@ package device
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,4 +86,35 @@ func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	text, err = json.Marshal(digest)
 	require.NoError(t, err)
 	require.Equal(t, `{"result":{"bytes":0,"elapsed_ns":0,"stages":null,"wire_bytes":9,"frames":8,"digest":"d","device":{"size":1,"block":2,"data":3,"zeros":4,"present":5,"resumed":6,"verified":7,"source_digest":"s","target_digest":"t","bad_ranges":[{"start":1,"length":2}]}},"parts":["AQ=="],"part_bytes":2}`, string(text))
+}
+
+// Another host's word for the size of a block is none that there must be.
+func TestATaskWithoutABlockSizeIsCopied(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	look := func(name string) Facts {
+		f, err := Inspect(t.Context(), filepath.Join(dir, name))
+		require.NoError(t, err)
+		return f
+	}
+	task := Task{Source: Facts{Path: Standard, Kind: KindStream}, Target: look("to"), Read: true, Write: true}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := Copy(t.Context(), task, nil, Streams{In: strings.NewReader("the stream")}, nil)
+		copied <- err
+	}()
+	select {
+	case err := <-copied:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the copy does not end")
+	}
+	task.Source, task.Target = look("to"), look("again")
+	_, err := StateOf(task)
+	require.NoError(t, err)
+	_, err = Copy(t.Context(), task, nil, Streams{}, nil)
+	require.NoError(t, err)
+	got, err := os.ReadFile(filepath.Join(dir, "again"))
+	require.NoError(t, err)
+	require.Equal(t, "the stream", string(got))
 }
