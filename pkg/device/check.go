@@ -142,7 +142,7 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 	}
 	remedy := "make room"
 	if !allow.Sparse {
-		remedy += ", or add --sparse if enough of the source is zeros"
+		remedy += ", or add {{sparse}} if enough of the source is zeros"
 	}
 	j.add(finding.Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, size.Text(uint64(short)))
 }
@@ -171,11 +171,11 @@ func (j *judge) contents(dst Facts, allow Allow) {
 	if dst.Serial == "" && dst.WWN == "" {
 		what = "its size in bytes"
 	}
-	remedy := fmt.Sprintf("if that is to be lost, add --overwrite --confirm '%s' (%s)", words[0], what)
+	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm '%s'}} (%s)", words[0], what)
 	id := "target-contents"
 	if allow.Overwrite {
 		id = "target-confirm"
-		summary = "%s is not confirmed: --confirm has not " + what
+		summary = "%s is not confirmed: {{confirm}} has not " + what
 	}
 	j.add(finding.Fail, id, strings.Join(found, ", "), remedy, summary, dst.Path)
 	(*j)[len(*j)-1].Consent = true
@@ -232,7 +232,7 @@ func checkSource(src Facts) []finding.Finding {
 	var j judge
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {
-			return "copy a snapshot: --lvm-snapshot 5G (as much as is written meanwhile)"
+			return "copy a snapshot: {{lvm-snapshot 5G}} (as much as is written meanwhile)"
 		}
 		return fmt.Sprintf("umount %s, or mount -o remount,ro %s, or copy a snapshot", point, point)
 	}

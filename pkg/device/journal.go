@@ -240,9 +240,9 @@ func (h journalHeader) differs(want journalHeader) string {
 	case h.Target != want.Target:
 		return "the target is not the one that it wrote to"
 	case h.Quick != want.Quick:
-		return "only one of the two copies is with --no-verify, which has other hashes"
+		return "only one of the two copies is with {{no-verify}}, which has other hashes"
 	case h.Block != want.Block:
-		return fmt.Sprintf("it used blocks of %d bytes; --bs %d resumes it", h.Block, h.Block)
+		return fmt.Sprintf("it used blocks of %d bytes; {{bs %d}} resumes it", h.Block, h.Block)
 	}
 	return ""
 }

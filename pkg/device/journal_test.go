@@ -116,7 +116,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 		{"larger source", func(src, _ *Facts, _ *int) { src.Size++ }, "size changed"},
 		{"source written to", func(src, _ *Facts, _ *int) { src.ModTime = src.ModTime.Add(time.Nanosecond) }, "written to since"},
 		{"target of another size", func(_, dst *Facts, _ *int) { dst.Size++ }, "not the one"},
-		{"block size", func(_, _ *Facts, block *int) { *block *= 2 }, "--bs 65536"},
+		{"block size", func(_, _ *Facts, block *int) { *block *= 2 }, "{{bs 65536}}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -201,7 +201,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, false)
 	require.NoError(t, err)
-	require.Contains(t, reason, "--no-verify")
+	require.Contains(t, reason, "{{no-verify}}")
 	require.Zero(t, j.Blocks())
 	require.NoError(t, j.Close())
 	j, reason, err = openJournal(dir, src, dst, quick, false)

@@ -32,7 +32,7 @@ type LVSnapshot struct {
 // whatever comes of the copy.
 func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) {
 	if f.Kind != KindLVM {
-		return nil, fault.Refusef("leave --lvm-snapshot out", "%s is no logical volume", f.Path)
+		return nil, fault.Refusef("leave {{lvm-snapshot}} out", "%s is no logical volume", f.Path)
 	}
 	group, _, ok := strings.Cut(f.Label, "/")
 	if !ok || strings.HasPrefix(group, "-") {
@@ -137,7 +137,7 @@ func (s *LVSnapshot) Intact(ctx context.Context) error {
 		return fmt.Errorf("snapshot %s: %w", s.name, err)
 	}
 	if r.Lost {
-		return fault.Failf("give --lvm-snapshot a larger size", "snapshot %s overflowed while it was copied: the copy is void", s.name)
+		return fault.Failf("give {{lvm-snapshot}} a larger size", "snapshot %s overflowed while it was copied: the copy is void", s.name)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (o Options) Fits(size int64) error {
 	case size < 0:
 		return fmt.Errorf("a device of %d bytes", size)
 	case size/block >= maxBlocks:
-		return fault.Refusef("use larger blocks: --bs 16M", "%d bytes in blocks of %d: a copy keeps track of %d blocks at most", size, block, maxBlocks)
+		return fault.Refusef("use larger blocks: {{bs 16M}}", "%d bytes in blocks of %d: a copy keeps track of %d blocks at most", size, block, maxBlocks)
 	}
 	return nil
 }

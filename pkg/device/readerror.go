@@ -34,7 +34,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // HintText names the flag that continues.
 func (e *ReadError) HintText() string {
 	if isMedium(e.Err) {
-		return "what was copied is kept; --skip-errors goes on, with zeros in place of what cannot be read"
+		return "what was copied is kept; {{skip-errors}} goes on, with zeros in place of what cannot be read"
 	}
 	return ""
 }

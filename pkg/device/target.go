@@ -114,7 +114,7 @@ func (t *Target) prepare() error {
 		if !t.opt.Sparse && t.size > 0 {
 			err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
 			if errors.Is(err, unix.ENOSPC) {
-				return fault.Refusef("make room, or add --sparse", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
+				return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
 			}
 			if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
 				return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)

@@ -186,7 +186,7 @@ func (d *copier) checkStreams() error {
 	case standard(d.req.Source) && standard(d.req.Target):
 		return fault.Usagef("cat does that", "both ends are standard streams")
 	case d.req.Compare, d.req.Options.Delta, d.req.SkipErrors:
-		return fault.Usagef("name devices or image files", "--verify-only, --delta and --skip-errors need both devices, not a stream")
+		return fault.Usagef("name devices or image files", "{{verify-only}}, {{delta}} and {{skip-errors}} need both devices, not a stream")
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (d *copier) unreadable() error {
 		n += b.Length
 	}
 	places := english.Plural(len(r.BadRanges), "place", "")
-	return fault.Failf("ddrescue may get more: give it the copy, and the map that --map FILE writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
+	return fault.Failf("ddrescue may get more: give it the copy, and the map that {{map FILE}} writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
 }
 
 // try makes one try.

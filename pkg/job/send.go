@@ -133,7 +133,7 @@ func (t *sending) verifyAll(ctx context.Context) error {
 	}
 	if t.req.Verify {
 		if p.Steps() == 0 {
-			t.rep.Log("--verify: nothing was sent, so there are only GUIDs to compare, which are equal")
+			t.rep.Log("{{verify}}: nothing was sent, so there are only GUIDs to compare, which are equal")
 		}
 		c := &comparison{ends: t.ends, state: &t.state, log: t.rep.Log}
 		if err := c.all(ctx, p, &there, t.report.Results); err != nil {

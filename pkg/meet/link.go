@@ -128,17 +128,17 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 		l.peer = dialer.Facts.SSHLocal
 	}
 	if l.address == "" {
-		return fault.Refusef("name it: --data-address ADDRESS",
+		return fault.Refusef("name it: {{data-address ADDRESS}}",
 			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())
 	}
 	addr, err := netip.ParseAddr(l.address)
 	if err != nil {
-		return fault.Usagef("give an IP address of the host that listens", "--data-address %q is not an IP address", l.address)
+		return fault.Usagef("give an IP address of the host that listens", "{{data-address}}: %q is not an IP address", l.address)
 	}
 	// Another host said so: a connection to that address would be one to
 	// whatever listens on the host that dials.
 	if l.DataAddress == "" && !listener.Local() && addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot {
-		return fault.Refusef("name an address that leads there: --data-address ADDRESS; or go through the remote shell: --wire ssh",
+		return fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
 			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)
 	}
 	l.address = addr.String()

@@ -37,10 +37,10 @@ func (byTools) choose(l *Link, source, target Side) error {
 		l.dial = "source"
 	}
 	if !near.Local() || far.Local() {
-		return fault.Usagef("run zxfer on one of the two hosts", "--wire nc needs one end on this host")
+		return fault.Usagef("run zxfer on one of the two hosts", "{{wire nc}} needs one end on this host")
 	}
 	l.listener, l.dialer, l.Streams = near.Host, far.Host, 1
-	l.why = "--trusted-link: through the other host's nc; bytes are neither secret nor protected against changes on the way"
+	l.why = "{{trusted-link}}: through the other host's nc; bytes are neither secret nor protected against changes on the way"
 	return l.chooseAddress(near, far)
 }
 

@@ -16,7 +16,7 @@ func (throughShell) choose(l *Link, source, target Side) error {
 	l.chooseStreams(listener, dialer)
 	l.why = "asked for: slower, needs no port"
 	if !dialer.Local() {
-		return fault.Usagef("run zxfer on one of the two hosts", "--wire ssh needs one end on this host")
+		return fault.Usagef("run zxfer on one of the two hosts", "{{wire ssh}} needs one end on this host")
 	}
 	l.address = "127.0.0.1"
 	return nil

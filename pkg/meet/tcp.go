@@ -30,7 +30,7 @@ func (overTCP) choose(l *Link, source, target Side) error {
 	case way.Auto:
 		l.why = "signed for raw streams of encrypted data, tls for the rest"
 	case string(wire.Plain):
-		l.why = "--trusted-link: bytes are neither secret nor protected against changes on the way"
+		l.why = "{{trusted-link}}: bytes are neither secret nor protected against changes on the way"
 	default:
 		l.why = "asked for"
 	}

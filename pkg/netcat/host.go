@@ -68,7 +68,7 @@ func (h *Host) look(ctx context.Context) error {
 	case !h.tools.zfs:
 		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name, Detail: "zfs was not found on PATH, in /usr/sbin and /sbin"}
 	case h.tools.nc == "":
-		return fault.Refusef("install one: apt install netcat-openbsd", "%s: nc was not found, which --wire nc needs", h.name)
+		return fault.Refusef("install one: apt install netcat-openbsd", "%s: nc was not found, which {{wire nc}} needs", h.name)
 	case !known:
 		return fault.Refusef("install one that is known: apt install netcat-openbsd",
 			"%s: its %s is of no dialect that zxfer knows, so how it ends is not known", h.name, h.tools.nc)

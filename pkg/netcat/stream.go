@@ -95,7 +95,7 @@ func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name st
 	if lost != nil {
 		return nil, f.cut(lost)
 	}
-	return nil, fault.Failf("a firewall between the two hosts? Open ports for it and name them: --port-range LOW-HIGH\nor let the data take the remote shell's connection: zfs send … | ssh … zfs receive …",
+	return nil, fault.Failf("a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\nor let the data take the remote shell's connection: zfs send … | ssh … zfs receive …",
 		"%s: %s did not reach %s: %s", h.name, h.tools.nc, l.Address(), orNothing(stderr))
 }
 

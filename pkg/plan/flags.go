@@ -121,13 +121,13 @@ func (p *planner) sameChain(d, t *zfs.Dataset, out *Dataset) bool {
 	const anew = "name another target: it is then sent in full"
 	switch raw := p.raw(d); {
 	case raw && !t.Encrypted():
-		return refuse(anew+"\n--decrypt goes on unencrypted, with the key loaded",
+		return refuse(anew+"\n{{decrypt}} goes on unencrypted, with the key loaded",
 			"%s is encrypted and %s is not: a raw increment cannot be received there", source, target)
 	case raw && known && !recorded.Raw:
-		return refuse(anew+"\n--decrypt goes on as before, with the key loaded",
+		return refuse(anew+"\n{{decrypt}} goes on as before, with the key loaded",
 			"%s was not received raw: a raw increment of %s cannot be received there", target, source)
 	case !raw && known && recorded.Raw && d.Encrypted():
-		return refuse("leave --decrypt out, or "+anew,
+		return refuse("leave {{decrypt}} out, or "+anew,
 			"%s was received raw: one decrypted increment of %s would end its chain for ever (openzfs#8758)", target, source)
 	case !raw && t.Encrypted():
 		return p.checkTargetKey(d, out, t)

@@ -131,11 +131,11 @@ func TestHistoryConflicts(t *testing.T) {
 		id             string
 		texts          []string
 	}{
-		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "--snapshot NAME"}},
+		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "{{snapshot NAME}}"}},
 		{"unknown snapshot", func(r *Request) { r.Snapshot = "dayly-3" }, "@weekly,1 @daily-1,2 @daily-2,3", "", nil, NoSnapshot,
-			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "--snapshot dayly-3"}},
-		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"--include-snaps", "@a"}},
-		{"diverged", nil, "@a,1 @b,2", "@a,1 @theirs,9", nil, Diverged, []string{"beta:vault/a has diverged", "@a", "@theirs", "alpha:tank/a", "@b", "--rollback"}},
+			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "{{snapshot dayly-3}}"}},
+		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"{{include-snaps}}", "@a"}},
+		{"diverged", nil, "@a,1 @b,2", "@a,1 @theirs,9", nil, Diverged, []string{"beta:vault/a has diverged", "@a", "@theirs", "alpha:tank/a", "@b", "{{rollback}}"}},
 		{"ahead of a snapshot it lacks", func(r *Request) { r.Snapshot = "b" }, "@a,1 @b,2 @c,3", "@a,1 @c,3", nil, Diverged, []string{"already has @c", "tank/a@b"}},
 		{"only newer ones in common", func(r *Request) { r.Snapshot = "a" }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b", "tank/a@a"}},
 		{"only newer ones in common, rollback", func(r *Request) { r.Snapshot, r.Rollback = "a", true }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b"}},

@@ -88,7 +88,7 @@ func (p *planner) mayFollow(d, t *zfs.Dataset, out *Dataset, base zfs.Version) b
 		return false
 	}
 	p.conflict(Modified, d.Name, t.Name,
-		fmt.Sprintf("lose the changes: %s (or --rollback)\nkeep it from happening again: %s",
+		fmt.Sprintf("lose the changes: %s (or {{rollback}})\nkeep it from happening again: %s",
 			command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name)),
 		"%s has been modified since its newest snapshot @%s (%d bytes written): %s cannot be received on top",
 		p.onTarget(t.Name), latest.Name, written, p.onSource(out.Arrive.In(d.Name)))
@@ -116,7 +116,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 		ahead = ahead && known
 	}
 	list := finding.Some(names, evidence)
-	hint := "name another target; --rollback lets " + t.Name + " lose " + list
+	hint := "name another target; {{rollback}} lets " + t.Name + " lose " + list
 	if ahead {
 		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or "+hint,
 			"%s already has %s, which is newer than %s, and lacks that one", p.onTarget(t.Name), list, p.onSource(out.Arrive.In(d.Name)))

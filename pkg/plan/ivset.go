@@ -52,7 +52,7 @@ func CheckIVSets(p *Plan, s State) {
 		} else {
 			conflict.Summary = fmt.Sprintf("%s was received raw: a decrypted increment of %s would end its chain for ever",
 				on(s.TargetHost, c.target), on(s.SourceHost, d.Source))
-			conflict.Remedy = "leave --decrypt out, or send it in full to a new name"
+			conflict.Remedy = "leave {{decrypt}} out, or send it in full to a new name"
 		}
 		p.Refuse(conflict)
 	}

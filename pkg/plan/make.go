@@ -6,6 +6,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/option"
 	"zxfer/pkg/zfs"
 )
 
@@ -91,7 +92,7 @@ func (p *planner) checkPlace() bool {
 		return false
 	}
 	if p.state.SameHost && p.req.Recursive && strings.HasPrefix(target, source+"/") {
-		p.conflict(SameDataset, source, target, "name a target outside of "+source+", or leave --recursive out",
+		p.conflict(SameDataset, source, target, "name a target outside of "+source+", or leave {{recursive}} out",
 			"target %s lies inside of %s, which is sent with all that is below it", p.onTarget(target), p.onSource(source))
 		return false
 	}
@@ -159,11 +160,11 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 		if near := nearest(d, p.req.Snapshot); len(near) > 0 {
 			has = finding.Some(near, evidence)
 		}
-		refuse("name one of them, or take a new one: --snapshot "+p.req.Snapshot, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
+		refuse("name one of them, or take a new one: "+option.Name("snapshot", p.req.Snapshot), "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot that --include-snaps and --exclude-snaps leave over; it has %s", source, named(d))
+		refuse("", "%s has no snapshot that {{include-snaps}} and {{exclude-snaps}} leave over; it has %s", source, named(d))
 	default:
-		refuse("--snapshot NAME takes one first", "%s has no snapshot to send", source)
+		refuse("{{snapshot NAME}} takes one first", "%s has no snapshot to send", source)
 	}
 }
 
@@ -197,13 +198,13 @@ func (p *planner) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
 	}
 	if pool.Features[feature] == "disabled" {
 		p.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+p.state.SourceHost, feature),
-			"--bookmark: pool %s lacks the feature %s", p.onSource(pool.Name), feature)
+			"{{bookmark}}: pool %s lacks the feature %s", p.onSource(pool.Name), feature)
 		return false
 	}
 	for _, v := range d.Versions {
 		if v.Kind == zfs.Bookmark && v.Name == out.Arrive.Name && v.GUID != out.Arrive.GUID {
 			p.conflict(NameTaken, d.Name, out.Target, "remove it, if nothing needs it as a base: "+command("zfs", "destroy", v.In(d.Name)),
-				"--bookmark: %s is there already, of another snapshot", p.onSource(v.In(d.Name)))
+				"{{bookmark}}: %s is there already, of another snapshot", p.onSource(v.In(d.Name)))
 			return false
 		}
 	}
@@ -215,7 +216,7 @@ func (p *planner) checkSourceKey(d *zfs.Dataset, out *Dataset) bool {
 		return true
 	}
 	p.conflict(KeyNotLoaded, d.Name, out.Target,
-		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nwithout --decrypt it is sent raw, which needs no key",
+		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nwithout {{decrypt}} it is sent raw, which needs no key",
 		"%s cannot be sent decrypted: its key is not loaded", p.onSource(d.Name))
 	return false
 }
@@ -266,7 +267,7 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 	switch {
 	case t.ResumeToken() == "":
 	case p.req.NoResume:
-		out.Discard = "asked for by --no-resume"
+		out.Discard = "asked for by {{no-resume}}"
 	default:
 		p.note("%s keeps the state of an interrupted receive, which nothing here needs", p.onTarget(t.Name))
 	}

@@ -31,7 +31,7 @@ func (p *planner) checkProperties() bool {
 		case zfs.Fixed(name) && !zfs.EncryptionBound(name):
 			bad("leave it out", "-o %s: it comes with the stream and cannot be chosen on arrival", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: --decrypt", "-o %s: a raw stream brings its encryption and takes no other", name)
+			bad("leave it out, or send decrypted: {{decrypt}}", "-o %s: a raw stream brings its encryption and takes no other", name)
 		case zfs.EncryptionBound(name) && other != "" && (name == "encryption" || p.req.Set["encryption"] == ""):
 			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
 		case zfs.CheckValue(name, p.req.Set[name]) != nil:
@@ -48,7 +48,7 @@ func (p *planner) checkProperties() bool {
 		case !zfs.Known(name):
 			bad("a property of your own has a colon in its name, such as org.example:note", "-x %s: there is no such property", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: --decrypt", "-x %s: a raw stream brings its encryption", name)
+			bad("leave it out, or send decrypted: {{decrypt}}", "-x %s: a raw stream brings its encryption", name)
 		}
 	}
 	return ok

@@ -11,7 +11,7 @@ import (
 // returns whether the dataset needs no more planning.
 func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if p.req.NoResume {
-		out.Discard = "asked for by --no-resume"
+		out.Discard = "asked for by {{no-resume}}"
 		return false
 	}
 	text := t.ResumeToken()
@@ -35,7 +35,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
-		p.note("%s: the stream that was interrupted was begun with -e, which loses larger extended attributes (xattr=sa); to begin it anew: --no-resume", p.onTarget(t.Name))
+		p.note("%s: the stream that was interrupted was begun with -e, which loses larger extended attributes (xattr=sa); to begin it anew: {{no-resume}}", p.onTarget(t.Name))
 	}
 	if t.Inconsistent() {
 		// A first receive takes its properties anew, but for its encryption,
@@ -70,7 +70,7 @@ func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (z
 	case p.raw(d) && !token.Flags.Raw:
 		return at, "its stream was not raw, and encrypted data is sent raw"
 	case d.Encrypted() && p.req.Decrypt && token.Flags.Raw:
-		return at, "its stream was raw, and --decrypt is asked for"
+		return at, "its stream was raw, and {{decrypt}} is asked for"
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
 	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":

@@ -63,7 +63,7 @@ func TestResume(t *testing.T) {
 		{"raw", "raw", nil, "@one,ONE @b,2", "", []string{halfReceived, encrypted}, "resume @one, @one>@b", ""},
 		{"raw incremental", "raw-incremental", nil, "@one,ONE @two,TWO", "@one,ONE", []string{encrypted}, "resume @two", ""},
 
-		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "asked for by --no-resume"},
+		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "asked for by {{no-resume}}"},
 		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one is gone"},
 		{"its snapshot has another name", "full", nil, "@uno,ONE", "", []string{halfReceived}, "full @uno", "is now tank/a@uno"},
 		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "the base of its stream"},

@@ -82,7 +82,7 @@ func (p *planner) rootArrives(out *Dataset, from, to string) bool {
 
 func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
 	p.conflict(KeyChanged, d.Name, out.Target,
-		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s\nor keep that copy and begin another: %s\n--skip-check %s goes on all the same, where the key of %s is the source's",
+		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s\nor keep that copy and begin another: %s\n{{skip-check %s}} goes on all the same, where the key of %s is the source's",
 			opened(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
 			command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
 		format, args...)
@@ -182,7 +182,7 @@ func (p *planner) checkInheritors() {
 			continue
 		}
 		p.conflict(KeyChanged, above.Source, root.Name,
-			fmt.Sprintf("send both at once (-R, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n--skip-check %s goes on all the same",
+			fmt.Sprintf("send both at once (-R, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
 				command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged),
 			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",
 			p.onTarget(t.Name), root.Name, p.onSource(source.Name))

@@ -67,7 +67,7 @@ func TestTargetKeyChanged(t *testing.T) {
 				dataset(t, "vault/a", "@a,1", append(tt.parent, encrypted, "encryptionroot=vault/a")...),
 				dataset(t, "vault/a/c", "@a,2", append(tt.target, encrypted)...)))
 			if tt.refused != "" {
-				refused(t, p, KeyChanged, tt.refused, "zfs change-key -o keyformat=passphrase -o keylocation=prompt vault/a/c", "zfs rename vault/a/c", "--skip-check target-key-changed")
+				refused(t, p, KeyChanged, tt.refused, "zfs change-key -o keyformat=passphrase -o keylocation=prompt vault/a/c", "zfs rename vault/a/c", "{{skip-check target-key-changed}}")
 				return
 			}
 			require.Empty(t, p.Conflicts)

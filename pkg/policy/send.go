@@ -39,7 +39,7 @@ func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
 		}
 		plain = append(plain, name)
 	}
-	return g.sealed(ctx, plain, "only a raw stream of it may leave (without --decrypt)", nil)
+	return g.sealed(ctx, plain, "only a raw stream of it may leave", nil)
 }
 
 // Digest judges what hashes a stream instead of sending it: what was received

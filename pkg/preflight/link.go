@@ -120,7 +120,7 @@ type Measured struct {
 func carries(m *Measured) []finding.Finding {
 	if m.Failed != "" {
 		return one(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "no data connection can be made", Evidence: m.Failed,
-			Remedy: "open a port and name it: --port-range; or let the other end connect: --dial"})
+			Remedy: "open a port and name it: {{port-range}}; or let the other end connect: {{dial}}"})
 	}
 	l, more := m.Link, m.More
 	f := finding.Finding{Host: l.From, Severity: finding.OK,
@@ -164,7 +164,7 @@ func carries(m *Measured) []finding.Finding {
 func (l Link) moreStreams(more []Link, best Link) []string {
 	for _, m := range more {
 		if m.faster(l) && m.BytesPerSecond > best.BytesPerSecond-best.BytesPerSecond/10 {
-			return []string{fmt.Sprintf("--streams %d (measured: %s)", m.Streams, size.Rate(m.BytesPerSecond))}
+			return []string{fmt.Sprintf("{{streams %d}} (measured: %s)", m.Streams, size.Rate(m.BytesPerSecond))}
 		}
 	}
 	return nil
@@ -199,7 +199,7 @@ func (l Link) cure(rate uint64, expected string) (cause, cure string) {
 		return cause, "on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"
 	}
 	if l.Window > 0 {
-		cure = "without --window, which fixes both buffers"
+		cure = "without {{window}}, which fixes both buffers"
 	}
 	return cause, expected + cure
 }

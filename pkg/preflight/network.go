@@ -32,7 +32,7 @@ func tcpBuffers(s *sysinfo.System) []finding.Finding {
 		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, cmp.Or(s.TCP.Congestion, "unknown"))}
 	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
 		f.Severity = finding.Note
-		f.Remedy = "on a path with a long round trip: more --streams, or " + windowSysctl(16<<20)
+		f.Remedy = "on a path with a long round trip: more {{streams}}, or " + windowSysctl(16<<20)
 	}
 	return one(f)
 }
@@ -150,10 +150,10 @@ func window(in *Input) []finding.Finding {
 	}
 	need := Link{Streams: in.Streams, RTT: in.RTT}.window(uint64(link))
 	return one(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary: fmt.Sprintf("windows of %s allow at most %s over a round trip of %s with --streams %d",
+		Summary: fmt.Sprintf("windows of %s allow at most %s over a round trip of %s with {{streams %d}}",
 			size.Text(uint64(w)), size.Rate(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
-		Remedy:   "more --streams, or on both hosts: " + windowSysctl(need)})
+		Remedy:   "more {{streams}}, or on both hosts: " + windowSysctl(need)})
 }
 
 // speed is that of the fastest interface in bytes per second, 0 = unknown.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -210,7 +211,7 @@ func Blocking(findings []finding.Finding, skip []string) []finding.Finding {
 		if f.Remedy != "" {
 			f.Remedy += "\n"
 		}
-		f.Remedy += "--skip-check " + f.ID + " passes over this check"
+		f.Remedy += option.Name("skip-check", f.ID) + " passes over this check"
 		out = append(out, f)
 	}
 	return out

@@ -225,8 +225,8 @@ func TestBlocking(t *testing.T) {
 	found := []finding.Finding{{ID: "a", Severity: finding.Warn}, {ID: "b", Severity: finding.Fail}, {ID: "c", Severity: finding.Fail, Remedy: "mend it"}}
 	block := Blocking(found, nil)
 	require.Equal(t, []string{"fail b@", "fail c@"}, ids(block))
-	require.Equal(t, "--skip-check b passes over this check", block[0].Remedy)
-	require.Equal(t, "mend it\n--skip-check c passes over this check", block[1].Remedy)
+	require.Equal(t, "{{skip-check b}} passes over this check", block[0].Remedy)
+	require.Equal(t, "mend it\n{{skip-check c}} passes over this check", block[1].Remedy)
 	require.Equal(t, "mend it", found[2].Remedy, "of the report, which is shown with another hint")
 	require.Equal(t, []string{"fail c@"}, ids(Blocking(found, []string{"b", "a"})))
 	require.Empty(t, Blocking(found, []string{"b", "c"}))

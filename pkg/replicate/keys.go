@@ -2,8 +2,8 @@ package replicate
 
 import (
 	"fmt"
-	"strconv"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
 	"zxfer/pkg/way"
 )
@@ -11,23 +11,58 @@ import (
 // Keys writes the options that a text names as the keys of a job file.
 func Keys(text string) string { return option.Expand(text, keyOption) }
 
+// InKeys is err with the options that it names written as keys, nil for nil.
+func InKeys(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &inKeys{err}
+}
+
+type inKeys struct{ error }
+
+func (e *inKeys) Error() string    { return Keys(e.error.Error()) }
+func (e *inKeys) HintText() string { return Keys(fault.HintOf(e.error)) }
+func (e *inKeys) Unwrap() error    { return e.error }
+
 // keyOption is an option as a job's key. What no job file says is zxfer send's.
 func keyOption(id, value string) string {
-	for _, o := range way.Options(way.JobFile) {
-		if o.ID != id {
-			continue
-		}
-		key := "transfer." + o.Key
-		kind := o.Value(&way.Way{}).Type()
-		switch {
-		case kind == "bool":
-			return key + " = true"
-		case value == "":
-			return key
-		case kind == "N":
-			return key + " = " + value
-		}
-		return fmt.Sprintf("%s = %s", key, strconv.Quote(value))
+	key, kind := ofJob(id)
+	switch {
+	case key == "":
+		return option.Flags("zxfer send " + option.Name(id, value))
+	case kind == "bool":
+		return key + " = true"
+	case value == "":
+		return key
+	case kind == "N":
+		return key + " = " + value
+	case kind == "list":
+		return fmt.Sprintf("%s = [%q]", key, value)
 	}
-	return option.Flags("zxfer send " + option.Name(id, value))
+	return fmt.Sprintf("%s = %q", key, value)
+}
+
+// ofJob is the key of an option, and the kind of its value.
+func ofJob(id string) (key, kind string) {
+	for _, o := range way.Options(way.JobFile) {
+		if o.ID == id {
+			return "transfer." + o.Key, o.Value(&way.Way{}).Type()
+		}
+	}
+	switch id {
+	case "decrypt":
+		return "transfer.decrypt", "bool"
+	case "skip-check":
+		return "transfer.skip_checks", "list"
+	case "recursive":
+		return "recursive", "bool"
+	case "snapshot":
+		return "snapshots.take", "text"
+	case "include-snaps", "exclude-snaps":
+		return "snapshots.adopt", "list"
+	case "bookmark":
+		return "bookmarks", "text"
+	}
+	return "", ""
 }

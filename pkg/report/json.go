@@ -3,12 +3,14 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 )
 
@@ -174,11 +176,19 @@ func (j *JSON) failed(err error) {
 }
 
 // Object writes a report as one JSON object.
-func Object(w io.Writer, report any) error {
-	enc := json.NewEncoder(w)
+func Object(w io.Writer, report any) error { return encode(w, report, "  ") }
+
+// encode writes JSON, options that its texts name as flags: their names and values
+// need no more quoting than they have.
+func encode(w io.Writer, v any, indent string) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(report)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	return writeString(w, option.Flags(b.String()))
 }
 
 // className is a fault.Class in words.
@@ -229,11 +239,5 @@ func (j *JSON) event(e Event) {
 
 func (j *JSON) line(e Event) {
 	e.Schema, e.Time = ProgressSchema, j.opts.now().UTC()
-	encodeLine(j.opts.Stderr, e)
-}
-
-func encodeLine(w io.Writer, e Event) {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(e) // standard error: nowhere left to tell of it
+	_ = encode(j.opts.Stderr, e, "") // standard error: nowhere left to tell of it
 }

@@ -130,8 +130,8 @@ func (a *arrival) bootstrap(uname []string) error {
 		return errors.New("zxfer is not there any more, or is another build")
 	}
 	if !a.o.Bootstrap {
-		return fault.Refusef("install this zxfer there, or leave --no-bootstrap out: it is then copied to ~/.cache/zxfer",
-			"zxfer is not there, or is another build, and --no-bootstrap forbids to copy this one")
+		return fault.Refusef("install this zxfer there, or leave {{no-bootstrap}} out: it is then copied to ~/.cache/zxfer",
+			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids to copy this one")
 	}
 	if err := runsOn(uname[0], uname[1]); err != nil {
 		return err

@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 		hint    string
 	}{
 		"no bootstrap": {func(o *other) { o.Bootstrap = false },
-			"zxfer is not there, or is another build, and --no-bootstrap forbids to copy this one", "leave --no-bootstrap out"},
+			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids to copy this one", "leave {{no-bootstrap}} out"},
 		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
 			"is another build", "install this zxfer there"},
 		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },

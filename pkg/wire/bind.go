@@ -40,11 +40,11 @@ func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fault.Failf("--data-address must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
+		return nil, fault.Failf("{{data-address}} must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fault.Failf("widen --port-range, or wait for other transfers to end", "cannot listen on %s, %s: all are in use", addr, ports)
+		return nil, fault.Failf("widen {{port-range}}, or wait for other transfers to end", "cannot listen on %s, %s: all are in use", addr, ports)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fault.Failf("choose ports above 1023 with --port-range", "cannot listen on %s, %s: permission denied", addr, ports)
+		return nil, fault.Failf("choose ports above 1023 with {{port-range}}", "cannot listen on %s, %s: permission denied", addr, ports)
 	}
 	return nil, fmt.Errorf("cannot listen on %s, %s: %w", addr, ports, err)
 }

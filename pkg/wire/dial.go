@@ -16,9 +16,9 @@ import (
 )
 
 // dialHint names the ways around what usually is in the way.
-const dialHint = "a firewall between the two hosts? Open ports for it and name them: --port-range LOW-HIGH\n" +
-	"connect in the other direction: --dial source or --dial target\n" +
-	"use another address of the listening host: --data-address ADDRESS"
+const dialHint = "a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\n" +
+	"connect in the other direction: {{dial source}} or {{dial target}}\n" +
+	"use another address of the listening host: {{data-address ADDRESS}}"
 
 // redial is the pause before a connection is tried again that was accepted
 // and then dropped: a listener which is flooded does that.

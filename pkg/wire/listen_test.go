@@ -419,8 +419,8 @@ func TestListenErrors(t *testing.T) {
 		want  []string
 		hint  string
 	}{
-		"every port taken": {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "--port-range"},
-		"foreign address":  {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "--data-address"},
+		"every port taken": {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
+		"foreign address":  {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
 		"not an address":   {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
 		"mode":             {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
 		"streams":          {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
@@ -502,7 +502,7 @@ func TestDialErrors(t *testing.T) {
 			for _, w := range tc.want {
 				require.ErrorContains(t, err, w)
 			}
-			require.Equal(t, tc.hint, strings.Contains(fault.HintOf(err), "--data-address"))
+			require.Equal(t, tc.hint, strings.Contains(fault.HintOf(err), "{{data-address"))
 		})
 	}
 	t.Run("cancelled", func(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -28,9 +28,10 @@ func (w *work) review(t *targetWork, p *plan.Plan, st plan.State) {
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
 		w.recreated(t, c, st)
-		if c.ID == plan.KeyChanged {
-			c.Remedy = strings.Replace(c.Remedy, "--skip-check "+c.ID, fmt.Sprintf("skip_checks = [%q] in the job's [job.transfer]", c.ID), 1)
-		}
+		c.Summary, c.Remedy = replicate.Keys(c.Summary), replicate.Keys(c.Remedy)
+	}
+	for i, note := range p.Notes {
+		p.Notes[i] = replicate.Keys(note)
 	}
 	orphans := orphansOf(t, w.source.Name, &st, w.all)
 	for _, d := range p.Datasets {

@@ -85,7 +85,8 @@ func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool)
 	b := w.request(t, nil)
 	b.DryRun, b.Pretended = true, pretended
 	res, err := job.RunBatch(ctx, b, w.hosts, &quiet{log: w.Log})
-	t.result, tp.Plan, tp.Wire = res, res.Report.Plan, res.Report.Wire
+	err, t.result, tp.Plan, tp.Wire = replicate.InKeys(err), res, res.Report.Plan, res.Report.Wire
+	tp.Wire.Why = replicate.Keys(tp.Wire.Why)
 	if err != nil {
 		tp.Error, tp.Hint = err.Error(), fault.HintOf(err)
 		t.run.Error = tp.Error

@@ -40,7 +40,8 @@ type Runner struct {
 
 // New returns a Runner.
 func New(stateDir string, open hosts.Opener, now func() time.Time, log func(string)) *Runner {
-	return &Runner{StateDir: stateDir, Now: now, Log: log, hosts: hosts.New(open)}
+	inKeys := func(message string) { log(replicate.Keys(message)) }
+	return &Runner{StateDir: stateDir, Now: now, Log: inKeys, hosts: hosts.New(open)}
 }
 
 // command is a command of zxfer replicate, to be pasted.

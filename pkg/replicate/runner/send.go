@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
@@ -44,7 +45,10 @@ func (w *work) send(ctx context.Context) {
 			res, err := job.RunBatch(ctx, requests[i], w.hosts, rep)
 			t.run.Seconds = time.Since(began).Seconds()
 			t.result = res
-			w.tally(t, err)
+			for _, d := range res.Datasets {
+				d.Err = replicate.InKeys(d.Err)
+			}
+			w.tally(t, replicate.InKeys(err))
 		})
 	}
 	wg.Wait()
