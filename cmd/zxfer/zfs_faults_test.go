@@ -156,6 +156,42 @@ func TestZFSLinkCut(t *testing.T) {
 	nothingLeft(t, 45*time.Second)
 }
 
+// A zfs send that is stopped for a moment, as a host that is suspended stops it, gives
+// up its snapshot and goes on with the next one, in the middle of a record. What the
+// other end makes of that is no reason to give up, nor to distrust anybody.
+func TestZFSStoppedSend(t *testing.T) {
+	lab(t)
+	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}} {
+		t.Run(wire[0], func(t *testing.T) {
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			zfsCmd(t, "snapshot", src+"@zero")
+			mustZxfer(t, "send", src, "beta:"+dst)
+			for _, name := range []string{"one", "two", "three"} {
+				fill(t, src, name, 6<<20)
+				zfsCmd(t, "snapshot", src+"@"+name)
+			}
+			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), src, "beta:"+dst)...)
+			moving(t, p)
+			time.Sleep(time.Second)
+			pids := pidsOn(t, alphaPool, isZFS("send"))
+			require.NotEmpty(t, pids, p.stderr)
+			for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+				for _, pid := range pids {
+					require.NoError(t, syscall.Kill(pid, s))
+				}
+				time.Sleep(300 * time.Millisecond)
+			}
+			o := p.wait(t)
+			require.Equal(t, 0, o.code, o.String())
+			require.Contains(t, o.stderr, "signal received", "it was stopped at a moment that matters")
+			require.NotContains(t, o.stderr, "not what was planned")
+			require.Equal(t, guids(t, src), guids(t, dst))
+		})
+	}
+	nothingLeft(t, 20*time.Second)
+}
+
 // resetConnections answers every packet that beta gets with a reset, for a
 // moment.
 func resetConnections(t *testing.T) {
