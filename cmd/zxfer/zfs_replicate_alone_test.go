@@ -57,7 +57,7 @@ func TestZFSReplicateAlone(t *testing.T) {
 	require.Contains(t, o.stdout, fmt.Sprintf("due for 14 min 0 s  @%s\n", name(24+10)))
 	o = r.at(t, at(24+11).Add(16*time.Minute), "status")
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stdout, "LATE by 16m")
+	require.Contains(t, o.stdout, "LATE by 16 min")
 	o = r.must(t, at(24+11), "log", job)
 	require.Equal(t, 3, strings.Count(o.stdout, ": done in "), o.stdout)
 	nothingLeft(t, 20*time.Second)
