@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -83,7 +84,11 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 			return err
 		}
 		defer src.Close()
+		busy := probe.Busy()
 		res, err := transfer.Copy(ctx, src, sink, options, m.view.both)
+		if _, ok := m.from.What.(site.Noise); ok {
+			res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds(), CPU: busy()}
+		}
 		m.account(site.Result{Result: res})
 		return err
 	})

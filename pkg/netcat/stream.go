@@ -149,8 +149,15 @@ var (
 // of the host's mbuffer in bytes, if it has one. What was opened ends by Commit
 // or Abort.
 func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffer int64) (transfer.Sink, error) {
-	if r, ok := what.(site.ReceiveStream); ok {
-		return h.openReceive(ctx, r.Spec, offer, buffer)
+	switch to := what.(type) {
+	case site.ReceiveStream:
+		return h.openReceive(ctx, to.Spec, offer, buffer)
+	case site.Nowhere:
+		s, err := h.openSink(ctx, "cat >/dev/null", zfs.Failure{Op: "cat", Subject: "/dev/null", Argv: []string{"sh", "-c", "exec cat >/dev/null"}}, offer, 0)
+		if err != nil {
+			return nil, err
+		}
+		return &nowhere{s}, nil
 	}
 	_, err := site.As[site.Devices](h)
 	return nil, err
@@ -162,15 +169,21 @@ func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Of
 		return nil, err
 	}
 	argv := append([]string{"zfs"}, args...)
-	f, err := h.open(ctx, offer, buffer, h.name+": zfs receive "+r.Target, false, func(d dialer) string { return d.receive(argv) })
-	if err != nil {
-		return nil, err
-	}
 	var properties []string
 	for p := range r.Set {
 		properties = append(properties, p)
 	}
-	s := &sink{far: f, failed: zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: argv, Properties: properties, Rollback: r.Rollback}}
+	return h.openSink(ctx, "zfs receive "+r.Target,
+		zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: argv, Properties: properties, Rollback: r.Rollback}, offer, buffer)
+}
+
+// openSink starts a command that reads, and whose failure is told so.
+func (h *Host) openSink(ctx context.Context, name string, failed zfs.Failure, offer wire.Offer, buffer int64) (*sink, error) {
+	f, err := h.open(ctx, offer, buffer, h.name+": "+name, false, func(d dialer) string { return d.receive(failed.Argv) })
+	if err != nil {
+		return nil, err
+	}
+	s := &sink{far: f, failed: failed}
 	go f.wake(0, func() bool { return true })
 	return s, nil
 }
@@ -256,8 +269,15 @@ var _ transfer.Source = (*source)(nil)
 
 // OpenFrom opens an end there; see OpenTo. What was opened ends by Close.
 func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, buffer int64) (transfer.Source, error) {
-	if s, ok := what.(site.SendStream); ok {
-		return h.openSend(ctx, s.Spec, offer, buffer)
+	switch from := what.(type) {
+	case site.SendStream:
+		return h.openSend(ctx, from.Spec, offer, buffer)
+	case site.Noise:
+		s, err := h.openSource(ctx, "cat /dev/zero", zfs.Failure{Op: "cat", Subject: "/dev/zero", Argv: []string{"cat", "/dev/zero"}}, offer, 0)
+		if err != nil {
+			return nil, err
+		}
+		return &noise{s, time.Now().Add(from.Time)}, nil
 	}
 	_, err := site.As[site.Devices](h)
 	return nil, err
@@ -269,12 +289,16 @@ func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer
 		return nil, err
 	}
 	subject := spec.Dataset + "@" + spec.To
-	argv := append([]string{"zfs"}, args...)
-	f, err := h.open(ctx, offer, buffer, h.name+": zfs send "+subject, true, func(d dialer) string { return d.send(argv) })
+	return h.openSource(ctx, "zfs send "+subject, zfs.Failure{Op: zfs.OpSend, Subject: subject, Argv: append([]string{"zfs"}, args...)}, offer, buffer)
+}
+
+// openSource starts a command that writes, and whose failure is told so.
+func (h *Host) openSource(ctx context.Context, name string, failed zfs.Failure, offer wire.Offer, buffer int64) (*source, error) {
+	f, err := h.open(ctx, offer, buffer, h.name+": "+name, true, func(d dialer) string { return d.send(failed.Argv) })
 	if err != nil {
 		return nil, err
 	}
-	s := &source{far: f, failed: zfs.Failure{Op: zfs.OpSend, Subject: subject, Argv: argv}}
+	s := &source{far: f, failed: failed}
 	// What is on its way comes yet, and where all went well its end does.
 	go f.wake(tellWithin, func() bool { return s.result() != nil })
 	return s, nil

@@ -43,7 +43,7 @@ func ReceiveNoise(ctx context.Context, link *wire.Link) (transfer.Result, error)
 // watched adds to the result of a measurement what the host was and did
 // meanwhile.
 func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
-	before := readUsage()
+	busy := Busy()
 	res, err := measure()
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
@@ -51,7 +51,7 @@ func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Resu
 	if err != nil {
 		return res, fmt.Errorf("measure the link: %w", err)
 	}
-	res.Pace.CPU, _ = readUsage().since(before)
+	res.Pace.CPU = busy()
 	if res.Network != nil {
 		res.Network.Interface, res.Network.InterfaceMTU = interfaceOf(link.Local())
 	}
@@ -82,6 +82,12 @@ func options(link *wire.Link) transfer.Options {
 	blocks := max(linkBlocks, perStream*len(link.Conns()))
 	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
+
+// Noise is what SendNoise sends, where no link is measured.
+func Noise(d time.Duration) transfer.Source { return &timedSource{data: noise(linkBlock), time: d} }
+
+// Nowhere takes Noise.
+func Nowhere() transfer.Sink { return &discard{arrived: func() uint64 { return 0 }} }
 
 // sendLink sends for a time, and not less than some bytes.
 func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (transfer.Result, error) {

@@ -21,6 +21,16 @@ type usage struct {
 	at                 time.Time
 }
 
+// Busy begins to watch this host; what it returns tells how many processors
+// were busy on average since.
+func Busy() (since func() float64) {
+	before := readUsage()
+	return func() float64 {
+		busy, _ := readUsage().since(before)
+		return busy
+	}
+}
+
 func readUsage() usage {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {

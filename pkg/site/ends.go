@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -84,16 +85,22 @@ func OptionsOf(what From) transfer.Options {
 
 // OpenFrom opens an end in this process.
 func (l *Local) OpenFrom(ctx context.Context, what From) (transfer.Source, error) {
-	if s, ok := what.(SendStream); ok {
-		return l.tools.OpenSend(ctx, s.Spec)
+	switch from := what.(type) {
+	case SendStream:
+		return l.tools.OpenSend(ctx, from.Spec)
+	case Noise:
+		return probe.Noise(from.Time), nil
 	}
 	return nil, fmt.Errorf("%T is no end that this process opens", what)
 }
 
 // OpenTo opens an end in this process; see OpenFrom.
 func (l *Local) OpenTo(ctx context.Context, what To) (transfer.Sink, error) {
-	if r, ok := what.(ReceiveStream); ok {
-		return l.tools.OpenReceive(ctx, r.Spec)
+	switch to := what.(type) {
+	case ReceiveStream:
+		return l.tools.OpenReceive(ctx, to.Spec)
+	case Nowhere:
+		return probe.Nowhere(), nil
 	}
 	return nil, fmt.Errorf("%T is no end that this process opens", what)
 }

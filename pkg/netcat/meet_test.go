@@ -1,0 +1,63 @@
+package netcat
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/meet"
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+)
+
+// at is where an end is.
+type at struct {
+	local bool
+	site  site.Site
+}
+
+func (a *at) Local() bool                                         { return a.local }
+func (a *at) Label() string                                       { return a.site.Name() }
+func (a *at) Do(_ context.Context, f func(site.Site) error) error { return f(a.site) }
+func (a *at) RTT() time.Duration                                  { return 0 }
+func (a *at) Relay(context.Context, string) (string, error)       { return "", nil }
+
+// Noise crosses in both directions, for as long as it was asked to, and leaves
+// nothing behind.
+func TestNoise(t *testing.T) {
+	t.Parallel()
+	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
+		t.Run(nc, func(t *testing.T) {
+			t.Parallel()
+			_, h := open(t, nc, keeps)
+			local := site.NewLocal("test", func(string) {})
+			t.Cleanup(func() { _ = local.Close() })
+			here, there := &at{true, local}, &at{false, h}
+			link, err := meet.Choose(way.Way{Wire: way.NC, DataAddress: "127.0.0.1"}, meet.Side{Host: here}, meet.Side{Host: there})
+			require.NoError(t, err)
+			for _, c := range []struct{ from, to *at }{{here, there}, {there, here}} {
+				began := time.Now()
+				res, err := meet.Run(t.Context(), link, meet.From{Host: c.from, What: site.Noise{Time: 300 * time.Millisecond}},
+					meet.To{Host: c.to, What: site.Nowhere{}}, meet.Count{}, nil)
+				require.NoError(t, err)
+				require.Greater(t, time.Since(began), 300*time.Millisecond)
+				require.Equal(t, "nc", res.Wire)
+				require.Positive(t, res.Sent.Pace.Bytes)
+				require.Equal(t, res.Sent.Pace, res.Received.Pace)
+				require.GreaterOrEqual(t, res.Sent.Pace.Seconds, 0.3)
+			}
+		})
+	}
+}
+
+// What these tools cannot do is refused before anything runs there.
+func TestEndsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	_, h := open(t, anyNC(t), keeps)
+	_, err := h.OpenFrom(t.Context(), site.ReadDevice{}, offer(), 0)
+	require.ErrorContains(t, err, "beta: --wire nc cannot copy devices")
+	_, err = h.OpenTo(t.Context(), site.WriteDevice{}, offer(), 0)
+	require.ErrorContains(t, err, "beta: --wire nc cannot copy devices")
+}
