@@ -45,12 +45,8 @@ func checkWay(w *way.Way, at way.At, source, target endpoint.Endpoint) error {
 	for _, err := range w.Faults(at) {
 		return err
 	}
-	switch {
-	case w.Wire != way.NC:
-	case source.Local() == target.Local():
-		return fault.Usagef("run zxfer on one of the two hosts, or leave --wire out", "--wire nc is between this host and another one")
-	case isDevice(source), isDevice(target):
+	if w.Wire == way.NC && (isDevice(source) || isDevice(target)) {
 		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
-	return nil
+	return w.Between(source.Local(), target.Local())
 }

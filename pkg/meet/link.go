@@ -98,6 +98,9 @@ func Choose(w way.Way, source, target Side) (Link, error) {
 	case w.Wire == "":
 		l.Wire = way.Auto
 	}
+	if err := l.Between(source.Local(), target.Local()); err != nil {
+		return l, err
+	}
 	l.crossing = crossingOf(l.Wire)
 	return l, l.crossing.choose(&l, source, target)
 }

@@ -178,6 +178,9 @@ func (j *Job) targetFaults() []error {
 		if t.Transfer != nil {
 			errs = append(errs, t.Transfer.faults(at)...)
 		}
+		if err := j.between(t); err != nil {
+			errs = append(errs, fault.Usagef(Keys(fault.HintOf(err)), "%s%s", at, Keys(err.Error())))
+		}
 		for name, value := range t.Properties.Set {
 			if err := zfs.CheckProperty(name); err != nil {
 				bad("%sproperties.set: %w", at, err)
@@ -213,6 +216,17 @@ func (j *Job) ontoItself(t *Target) string {
 	return ""
 }
 
+// between refuses a wire that does not lead from the source to a target. What one
+// host is sent is always within it, whatever the wire of the others.
+func (j *Job) between(t *Target) error {
+	from, errFrom := endpoint.Parse(j.Source)
+	to, errTo := endpoint.Parse(t.To)
+	if errFrom != nil || errTo != nil || from.Host == to.Host {
+		return nil
+	}
+	return j.TransferTo(t).Between(from.Local(), to.Local())
+}
+
 // aloneFaults are what is wrong with a job for the lack of a target.
 func (j *Job) aloneFaults() []error {
 	var errs []error
@@ -222,6 +236,9 @@ func (j *Job) aloneFaults() []error {
 	}
 	transfer := j.Transfer
 	transfer.RSH, transfer.NoBootstrap = "", false // these reach the source
+	if transfer.Wire == way.NC {
+		transfer.Wire, transfer.TrustedLink = "", false // by its plain tools
+	}
 	for _, k := range []struct {
 		key string
 		set bool
@@ -231,7 +248,7 @@ func (j *Job) aloneFaults() []error {
 		{"retries", j.Retries != nil},
 		{"holds", j.Holds != ""},
 		{"bookmarks", j.Bookmarks != ""},
-		{"transfer (but for rsh and no_bootstrap)", !reflect.DeepEqual(transfer, Transfer{})},
+		{"transfer (but for rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
 	} {
 		if k.set {
 			errs = append(errs, fmt.Errorf("%s has no effect without a [[job.target]]", k.key))

@@ -91,3 +91,15 @@ func (w *Way) consented(at At) error {
 	}
 	return nil
 }
+
+// Between refuses a wire that cannot join two hosts, of which source and target
+// tell whether they are this one.
+func (w *Way) Between(source, target bool) error {
+	switch {
+	case w.Wire == NC && source == target:
+		return fault.Usagef("run zxfer on one of the two hosts, or leave {{wire}} out", "{{wire nc}} is between this host and another one")
+	case w.Wire == SSH && !source && !target:
+		return fault.Usagef("run zxfer on one of the two hosts, or leave {{wire}} out", "{{wire ssh}} needs one end on this host")
+	}
+	return nil
+}

@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 		"a measurement needs none": {Way{Wire: Plain}, Doctor, nil},
 		"consent to nothing":       {Way{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
 		"out of bounds":            {Way{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
-		"words":                    {Way{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"words":                    {Way{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
 		"congestion of ssh":        {Way{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
 		"ssh": {Way{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
 			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
@@ -127,5 +127,26 @@ func TestCongestion(t *testing.T) {
 	}
 	for _, text := range []string{"", "BBR", "a b", "../x", "a_name_that_is_too_long"} {
 		require.Error(t, c.Set(text), "%q", text)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wire           string
+		source, target bool // this host
+		want           string
+	}{
+		{NC, true, false, ""}, {NC, false, true, ""}, {NC, true, true, "{{wire nc}} is between this host and another one"},
+		{NC, false, false, "{{wire nc}} is between this host and another one"},
+		{SSH, true, false, ""}, {SSH, false, false, "{{wire ssh}} needs one end on this host"}, {Auto, false, false, ""},
+	} {
+		err := (&Way{Wire: c.wire}).Between(c.source, c.target)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, c.want)
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
 	}
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/record"
+)
+
+// Replication to a host where no zxfer runs, and from it: snapshots, holds,
+// bookmarks and pruning there are by its zfs alone.
+func TestZFSReplicateNetcat(t *testing.T) {
+	lab(t)
+	plainHost(t, "nc.openbsd")
+	src, dst := dataset(t)
+	back := src + "-back"
+	zfsCmd(t, "create", "-p", src+"/a b")
+	fill(t, src+"/a b", "x", 1<<20)
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "out"
+source = %q
+recursive = true
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+retention = { last = 2 }
+transfer = { wire = "nc", trusted_link = true }
+[[job.target]]
+name = "far"
+to = "beta:%s"
+retention = { last = 3 }
+
+[[job]]
+name = "in"
+source = "beta:%s"
+recursive = true
+retention = { last = 2 }
+transfer = { wire = "nc", trusted_link = true }
+[[job.target]]
+name = "near"
+to = %q
+`, src, dst, dst, back))
+	base := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+	before := state(t)
+	o := r.must(t, base, "check", "-v")
+	require.Contains(t, o.stdout, "would take 2 snapshots")
+	require.Equal(t, before, state(t), "check changes nothing")
+
+	for i := range 4 {
+		fill(t, src+"/a b", fmt.Sprint("more", i), 1<<19)
+		r.must(t, base.Add(time.Duration(i)*time.Hour), "run", "out")
+		last := r.last(t, "out")
+		require.Equal(t, record.Done, last.Outcome)
+		require.Equal(t, 2, len(last.Targets[0].Datasets))
+	}
+	require.Len(t, snapshotNames(t, src), 4, "two of each are kept here")
+	require.Len(t, snapshotNames(t, dst), 6, "three there, pruned by its own zfs")
+	for _, d := range []string{src, dst} {
+		require.Contains(t, strings.Join(holdsOf(t, d), " "), "zxfer:", "the common one is held on both")
+	}
+	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", src))
+	sameFiles(t, src+"/a b", dst+"/a b")
+
+	r.must(t, base.Add(5*time.Hour), "run", "in")
+	require.Equal(t, record.Done, r.last(t, "in").Outcome)
+	require.Len(t, snapshotNames(t, dst), 4, "the source's own retention")
+	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", dst))
+	sameFiles(t, src+"/a b", back+"/a b")
+	nothingLeft(t, 20*time.Second)
+
+	// What cannot be done is refused by the check, with what to do.
+	text := fmt.Sprintf("[[job]]\nname = \"out\"\nsource = %q\ntransfer = { wire = \"nc\"%%s }\n[[job.target]]\nname = \"far\"\nto = %%q\n", "beta:"+dst)
+	for _, c := range []struct{ consent, to, want, hint string }{
+		{", trusted_link = true", "gamma:vault", `transfer.wire = "nc" is between this host and another one`, "run zxfer on one of the two hosts"},
+		{"", back, `transfer.wire = "nc" needs transfer.trusted_link = true`, "add transfer.trusted_link = true"},
+		{", trusted_link = true, streams = 4", back, `transfer.streams has no effect with transfer.wire = "nc"`, "leave transfer.streams out"},
+	} {
+		r.write(t, fmt.Sprintf(text, c.consent, c.to))
+		o := r.at(t, base, "check")
+		require.Equal(t, 2, o.code, "%s", o)
+		require.Contains(t, o.stderr, c.want)
+		require.Contains(t, o.stderr, c.hint)
+	}
+	plainHost(t, "true")
+	r.write(t, fmt.Sprintf(text, ", trusted_link = true", back))
+	o = r.at(t, base, "check")
+	require.NotZero(t, o.code, "%s", o)
+	require.Contains(t, o.String(), "its nc is of no dialect that zxfer knows")
+	require.Contains(t, o.String(), "apt install netcat-openbsd")
+}
