@@ -72,7 +72,7 @@ func (r *round) otherVersion(which string) string {
 		other = alphaBin // what a forced command starts
 	}
 	script := map[string]string{
-		"protocol": fmt.Sprintf("exec %s \"$1\" %s agent | sed -u 's/^zxfer-agent 1 /zxfer-agent 99 /'", ssh, alphaBin),
+		"protocol": fmt.Sprintf("exec %s \"$1\" %s agent | sed -u 's/^zxfer-agent [0-9]* /zxfer-agent 99 /'", ssh, alphaBin),
 		"machine":  "printf '\\nzxfer-need Linux riscv64\\n'; exec cat >/dev/null",
 		"other":    fmt.Sprintf("exec %s \"$1\" %s agent", ssh, other),
 	}[which]

@@ -123,7 +123,7 @@ func TestHostileTokens(t *testing.T) {
 		for _, m := range [][]byte{
 			request("estimate", `[{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+tt.token+`"}]`),
 			request("digest", `{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+tt.token+`"}`),
-			request("transfer", `{"send":{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+tt.token+`"},"offered":"x","options":{}}`),
+			task(streamEnd(`{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+tt.token+`"}`), accepted),
 		} {
 			answer, all := hostile(t, rsh, m)
 			require.NotNil(t, answer, "%s: %s", tt.name, all)

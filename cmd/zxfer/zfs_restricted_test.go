@@ -92,6 +92,17 @@ func framed(body string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
+// The ends of a task, as text.
+const (
+	accepted = `{"accept":{"session":"x"}}`
+	dialled  = `{"dial":{"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1}}}`
+)
+
+func streamEnd(spec string) string { return `{"stream":{"spec":` + spec + `}}` }
+
+// task asks for a transfer.
+func task(from, to string) []byte { return request("transfer", `{"from":`+from+`,"to":`+to+`}`) }
+
 func request(op, body string) []byte {
 	return framed(`{"kind":"call","id":7,"op":"` + op + `","body":` + body + `}`)
 }
@@ -115,7 +126,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 
 	b := vault + "/backup"
 	receive := func(spec string) []byte {
-		return request("transfer", `{"receive":`+spec+`,"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1},"options":{}}`)
+		return task(dialled, streamEnd(spec))
 	}
 	send := func(spec string) []byte { return request("estimate", `[`+spec+`]`) }
 	tests := []struct {
@@ -155,13 +166,13 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		{"receive a replica that mounts", receive(`{"target":"` + b + `/x","set":{"canmount":"on"}}`), "canmount"},
 		{"receive a replica that changes", receive(`{"target":"` + b + `/x","set":{"readonly":"off"}}`), "readonly"},
 		{"receive a clone of another's", receive(`{"target":"` + b + `/x","origin":"` + vault + `/secret@a"}`), "not below"},
-		{"receive on behalf of a local send", request("transfer", `{"send":{"dataset":"`+vault+`/secret","to":"a","flags":{}},"receive":{"target":"`+b+`/x"},"options":{}}`), "not below"},
+		{"receive on behalf of a local send", task(streamEnd(`{"dataset":"`+vault+`/secret","to":"a","flags":{}}`), streamEnd(`{"target":"`+b+`/x"}`)), "not below"},
 		{"parents elsewhere", request("create-parents", `"`+vault+`/new/x"`), "nothing may be received"},
 		{"discard elsewhere", request("discard-partial", `"`+vault+`/secret"`), "nothing may be received"},
-		{"connect to another host", request("transfer", `{"receive":{"target":"`+b+`/x"},"ticket":{"mode":"tls","address":"192.0.2.1:22","session":"","secret":"","streams":1,"deadline":1},"options":{}}`), "may not connect"},
+		{"connect to another host", task(strings.Replace(dialled, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "may not connect"},
 		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
 		{"a listener for years", request("offer", `{"mode":"plain","streams":1,"address":"10.77.0.2","deadline":900000000000000000}`), "deadline"},
-		{"no end of waiting", request("transfer", `{"receive":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}`), "out of bounds"},
+		{"no end of waiting", task(accepted, `{"stream":{"spec":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}}`), "out of bounds"},
 		{"an operation that there is not", request("shell", `"id"`), "no rule"},
 		{"a field that there is not", request("list", `{"dataset":"`+b+`","x":1}`), "malformed"},
 		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
@@ -291,7 +302,6 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	}
 
 	rsh, _ := restricted(t, "--allow", "send="+source, "--append-only")
-	ticket := `"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1},"options":{}}`
 	for name, spec := range map[string]string{
 		"stream":            `{"dataset":"` + enc + `","to":"a","flags":{}}`,
 		"stream of a child": `{"dataset":"` + enc + `/child","to":"a","flags":{"compressed":true}}`,
@@ -299,7 +309,7 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 		"token by another":  `{"dataset":"` + source + `/plain","to":"a","flags":{},"token":"` + tokens["plain"] + `"}`,
 	} {
 		for op, message := range map[string][]byte{
-			"estimate": request("estimate", `[`+spec+`]`), "digest": request("digest", spec), "transfer": request("transfer", `{"send":`+spec+`,`+ticket),
+			"estimate": request("estimate", `[`+spec+`]`), "digest": request("digest", spec), "transfer": task(streamEnd(spec), dialled),
 		} {
 			answer, all := hostile(t, rsh, message)
 			require.NotNil(t, answer, "%s of a %s: %s", op, name, all)
@@ -412,19 +422,19 @@ func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
 
 	rsh, _ := restricted(t, "--allow", "receive="+vault, "--allow", "send="+source, "--append-only")
 	of := guids(t, source)
-	task := func(origin string) []byte {
-		return request("transfer", `{"send":{"dataset":"`+source+`","to":"b","flags":{"raw":true},"token":"`+token+`"},
-			"receive":{"target":"`+copied+`"`+origin+`,"arrival":{"snapshots":[{"name":"b","guid":"`+of["b"]+`"}],"base":"`+of["a"]+`","raw":true,"resumed":true}},"options":{}}`)
+	resume := func(origin string) []byte {
+		return task(streamEnd(`{"dataset":"`+source+`","to":"b","flags":{"raw":true},"token":"`+token+`"}`),
+			streamEnd(`{"target":"`+copied+`"`+origin+`,"arrival":{"snapshots":[{"name":"b","guid":"`+of["b"]+`"}],"base":"`+of["a"]+`","raw":true,"resumed":true}}`))
 	}
 	for _, origin := range []string{`,"origin":"` + own + `@a"`, ""} {
-		answer, all := hostile(t, rsh, task(origin))
+		answer, all := hostile(t, rsh, resume(origin))
 		require.NotNil(t, answer, all)
 		require.Contains(t, answer["error"].(map[string]any)["text"], "another key", all)
 		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the copy still opens")
 		zfsCmd(t, "unload-key", copied)
 	}
 	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--allow", "send="+source, "--append-only")
-	answer, all := hostile(t, rsh, task(""))
+	answer, all := hostile(t, rsh, resume(""))
 	require.Contains(t, answer, "body", all)
 	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the same request is carried out where it may")
 }

@@ -144,7 +144,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		c := newSession(t.Context(), &fakeSite{}, policy.NewGuard(p, &fakeSite{}, func(string) {}))
 		for id := range uint64(10 * maxGated) {
-			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{"options":{}}`)}); err != nil {
+			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{}`)}); err != nil {
 				break
 			}
 			synctest.Wait()
@@ -175,7 +175,7 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 		require.NoError(t, c.start(&message{ID: 3, Op: opHolds.name, cost: 1}))
 		synctest.Wait()
 		for id := range uint64(maxLong + 1) {
-			require.NoError(t, c.start(&message{ID: 10 + id, Op: opTransfer.name, Body: json.RawMessage(`{"receive":{"target":"vault/a"},"options":{}}`)}))
+			require.NoError(t, c.start(&message{ID: 10 + id, Op: opTransfer.name, Body: json.RawMessage(intoText("vault/a"))}))
 		}
 		synctest.Wait()
 		c.end(nil)
@@ -219,7 +219,7 @@ func FuzzARestrictedAgent(f *testing.F) {
 		f.Add(asked.Op, []byte(asked.Body), false)
 	}
 	for op, body := range map[string]string{
-		opTransfer.name:   `{"receive":{"target":"vault/a","target":"tank"},"options":{}}`,
+		opTransfer.name:   intoText(`vault/a","target":"tank`),
 		opDestroy.name:    `["vault/a@x","vault/a@x%y","vault2@x"]`,
 		opProperties.name: `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
 		opOffer.name:      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
@@ -319,11 +319,12 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 		require.True(t, o.Peer == "" || o.Peer == "192.0.2.1", o.Peer)
 	case opTransfer.name:
 		task := args[0].(site.Task)
-		require.Nil(t, task.Device)
-		if task.Send != nil {
-			sends(*task.Send, "tank/vm")
+		require.NotContains(t, []string{"device", "noise"}, task.Moves())
+		if from, ok := task.From.(site.SendStream); ok {
+			sends(from.Spec, "tank/vm")
 		}
-		if r := task.Receive; r != nil {
+		if to, ok := task.To.(site.ReceiveStream); ok {
+			r := to.Spec
 			in(r.Target, "vault")
 			require.False(t, r.Rollback)
 			if r.Origin != "" {
@@ -333,8 +334,10 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 				require.NotContains(t, r.Set, name)
 			}
 		}
-		if task.Ticket != nil {
-			require.True(t, strings.HasPrefix(task.Ticket.Address, "192.0.2.1:") || strings.Contains(task.Ticket.Address, "192.0.2.1"), task.Ticket.Address)
+		for _, end := range []any{task.From, task.To} {
+			if d, ok := end.(site.Dial); ok {
+				require.Contains(t, d.Ticket.Address, "192.0.2.1")
+			}
 		}
 	default:
 		t.Fatalf("%s is for no restricted key: %v", op, reflect.ValueOf(args))

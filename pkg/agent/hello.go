@@ -9,7 +9,7 @@ import (
 
 // Protocol is the version of what an agent and its client say to each other.
 // Both must have the same.
-const Protocol = 1
+const Protocol = 2
 
 // helloWord begins the line that an agent starts with:
 //

@@ -129,11 +129,11 @@ func questions() []question {
 		}, site.Digest{Sum: sum, Bytes: 7}},
 		{opOffer.name, func(ctx context.Context, s site.Full) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
 		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
-			return s.Transfer(ctx, site.Task{Send: &send}, progress)
+			return s.Transfer(ctx, site.Task{From: site.SendStream{Spec: send}, To: site.Accept{Session: "s"}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
 		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
-			return s.Transfer(ctx, site.Task{Device: &copies}, progress)
+			return s.Transfer(ctx, site.Task{From: site.Accept{Session: "s"}, To: site.WriteDevice{Task: copies}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
 		{opInspectDevice.name, func(ctx context.Context, s site.Full) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},

@@ -118,10 +118,10 @@ func TestReadHello(t *testing.T) {
 		"no version":          {hello(""), "unknown", "", nil},
 		"after a greeting":    {"Welcome!\r\n\nLast login: today\n" + hello("1.2"), "1.2", "", []string{"Welcome!", "Last login: today"}},
 		"after an open line":  {"\x1b]0;beta\a" + hello("1.2"), "1.2", "", []string{"\x1b]0;beta\a"}},
-		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 1", nil},
+		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 2", nil},
 		"shell refuses":       {"This account is currently not available.\n", "", "EOF", []string{"This account is currently not available."}},
 		"nothing":             {"", "", "EOF", nil},
-		"line cut off":        {"zxfer-agent 1 1.2", "1.2", "", nil},
+		"line cut off":        {"zxfer-agent 2 1.2", "1.2", "", nil},
 		"endless line":        {strings.Repeat("y", 1<<20), "", "no answer of an agent in the first 65536 bytes", nil},
 		"endless lines":       {strings.Repeat("y\n", 1<<19), "", "no answer of an agent in the first 65536 bytes", nil},
 	} {
@@ -144,7 +144,7 @@ func TestReadHello(t *testing.T) {
 
 func FuzzReadHello(f *testing.F) {
 	f.Add([]byte(hello("1.2")))
-	f.Add([]byte("motd\nzxfer-agent 1\nzxfer-agent x y\nzxfer-agent 1 v\n"))
+	f.Add([]byte("motd\nzxfer-agent 1\nzxfer-agent x y\nzxfer-agent 2 v\n"))
 	f.Add([]byte("\n\n\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := bytes.NewReader(in)

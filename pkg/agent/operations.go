@@ -273,10 +273,10 @@ var opTransfer = operation[site.Task, site.Result]{
 	rule:    policy.Changes(policy.Transfer, policy.Streams),
 	request: manyStreams,
 	answer: func(t site.Task, _ int) int {
-		if t.Device == nil {
-			return 0
+		if t.Moves() == "device" {
+			return 64 << 20 // what could not be read of it
 		}
-		return 64 << 20 // what could not be read of it
+		return 0
 	},
 	check:  site.CheckResult,
 	long:   true,

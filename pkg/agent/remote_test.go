@@ -23,8 +23,7 @@ import (
 
 func TestRemoteForwardsEveryOperation(t *testing.T) {
 	send := zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"}
-	task := site.Task{Send: &send, Receive: &zfs.ReceiveSpec{Target: "pool/a", Set: map[string]string{"a": "b"}},
-		Ticket: &wire.Ticket{Secret: []byte{1, 2}}, Offered: "s", Options: transfer.Options{Buffer: 5, Stall: time.Second}}
+	task := site.Task{From: site.SendStream{Spec: send, Options: transfer.Options{Buffer: 5, Stall: time.Second}}, To: site.Dial{Ticket: wire.Ticket{Secret: []byte{1, 2}}}}
 	part := site.ContentQuery{SendSpec: send, Within: zfs.Within{Object: 7, From: 8, To: 1 << 63}}
 	query := site.ListQuery{Dataset: "tank", Recursive: true, Versions: true}
 	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
@@ -115,6 +114,11 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	})
 }
 
+// receiving is a task of an offer.
+func receiving(session string) site.Task {
+	return site.Task{From: site.Accept{Session: session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
+}
+
 func TestManyCallsRunSideBySide(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const n = 100
@@ -125,13 +129,13 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 				close(all)
 			}
 			<-all
-			n, err := strconv.Atoi(task.Offered)
+			n, err := strconv.Atoi(task.From.(site.Accept).Session)
 			return site.Result{Result: transfer.Result{Frames: int64(n)}}, err
 		}})
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				res, err := g.Transfer(t.Context(), site.Task{Offered: strconv.Itoa(i)}, nil)
+				res, err := g.Transfer(t.Context(), receiving(strconv.Itoa(i)), nil)
 				if err != nil || res.Frames != int64(i) {
 					t.Errorf("call %d got the answer of call %d: %v", i, res.Frames, err)
 				}
@@ -151,7 +155,7 @@ func TestProgressComesInOrder(t *testing.T) {
 			return site.Result{}, nil
 		}})
 		var got []int64
-		_, err := g.Transfer(t.Context(), site.Task{}, func(p transfer.Progress) { got = append(got, p.Bytes) })
+		_, err := g.Transfer(t.Context(), receiving("s"), func(p transfer.Progress) { got = append(got, p.Bytes) })
 		require.NoError(t, err)
 		require.Equal(t, []int64{0, 1, 2, 3, 4}, got)
 	})
@@ -169,7 +173,7 @@ func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
 		transferred := make(chan error, 1)
 		var once sync.Once
 		go func() {
-			_, err := g.Transfer(t.Context(), site.Task{}, func(transfer.Progress) {
+			_, err := g.Transfer(t.Context(), receiving("s"), func(transfer.Progress) {
 				once.Do(func() { close(blocked); <-release })
 			})
 			transferred <- err

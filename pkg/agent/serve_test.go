@@ -94,8 +94,8 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
 		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
-		"unknown argument":    {opTransfer.name, `{"options":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
-		"unknown nested":      {opTransfer.name, `{"receive":{"target":"a","wipe":true}}`, `malformed arguments: json: unknown field "wipe"`},
+		"unknown argument":    {opTransfer.name, `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":      {opTransfer.name, `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
 		"argument of no type": {opSnapshot.name, `{"a":1}`, "malformed arguments"},
 		"no arguments":        {opSnapshot.name, ``, "malformed arguments"},
 	} {
@@ -124,7 +124,7 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 		g := start(t, &fakeSite{transfer: func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
 			return site.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
 		}})
-		_, err := g.Transfer(t.Context(), site.Task{}, nil)
+		_, err := g.Transfer(t.Context(), receiving("s"), nil)
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
 		g.site.err = errors.New(strings.Repeat("x", maxAnswer))
 		_, err = g.Facts(t.Context())
@@ -232,7 +232,7 @@ func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
 		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered; its shell said: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
-		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, this one speaks 1", fault.Refused},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, this one speaks 2", fault.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,7 @@ func (h *renamed) DeviceState(context.Context, device.Task) (device.State, error
 }
 
 func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
-	h.tries = append(h.tries, *t.Device)
+	h.tries = append(h.tries, t.To.(site.WriteDevice).Task)
 	if len(h.tries) == 1 {
 		return site.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
 	}

@@ -75,7 +75,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Request: req.Request}
 		_, err = local.DeviceState(t.Context(), task)
 		require.Error(t, err, size)
-		_, err = local.Transfer(t.Context(), site.Task{Device: &task}, nil)
+		_, err = local.Transfer(t.Context(), site.Task{From: site.Accept{}, To: site.WriteDevice{Task: task}}, nil)
 		require.Error(t, err, size)
 		_, err = local.DigestDevice(t.Context(), device.DigestQuery{Device: h.device, Options: req.Options}, nil)
 		require.Error(t, err, size)

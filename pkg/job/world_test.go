@@ -173,22 +173,23 @@ func (w *world) DiscardPartial(_ context.Context, dataset string) error {
 func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	send, receive := t.From.(site.SendStream).Spec, t.To.(site.ReceiveStream).Spec
 	if w.refuse != nil {
-		if err := w.refuse(t.Receive.Target); err != nil {
+		if err := w.refuse(receive.Target); err != nil {
 			return site.Result{}, err
 		}
 	}
-	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
+	from, to := w.datasets[send.Dataset], w.datasets[receive.Target]
 	if to == nil {
-		to = &zfs.Dataset{Name: t.Receive.Target, Type: from.Type, Properties: map[string]zfs.Property{}}
-		w.datasets[to.Name], w.received[to.Name] = to, t.Receive.Set
+		to = &zfs.Dataset{Name: receive.Target, Type: from.Type, Properties: map[string]zfs.Property{}}
+		w.datasets[to.Name], w.received[to.Name] = to, receive.Set
 	}
 	for _, v := range from.Versions {
-		if v.Name == t.Send.To {
+		if v.Name == send.To {
 			to.Versions = append(to.Versions, v)
 		}
 	}
-	w.note("receive " + t.Receive.Target)
+	w.note("receive " + receive.Target)
 	return site.Result{}, nil
 }
 

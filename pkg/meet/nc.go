@@ -86,7 +86,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 			res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds(), CPU: busy()}
 		}
 		m.account(site.Result{Result: res})
-		return err
+		return site.CauseOf(src, err)
 	})
 }
 

@@ -58,6 +58,17 @@ func (m *meeting) offer(ctx context.Context) (ticket wire.Ticket, err error) {
 	return ticket, err
 }
 
+// line leads a host's half to the other's.
+func (m *meeting) line(h Host, ticket wire.Ticket) interface {
+	site.From
+	site.To
+} {
+	if h == m.link.dialer {
+		return site.Dial{Ticket: ticket}
+	}
+	return site.Accept{Session: ticket.Session}
+}
+
 const (
 	// windDown is how long one end may take to end by itself after the other
 	// failed: a receive that was cut off saves its state in that time.
@@ -74,15 +85,10 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 	defer cancel()
 	var sendErr, receiveErr error
 	var wg sync.WaitGroup
-	half := func(h Host, what site.Task, res *site.Result, errp *error, progress func(transfer.Progress)) {
+	half := func(h Host, t site.Task, res *site.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
-		if h == m.link.dialer {
-			what.Ticket = &ticket
-		} else {
-			what.Offered = ticket.Session
-		}
 		*errp = h.Do(ctx, site.In(func(st site.Mover) (err error) {
-			*res, err = st.Transfer(ctx, what, progress)
+			*res, err = st.Transfer(ctx, t, progress)
 			return err
 		}))
 		if *errp == nil {
@@ -101,8 +107,8 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 		time.AfterFunc(patience, cancel)
 	}
 	wg.Add(2)
-	go half(m.from.Host, site.Sending(m.from.What), &m.sent, &sendErr, m.view.sent)
-	go half(m.to.Host, site.Receiving(m.to.What), &m.received, &receiveErr, func(p transfer.Progress) {
+	go half(m.from.Host, site.Task{From: m.from.What, To: m.line(m.from.Host, ticket)}, &m.sent, &sendErr, m.view.sent)
+	go half(m.to.Host, site.Task{From: m.line(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
 		if p.Bytes > 0 {
 			m.link.met.Store(true)
 		}

@@ -21,7 +21,7 @@ func (within) limit(_ *meeting, limit string) string { return limit }
 
 func (within) run(ctx context.Context, m *meeting) error {
 	return m.from.Host.Do(ctx, site.In(func(st site.Mover) (err error) {
-		res, err := st.Transfer(ctx, site.Whole(m.from.What, m.to.What), m.view.both)
+		res, err := st.Transfer(ctx, site.Task{From: m.from.What, To: m.to.What}, m.view.both)
 		m.account(res)
 		return err
 	}))

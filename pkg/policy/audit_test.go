@@ -45,9 +45,9 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 		{"bookmark", marks, quoted(versions)},
 		{"create-parents", "vault/a/b", []string{`"vault/a/b"`}},
 		{"discard-partial", "vault/a/b", []string{`"vault/a/b"`}},
-		{"transfer", site.Task{Receive: &zfs.ReceiveSpec{Target: "vault/" + pad, Origin: "vault/o@" + pad, Set: set}},
+		{"transfer", site.Task{From: site.Accept{Session: "x"}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/" + pad, Origin: "vault/o@" + pad, Set: set}}},
 			[]string{`receive "vault/` + pad + `"`, `origin "vault/o@` + pad + `"`, `set "canmount=off"`, `"readonly=on"`}},
-		{"transfer", site.Task{Send: &zfs.SendSpec{Dataset: "vault/a", From: "@w", Through: through, To: "z"}},
+		{"transfer", site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: "vault/a", From: "@w", Through: through, To: "z"}}, To: site.Accept{Session: "x"}},
 			append(quoted(through), `send "vault/a"`, `from "@w"`, `to "z"`)},
 	} {
 		var lines []string

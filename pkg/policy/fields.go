@@ -42,7 +42,11 @@ func undecided(v reflect.Value) string {
 		if v.Type() != reflect.TypeFor[map[string]string]() {
 			return v.Type().String()
 		}
-	case reflect.Interface, reflect.Func, reflect.Chan, reflect.Array:
+	case reflect.Interface:
+		if !v.IsNil() {
+			return undecided(v.Elem())
+		}
+	case reflect.Func, reflect.Chan, reflect.Array:
 		return v.Type().String()
 	}
 	return ""

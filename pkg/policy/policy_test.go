@@ -92,8 +92,8 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(Anything[later]))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "later.Added")
-	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"device":{},"options":{}}`)}, Reads(Anything[site.Task]))
-	require.ErrorContains(t, err, "site.Task.Device")
+	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)}, Reads(Anything[site.Task]))
+	require.ErrorContains(t, err, "site.Noise.Time")
 }
 
 // Nothing is decided about fields that there are not.
@@ -150,23 +150,25 @@ func TestPropertiesAbove(t *testing.T) {
 // FuzzAdmit looks for a request that names no granted dataset as its target
 // and is admitted all the same.
 func FuzzAdmit(f *testing.F) {
-	f.Add([]byte(`{"receive":{"target":"vault/a"},"options":{}}`))
-	f.Add([]byte(`{"receive":{"target":"vault/a","target":"tank"},"options":{}}`))
-	f.Add([]byte(`{"receive":{"Target":"tank","rollback":true},"options":{}}`))
-	f.Add([]byte(`{"receive":{"target":"vault/a","set":{"mountpoint":"/"}},"options":{}}`))
+	for _, spec := range []string{`"target":"vault/a"`, `"target":"vault/a","target":"tank"`, `"Target":"tank","rollback":true`, `"target":"vault/a","set":{"mountpoint":"/"}`} {
+		f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`))
+	}
+	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{"target":"vault/a"}},"device":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
 		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, Streams))
 		if err != nil {
 			return
 		}
-		require.Nil(t, got.Send)
-		require.True(t, below(got.Receive.Target, []string{"vault"}))
-		require.False(t, got.Receive.Rollback)
-		require.NotContains(t, got.Receive.Set, "mountpoint")
-		if got.Receive.Arrival.Base == 0 {
-			require.Equal(t, "on", got.Receive.Set["readonly"])
-			require.True(t, got.Receive.Arrival.Volume || got.Receive.Set["canmount"] == "noauto" || got.Receive.Set["canmount"] == "off")
+		require.NotContains(t, []string{"device", "noise"}, got.Moves())
+		require.IsType(t, site.ReceiveStream{}, got.To, "nothing may be sent")
+		r := got.To.(site.ReceiveStream).Spec
+		require.True(t, below(r.Target, []string{"vault"}))
+		require.False(t, r.Rollback)
+		require.NotContains(t, r.Set, "mountpoint")
+		if r.Arrival.Base == 0 {
+			require.Equal(t, "on", r.Set["readonly"])
+			require.True(t, r.Arrival.Volume || r.Set["canmount"] == "noauto" || r.Set["canmount"] == "off")
 		}
 	})
 }
@@ -193,9 +195,9 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, anySite{}, func(string) {})
 	ctx, end := context.WithCancel(t.Context())
 	given := func(asked int64) int64 {
-		task := site.Task{Receive: &zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}
+		task := site.Task{From: site.Accept{Session: "x"}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
 		require.NoError(t, Transfer(ctx, g, &task))
-		return task.Options.Buffer
+		return task.To.(site.ReceiveStream).Options.Buffer
 	}
 	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
 	require.EqualValues(t, transfer.DefaultBuffer, given(0), "what would be taken")

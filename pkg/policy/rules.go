@@ -47,10 +47,14 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Arrival", "Whole"),
 	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
-	reflect.TypeFor[wire.Ticket]():      fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
-	reflect.TypeFor[way.Socket]():       fields("Window", "Congestion"),
-	reflect.TypeFor[transfer.Options](): fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),
-	reflect.TypeFor[site.Task]():        fields("Send Receive Ticket Options", "Offered"),
+	reflect.TypeFor[wire.Ticket]():        fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
+	reflect.TypeFor[way.Socket]():         fields("Window", "Congestion"),
+	reflect.TypeFor[transfer.Options]():   fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),
+	reflect.TypeFor[site.Task]():          fields("From To", ""),
+	reflect.TypeFor[site.SendStream]():    fields("Spec Options", ""),
+	reflect.TypeFor[site.ReceiveStream](): fields("Spec Options", ""),
+	reflect.TypeFor[site.Dial]():          fields("Ticket", ""),
+	reflect.TypeFor[site.Accept]():        fields("", "Session"),
 }
 
 // ownTags begin the tags of holds that zxfer places for its jobs.
@@ -94,7 +98,8 @@ func (h *Tagged) check() error {
 // Streams tells what a task receives before what it sends. Its ticket is secret.
 func Streams(t *site.Task) (a Account) {
 	add := func(words ...string) { a.each = append(a.each, strings.Join(words, " ")) }
-	if r := t.Receive; r != nil {
+	if to, ok := t.To.(site.ReceiveStream); ok {
+		r := to.Spec
 		add("receive", quote(r.Target))
 		if r.Rollback {
 			add("rollback")
@@ -106,7 +111,8 @@ func Streams(t *site.Task) (a Account) {
 			add("set", quote(name+"="+r.Set[name]))
 		}
 	}
-	if s := t.Send; s != nil {
+	if from, ok := t.From.(site.SendStream); ok {
+		s := from.Spec
 		add("send", quote(s.Dataset))
 		if s.From != "" {
 			add("from", quote(s.From))

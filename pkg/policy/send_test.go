@@ -74,7 +74,7 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 			require.NoError(t, err)
 			h := &encrypted{roots: host}
 			spec := zfs.SendSpec{Dataset: c.dataset, To: "a", Flags: zfs.StreamFlags{Raw: c.raw}}
-			body := map[string]any{"estimate": []zfs.SendSpec{spec}, "digest": spec, "transfer": site.Task{Send: &spec, Offered: "x"}}[c.op]
+			body := map[string]any{"estimate": []zfs.SendSpec{spec}, "digest": spec, "transfer": site.Task{From: site.SendStream{Spec: spec}, To: site.Accept{Session: "x"}}}[c.op]
 			raw, err := json.Marshal(body)
 			require.NoError(t, err)
 			_, err = admit(t, NewGuard(p, h, func(string) {}), c.op, string(raw))

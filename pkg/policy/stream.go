@@ -99,38 +99,57 @@ func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 
 // Transfer judges where streams come from and go to.
 func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
-	if t.Send == nil && t.Receive == nil {
-		return errors.New("a transfer of nothing")
-	}
-	if t.Send != nil {
-		if err := g.send(ctx, *t.Send); err != nil {
-			return err
+	var err error
+	switch from := t.From.(type) {
+	case site.SendStream:
+		if err = g.send(ctx, from.Spec); err == nil {
+			err = g.options(ctx, &from.Options)
 		}
+		t.From = from
+	default:
+		err = g.line(from)
 	}
-	if t.Receive != nil {
-		if err := g.receive(t.Receive); err != nil {
-			return err
+	if err != nil {
+		return err
+	}
+	switch to := t.To.(type) {
+	case site.ReceiveStream:
+		if err = g.receive(&to.Spec); err == nil {
+			err = g.options(ctx, &to.Options)
 		}
+		t.To = to
+	default:
+		err = g.line(to)
 	}
-	if k := t.Ticket; k != nil {
-		host, _, err := net.SplitHostPort(k.Address)
+	return err
+}
+
+// line judges the line to another host.
+func (g *Guard) line(end any) error {
+	switch e := end.(type) {
+	case site.Accept: // of an offer, which was judged
+		return nil
+	case site.Dial:
+		host, _, err := net.SplitHostPort(e.Ticket.Address)
 		if err != nil || !g.policy.peer(host) {
-			return fmt.Errorf("the agent may not connect to %q; --peer ADDRESS in authorized_keys allows it", cut(k.Address))
+			return fmt.Errorf("the agent may not connect to %q; --peer ADDRESS in authorized_keys allows it", cut(e.Ticket.Address))
 		}
-		if err := bounded(k.Window, k.Deadline); err != nil {
-			return err
-		}
+		return bounded(e.Ticket.Window, e.Ticket.Deadline)
 	}
-	// More helps none but who wants the host's memory.
-	t.Options.CompressThreads = min(t.Options.CompressThreads, runtime.NumCPU())
-	o := t.Options
+	return fmt.Errorf("%T is not for this key", end)
+}
+
+// options bounds the options of a stream: more helps none but who wants the
+// host's memory.
+func (g *Guard) options(ctx context.Context, o *transfer.Options) error {
+	o.CompressThreads = min(o.CompressThreads, runtime.NumCPU())
 	switch {
 	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
 		return fmt.Errorf("%d threads, at most %d are allowed", o.CompressThreads, maxThreads)
 	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
 		return errors.New("options out of bounds")
 	}
-	t.Options.Buffer = g.ring(ctx, t.Options.Buffer)
+	o.Buffer = g.ring(ctx, o.Buffer)
 	return nil
 }
 

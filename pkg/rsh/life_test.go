@@ -24,7 +24,7 @@ func waitingCall(t *testing.T, s site.Full) <-chan error {
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.Transfer(t.Context(), site.Task{Receive: &zfs.ReceiveSpec{Target: "none/none"}, Offered: ticket.Session}, nil)
+		_, err := s.Transfer(t.Context(), site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "none/none"}}}, nil)
 		ended <- err
 	}()
 	return ended

@@ -129,7 +129,7 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // CheckResult refuses an account of something else than the task.
 func CheckResult(t Task, r *Result) error {
-	if (t.Device != nil) != (r.Device != nil) || (t.Noise != nil) != (r.Pace != nil) {
+	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == noise) != (r.Pace != nil) {
 		return errors.New("it is the account of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {

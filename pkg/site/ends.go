@@ -8,25 +8,27 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
 
-// From is what a transfer moves, To where it goes.
+// From is what a Task moves, To where it goes. There are no others than those
+// of this file.
 type (
-	From interface{ from(*Task) }
-	To   interface{ to(*Task) }
+	From interface{ from() kind }
+	To   interface{ to() kind }
 )
 
 // SendStream is a stream of a dataset.
 type SendStream struct {
-	Spec    zfs.SendSpec
-	Options transfer.Options
+	Spec    zfs.SendSpec     `json:"spec"`
+	Options transfer.Options `json:"options,omitzero"`
 }
 
 // ReceiveStream stores a stream in a dataset.
 type ReceiveStream struct {
-	Spec    zfs.ReceiveSpec
-	Options transfer.Options
+	Spec    zfs.ReceiveSpec  `json:"spec"`
+	Options transfer.Options `json:"options,omitzero"`
 }
 
 // ReadDevice reads the source of a device's copy, WriteDevice writes its
@@ -44,43 +46,46 @@ type (
 	Nowhere struct{}
 )
 
-func (n Noise) from(t *Task) { t.Noise = &n }
+// Dial and Accept are the line to another host's part: by its ticket, or at the
+// listener that this Site has offered under a session.
+type (
+	Dial struct {
+		Ticket wire.Ticket `json:"ticket"`
+	}
+	Accept struct {
+		Session string `json:"session"`
+	}
+)
 
-func (Nowhere) to(t *Task) { t.Noise = &Noise{} }
+func (SendStream) from() kind  { return stream }
+func (ReceiveStream) to() kind { return stream }
+func (ReadDevice) from() kind  { return drive }
+func (WriteDevice) to() kind   { return drive }
+func (Noise) from() kind       { return noise }
+func (Nowhere) to() kind       { return noise }
+func (Dial) from() kind        { return dial }
+func (Dial) to() kind          { return dial }
+func (Accept) from() kind      { return accept }
+func (Accept) to() kind        { return accept }
 
-func (s SendStream) from(t *Task) { t.Send, t.Options = &s.Spec, s.Options }
-
-func (r ReceiveStream) to(t *Task) { t.Receive, t.Options = &r.Spec, r.Options }
-
-func (d ReadDevice) from(t *Task) {
-	d.Read = true
-	t.Device = &d.Task
-}
-
-func (d WriteDevice) to(t *Task) {
-	d.Write, d.Read = true, t.Device != nil
-	t.Device = &d.Task
-}
-
-// Whole is the Task of one host that has both ends.
-func Whole(from From, to To) (t Task) {
-	from.from(&t)
-	to.to(&t)
-	return t
-}
-
-// Sending is the half of the end that something comes from.
-func Sending(from From) (t Task) { from.from(&t); return t }
-
-// Receiving is the half of the end that it goes to.
-func Receiving(to To) (t Task) { to.to(&t); return t }
-
-// OptionsOf are the options of a stream, the usual ones of what has none.
-func OptionsOf(what From) transfer.Options {
-	if s, ok := what.(SendStream); ok {
-		return s.Options
+// OptionsOf are the options of an end of a stream, the usual ones of what has
+// none.
+func OptionsOf(end any) transfer.Options {
+	switch e := end.(type) {
+	case SendStream:
+		return e.Options
+	case ReceiveStream:
+		return e.Options
 	}
 	return transfer.Options{}
+}
+
+// CauseOf is why a stream failed, as far as its Source knows better.
+func CauseOf(src transfer.Source, err error) error {
+	if s, ok := src.(interface{ Cause(error) error }); ok {
+		return s.Cause(err)
+	}
+	return err
 }
 
 // OpenFrom opens an end in this process.

@@ -2,6 +2,7 @@ package site
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -279,15 +280,13 @@ func (l *Local) take(session string) (*wire.Listener, error) {
 	return ln, nil
 }
 
-// link opens the connections of a task, nil for a local copy.
-func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
-	switch {
-	case t.Ticket != nil && t.Offered != "":
-		return nil, errors.New("task both dials and accepts")
-	case t.Ticket != nil:
-		return wire.Dial(ctx, *t.Ticket)
-	case t.Offered != "":
-		ln, err := l.take(t.Offered)
+// link opens the connections that are an end of a task, nil for none.
+func (l *Local) link(ctx context.Context, end any) (*wire.Link, error) {
+	switch e := end.(type) {
+	case Dial:
+		return wire.Dial(ctx, e.Ticket)
+	case Accept:
+		ln, err := l.take(e.Session)
 		if err != nil {
 			return nil, err
 		}
@@ -300,67 +299,79 @@ func (l *Local) link(ctx context.Context, t Task) (*wire.Link, error) {
 	return nil, nil
 }
 
-// Transfer moves one stream, or a device. The link is made before any process
-// is started: a peer that never comes costs nothing.
+// Transfer does a Task. The link is made before any process is started: a peer
+// that never comes costs nothing.
 func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	link, err := l.link(ctx, t)
+	if err := t.check(); err != nil {
+		return res, err
+	}
+	sends, err := l.link(ctx, t.To)
 	if err != nil {
 		return res, err
 	}
+	receives, err := l.link(ctx, t.From)
+	if err != nil {
+		return res, err
+	}
+	link := cmp.Or(sends, receives)
 	if link != nil {
 		defer link.Close()
 	}
-	if t.Device != nil {
-		d, err := device.Copy(ctx, *t.Device, link, l.std, progress)
+	d, ok := t.device()
+	switch {
+	case ok:
+		d, err := device.Copy(ctx, d, link, l.std, progress)
 		return Result{d.Result, &d.Device}, err
+	case link == nil:
+		res.Result, err = l.copyLocal(ctx, t, progress)
+	case sends != nil:
+		res.Result, err = l.send(ctx, t.From, link, progress)
+	default:
+		res.Result, err = l.receive(ctx, link, t.To, progress)
 	}
-	res.Result, err = l.stream(ctx, t, link, progress)
 	return res, err
 }
 
-// stream moves a stream, over link unless that is nil.
-func (l *Local) stream(ctx context.Context, t Task, link *wire.Link, progress func(transfer.Progress)) (res transfer.Result, err error) {
-	switch {
-	case t.Noise != nil && link != nil && t.Noise.Time > 0:
-		return probe.SendNoise(ctx, link, t.Noise.Time)
-	case t.Noise != nil && link != nil:
-		return probe.ReceiveNoise(ctx, link)
-	case t.Send == nil && t.Receive == nil, link == nil && (t.Send == nil || t.Receive == nil), link != nil && t.Send != nil && t.Receive != nil:
-		return res, errors.New("a task sends or receives over a link, or does both without one")
-	case link == nil:
-		return l.copyLocal(ctx, t, progress)
-	case t.Send != nil:
-		src, err := l.tools.OpenSend(ctx, *t.Send)
-		if err != nil {
-			link.Abort(err)
-			return res, err
-		}
-		defer src.Close()
-		res, err = transfer.Send(ctx, src, link, t.Options, progress)
-		return res, src.Cause(err)
+func (l *Local) send(ctx context.Context, from From, link *wire.Link, progress func(transfer.Progress)) (transfer.Result, error) {
+	if n, ok := from.(Noise); ok {
+		return probe.SendNoise(ctx, link, n.Time)
 	}
-	sink, err := l.tools.OpenReceive(ctx, *t.Receive)
+	src, err := l.OpenFrom(ctx, from)
 	if err != nil {
 		link.Abort(err)
-		return res, err
+		return transfer.Result{}, err
 	}
-	return transfer.Receive(ctx, link, sink, t.Options, progress)
+	defer src.Close()
+	res, err := transfer.Send(ctx, src, link, OptionsOf(from), progress)
+	return res, CauseOf(src, err)
+}
+
+func (l *Local) receive(ctx context.Context, link *wire.Link, to To, progress func(transfer.Progress)) (transfer.Result, error) {
+	if _, ok := to.(Nowhere); ok {
+		return probe.ReceiveNoise(ctx, link)
+	}
+	sink, err := l.OpenTo(ctx, to)
+	if err != nil {
+		link.Abort(err)
+		return transfer.Result{}, err
+	}
+	return transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
 }
 
 func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error) {
-	src, err := l.tools.OpenSend(ctx, *t.Send)
+	src, err := l.OpenFrom(ctx, t.From)
 	if err != nil {
 		return transfer.Result{}, err
 	}
 	defer src.Close()
-	sink, err := l.tools.OpenReceive(ctx, *t.Receive)
+	sink, err := l.OpenTo(ctx, t.To)
 	if err != nil {
 		return transfer.Result{}, err
 	}
-	res, err := transfer.Copy(ctx, src, sink, t.Options, progress)
-	return res, src.Cause(err)
+	res, err := transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
+	return res, CauseOf(src, err)
 }
 
 var _ Full = (*Local)(nil)

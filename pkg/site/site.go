@@ -116,8 +116,8 @@ type Mover interface {
 	// the other end dials with. It closes by itself when the deadline
 	// passes, when the Site is closed or when it was used.
 	Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error)
-	// Transfer moves one stream: from Send or the wire, to Receive or the
-	// wire; or a device. progress may be nil; it is called about twice a second.
+	// Transfer does its part of moving something. progress may be nil; it is
+	// called about twice a second.
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
 }
 
@@ -176,26 +176,6 @@ func task[R any]() string {
 
 // ListQuery scopes a survey.
 type ListQuery = zfs.ListQuery
-
-// Task is one half of a transfer, or a whole local one.
-//
-//	Send  Receive  Ticket/Offered  does
-//	yes   yes      -               local copy, no network
-//	yes   -        one of them     send onto the wire
-//	-     yes      one of them     receive from the wire
-type Task struct {
-	Send    *zfs.SendSpec    `json:"send,omitempty"`
-	Receive *zfs.ReceiveSpec `json:"receive,omitempty"`
-	Ticket  *wire.Ticket     `json:"ticket,omitempty"`  // dial this
-	Offered string           `json:"offered,omitempty"` // or accept on this Site's own offer: its ticket's session id
-	Options transfer.Options `json:"options"`
-	// Noise, where set, is moved instead of a stream, to measure the link; Time
-	// 0 receives it.
-	Noise *Noise `json:"noise,omitempty"`
-	// Device, where set, is copied instead of a stream; it brings its own
-	// options.
-	Device *device.Task `json:"device,omitempty"`
-}
 
 // Result is one end's account of a Transfer.
 type Result struct {

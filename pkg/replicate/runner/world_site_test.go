@@ -219,42 +219,43 @@ func (w *world) Destroy(_ context.Context, names []string) error {
 func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	send, receive := t.From.(site.SendStream).Spec, t.To.(site.ReceiveStream).Spec
 	fail := func(kind zfs.Kind) (site.Result, error) {
-		return site.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: t.Receive.Target}
+		return site.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: receive.Target}
 	}
-	if err := w.reach(t.Receive.Target); err != nil {
+	if err := w.reach(receive.Target); err != nil {
 		return site.Result{}, err
 	}
-	from, to := w.datasets[t.Send.Dataset], w.datasets[t.Receive.Target]
+	from, to := w.datasets[send.Dataset], w.datasets[receive.Target]
 	if from == nil {
 		return fail(zfs.NotFound)
 	}
 	switch {
-	case t.Send.From == "" || t.Receive.Origin != "":
-		if to != nil || w.datasets[zfs.ParentOf(t.Receive.Target)] == nil {
+	case send.From == "" || receive.Origin != "":
+		if to != nil || w.datasets[zfs.ParentOf(receive.Target)] == nil {
 			return fail(zfs.Modified)
 		}
-		to = w.create(t.Receive.Target)
-		if t.Send.Flags.Raw {
+		to = w.create(receive.Target)
+		if send.Flags.Raw {
 			encrypt(to, to.Name)
 		}
-		if t.Receive.Origin != "" {
-			set(to, "origin", t.Receive.Origin)
+		if receive.Origin != "" {
+			set(to, "origin", receive.Origin)
 		}
 	case to == nil:
 		return fail(zfs.NoBase)
 	default:
-		_, i := w.find(t.Send.Dataset + t.Send.From)
+		_, i := w.find(send.Dataset + send.From)
 		if latest, ok := to.Latest(); i < 0 || !ok || latest.GUID != from.Versions[i].GUID {
 			return fail(zfs.NoBase)
 		}
 	}
-	for n, name := range append(slices.Clone(t.Send.Through), t.Send.To) {
+	for n, name := range append(slices.Clone(send.Through), send.To) {
 		if w.cut > 0 && n == w.cut {
-			w.away = t.Receive.Target
-			return site.Result{}, w.reach(t.Receive.Target)
+			w.away = receive.Target
+			return site.Result{}, w.reach(receive.Target)
 		}
-		_, i := w.find(t.Send.Dataset + "@" + name)
+		_, i := w.find(send.Dataset + "@" + name)
 		if i < 0 || slices.ContainsFunc(to.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name }) {
 			return fail(zfs.NoBase)
 		}

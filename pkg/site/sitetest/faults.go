@@ -107,11 +107,11 @@ func (s *suite) testCancelOneEnd(t *testing.T, p *zfstest.Pool) {
 			sent, received := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(sent)
-				_, sendErr = s.source.Transfer(sending, site.Task{Send: &st.send, Ticket: &ticket, Options: st.options}, nil)
+				_, sendErr = s.source.Transfer(sending, site.Task{From: site.SendStream{Spec: st.send, Options: st.options}, To: site.Dial{Ticket: ticket}}, nil)
 			}()
 			go func() {
 				defer close(received)
-				_, receiveErr = s.target.Transfer(receiving, site.Task{Receive: zfstest.Receive(t, st.send, target), Offered: ticket.Session, Options: st.options}, progress)
+				_, receiveErr = s.target.Transfer(receiving, site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, st.send, target), Options: st.options}}, progress)
 			}()
 			wait(t, moved)
 			cancel()
@@ -138,7 +138,7 @@ func (s *suite) testCancelAlone(t *testing.T, p *zfstest.Pool) {
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.target.Transfer(ctx, site.Task{Receive: &zfs.ReceiveSpec{Target: p.Dataset("b")}, Offered: ticket.Session}, nil)
+		_, err := s.target.Transfer(ctx, site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
 		ended <- err
 	}()
 	time.Sleep(100 * time.Millisecond)
@@ -247,7 +247,7 @@ func (s *suite) testSourceFails(t *testing.T, p *zfstest.Pool) {
 		progress, moved := after(enough)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := s.source.Transfer(t.Context(), site.Task{Send: &st.send, Receive: zfstest.Receive(t, st.send, target), Options: st.options}, progress)
+			_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: st.send, Options: st.options}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, st.send, target)}}, progress)
 			ended <- err
 		}()
 		wait(t, moved)
@@ -298,7 +298,7 @@ func (s *suite) testNoSpace(t *testing.T, p *zfstest.Pool) {
 	require.False(t, exists(t, p, full+"/b@x"))
 	requireEnded(t, p)
 
-	_, err := s.source.Transfer(t.Context(), site.Task{Send: &zfs.SendSpec{Dataset: ds, To: "x"}, Receive: zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}, nil)
+	_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}}, nil)
 	requireKind(t, err, zfs.NoSpace)
 	requireEnded(t, p)
 }

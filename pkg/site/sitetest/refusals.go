@@ -18,22 +18,23 @@ import (
 func (s *suite) testNobody(t *testing.T, p *zfstest.Pool) {
 	ticket, err := s.target.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
-	_, err = s.target.Transfer(t.Context(), site.Task{Receive: &zfs.ReceiveSpec{Target: p.Dataset("b")}, Offered: ticket.Session}, nil)
+	_, err = s.target.Transfer(t.Context(), site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
 	require.ErrorIs(t, err, wire.ErrNobody)
 	requireClosed(t, ticket.Address)
 	require.False(t, exists(t, p, p.Dataset("b")))
 
 	ds := p.Create("a")
 	p.Snapshot(ds, "x")
-	_, err = s.source.Transfer(t.Context(), site.Task{Send: &zfs.SendSpec{Dataset: ds, To: "x"}, Ticket: &ticket}, nil)
+	_, err = s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: site.Dial{Ticket: ticket}}, nil)
 	require.ErrorIs(t, err, wire.ErrDial)
 	require.ErrorContains(t, err, ticket.Address)
 	requireEnded(t, p)
 }
 
 func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
-	send := &zfs.SendSpec{Dataset: p.Name, To: "x"}
-	receive := zfstest.Receive(t, *send, p.Dataset("b"))
+	spec := zfs.SendSpec{Dataset: p.Name, To: "x"}
+	send, receive := site.SendStream{Spec: spec}, site.ReceiveStream{Spec: *zfstest.Receive(t, spec, p.Dataset("b"))}
+	into := func(r zfs.ReceiveSpec) site.To { return site.ReceiveStream{Spec: r} }
 	offer := func() wire.Ticket {
 		ticket, err := s.source.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
 		require.NoError(t, err)
@@ -42,14 +43,15 @@ func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
 	ticket := offer()
 	for name, task := range map[string]site.Task{
 		"neither end":           {},
-		"half of a local copy":  {Send: send},
-		"the other half":        {Receive: receive},
-		"dials and accepts":     {Send: send, Ticket: &ticket, Offered: ticket.Session},
-		"nothing was offered":   {Send: send, Offered: strings.Repeat("0", 32)},
-		"illegal name":          {Send: &zfs.SendSpec{Dataset: "-x", To: "x"}, Receive: receive},
-		"illegal target":        {Send: send, Receive: &zfs.ReceiveSpec{Target: p.Name + "//b"}},
-		"no property to set":    {Send: send, Receive: &zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}}},
-		"a token that is an -o": {Send: &zfs.SendSpec{Dataset: p.Name, To: "x", Token: "-o"}, Receive: receive},
+		"half of a local copy":  {From: send},
+		"the other half":        {To: receive},
+		"dials and accepts":     {From: site.Accept{Session: ticket.Session}, To: site.Dial{Ticket: ticket}},
+		"nothing was offered":   {From: send, To: site.Accept{Session: strings.Repeat("0", 32)}},
+		"a stream to nowhere":   {From: send, To: site.Nowhere{}},
+		"illegal name":          {From: site.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
+		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Name + "//b"})},
+		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
+		"a token that is an -o": {From: site.SendStream{Spec: zfs.SendSpec{Dataset: p.Name, To: "x", Token: "-o"}}, To: receive},
 	} {
 		_, err := s.source.Transfer(t.Context(), task, nil)
 		require.Error(t, err, name)

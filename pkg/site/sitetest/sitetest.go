@@ -184,11 +184,10 @@ func start(ctx context.Context, t *testing.T, source, target site.Full, st strea
 	if st.via != nil {
 		dial.Address = st.via(ticket.Address)
 	}
-	sending := site.Task{Send: &st.send, Options: st.options, Ticket: &dial}
-	receiving := site.Task{Receive: &st.receive, Options: st.options, Offered: ticket.Session}
+	sending := site.Task{From: site.SendStream{Spec: st.send, Options: st.options}, To: site.Dial{Ticket: dial}}
+	receiving := site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: st.receive, Options: st.options}}
 	if st.backwards {
-		sending.Ticket, sending.Offered = nil, ticket.Session
-		receiving.Ticket, receiving.Offered = &dial, ""
+		sending.To, receiving.From = site.Accept{Session: ticket.Session}, site.Dial{Ticket: dial}
 	}
 	var ends sync.WaitGroup
 	ends.Go(func() { o.sent, o.sendErr = source.Transfer(ctx, sending, st.sending) })

@@ -116,8 +116,8 @@ func (s *suite) testLocalCopy(t *testing.T, p *zfstest.Pool) {
 	p.Write(ds, "file", 2<<20, 1)
 	p.Snapshot(ds, "x")
 	spec := zfs.SendSpec{Dataset: ds, To: "x", Flags: packed()}
-	res, err := s.source.Transfer(t.Context(), site.Task{Send: &spec,
-		Receive: &zfs.ReceiveSpec{Target: target, Set: map[string]string{"canmount": "noauto", "zxt:note": "a b"}, Arrival: zfstest.Arrival(t, spec)}}, nil)
+	res, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: spec},
+		To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: target, Set: map[string]string{"canmount": "noauto", "zxt:note": "a b"}, Arrival: zfstest.Arrival(t, spec)}}}, nil)
 	require.NoError(t, err)
 	require.Greater(t, res.Bytes, int64(2<<20))
 	require.Zero(t, res.WireBytes)
@@ -126,10 +126,10 @@ func (s *suite) testLocalCopy(t *testing.T, p *zfstest.Pool) {
 	require.Equal(t, "a b", p.Get(target, "zxt:note"))
 	requireFiles(t, p, ds, target, "file")
 
-	_, err = s.source.Transfer(t.Context(), site.Task{Send: &spec, Receive: zfstest.Receive(t, spec, target)}, nil)
+	_, err = s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: spec}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, spec, target)}}, nil)
 	requireKind(t, err, zfs.Exists)
 	spec.To = "none"
-	_, err = s.source.Transfer(t.Context(), site.Task{Send: &spec, Receive: zfstest.Receive(t, spec, p.Dataset("c"))}, nil)
+	_, err = s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: spec}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, spec, p.Dataset("c"))}}, nil)
 	requireKind(t, err, zfs.NotFound)
 	require.False(t, exists(t, p, p.Dataset("c")))
 }

@@ -106,10 +106,10 @@ func move(ctx context.Context, t *testing.T, from, to site.Full, send zfs.SendSp
 	require.NoError(t, err)
 	var ends sync.WaitGroup
 	ends.Go(func() {
-		sent, sendErr = from.Transfer(ctx, site.Task{Send: &send, Ticket: &ticket, Options: options}, nil)
+		sent, sendErr = from.Transfer(ctx, site.Task{From: site.SendStream{Spec: send, Options: options}, To: site.Dial{Ticket: ticket}}, nil)
 	})
 	ends.Go(func() {
-		_, receiveErr = to.Transfer(ctx, site.Task{Receive: &receive, Offered: ticket.Session, Options: options}, progress)
+		_, receiveErr = to.Transfer(ctx, site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: receive, Options: options}}, progress)
 	})
 	ends.Wait()
 	return sent, sendErr, receiveErr

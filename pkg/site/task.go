@@ -1,0 +1,156 @@
+package site
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"zxfer/pkg/device"
+)
+
+// Task is a host's part in moving something: all of it, between two ends of one
+// kind, or the half of one end, whose other end is the line to the other host.
+type Task struct {
+	From From
+	To   To
+}
+
+// kind is what an end is an end of; as JSON an end is its value under that name.
+type kind string
+
+const (
+	none   kind = ""
+	stream kind = "stream"
+	drive  kind = "device"
+	noise  kind = "noise"
+	dial   kind = "dial"
+	accept kind = "accept"
+)
+
+// line tells the kinds that lead to another host.
+func (k kind) line() bool { return k == dial || k == accept }
+
+// kinds are those of both ends, none where there is no end.
+func (t Task) kinds() (from, to kind) {
+	if t.From != nil {
+		from = t.From.from()
+	}
+	if t.To != nil {
+		to = t.To.to()
+	}
+	return from, to
+}
+
+// Moves is the kind of what is moved: stream, device or noise.
+func (t Task) Moves() string {
+	from, to := t.kinds()
+	if from.line() {
+		return string(to)
+	}
+	return string(from)
+}
+
+// check refuses what is no Task: it comes as text from another host.
+func (t Task) check() error {
+	from, to := t.kinds()
+	if from == none || to == none || from.line() == to.line() && (from != to || from.line()) {
+		return errors.New("a task is between two ends of a kind, or an end and the line to another host")
+	}
+	return nil
+}
+
+// device is the device's copy that a task is part of.
+func (t Task) device() (d device.Task, ok bool) {
+	from, reads := t.From.(ReadDevice)
+	to, writes := t.To.(WriteDevice)
+	switch {
+	case reads:
+		d = from.Task
+	case writes:
+		d = to.Task
+	}
+	d.Read, d.Write = reads, writes
+	return d, reads || writes
+}
+
+// MarshalJSON writes each end under its kind.
+func (t Task) MarshalJSON() ([]byte, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	from, to := t.kinds()
+	return json.Marshal(map[string]any{"from": map[kind]any{from: t.From}, "to": map[kind]any{to: t.To}})
+}
+
+// UnmarshalJSON takes nothing but a Task, without a field that it does not know.
+func (t *Task) UnmarshalJSON(text []byte) (err error) {
+	var ends struct{ From, To map[kind]json.RawMessage }
+	if err := strictly(text, &ends); err != nil {
+		return err
+	}
+	if len(ends.From) != 1 || len(ends.To) != 1 {
+		return errors.New("a task has two ends of one kind each")
+	}
+	for k, body := range ends.From {
+		if t.From, err = fromOf(k, body); err != nil {
+			return fmt.Errorf("from: %w", err)
+		}
+	}
+	for k, body := range ends.To {
+		if t.To, err = toOf(k, body); err != nil {
+			return fmt.Errorf("to: %w", err)
+		}
+	}
+	return t.check()
+}
+
+func fromOf(k kind, body []byte) (From, error) {
+	switch k {
+	case stream:
+		return end[SendStream](body)
+	case drive:
+		return end[ReadDevice](body)
+	case noise:
+		return end[Noise](body)
+	case dial:
+		return end[Dial](body)
+	case accept:
+		return end[Accept](body)
+	}
+	return nil, fmt.Errorf("there is no end %q", cut(string(k)))
+}
+
+func toOf(k kind, body []byte) (To, error) {
+	switch k {
+	case stream:
+		return end[ReceiveStream](body)
+	case drive:
+		return end[WriteDevice](body)
+	case noise:
+		return end[Nowhere](body)
+	case dial:
+		return end[Dial](body)
+	case accept:
+		return end[Accept](body)
+	}
+	return nil, fmt.Errorf("there is no end %q", cut(string(k)))
+}
+
+func end[E any](body []byte) (e E, err error) {
+	return e, strictly(body, &e)
+}
+
+// strictly refuses fields that are not known.
+func strictly(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
