@@ -119,7 +119,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	}
 	for _, e := range d.all() {
 		for _, id := range probe.Local() {
-			if !d.req.wants(id) {
+			if !d.req.wants(id) || !measures(d.req.Send.Wire, e) {
 				continue
 			}
 			if err := m.one(ctx, e, probe.Request{ID: id}); err != nil {
@@ -174,14 +174,15 @@ func (d *doctor) look(ctx context.Context) error {
 	for i, e := range all {
 		g.Go(func() error {
 			var text []byte
-			err := e.Do(gctx, site.In(func(st site.Full) (err error) {
+			err := e.Do(gctx, func(st site.Site) (err error) {
 				// A host without ZFS is what the checks tell.
-				if e.facts, err = st.HostFacts(gctx); err == nil {
-					text, err = st.Capture(gctx, false)
+				e.facts, err = st.HostFacts(gctx)
+				if p, ok := st.(site.Prober); ok && err == nil {
+					text, err = p.Capture(gctx, false)
 				}
 				return err
-			}))
-			if err != nil {
+			})
+			if err != nil || text == nil { // of a host without zxfer nothing more is known
 				return err
 			}
 			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
@@ -196,6 +197,7 @@ func (d *doctor) look(ctx context.Context) error {
 	if d.sameHost() {
 		d.target = d.source
 	}
+	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Archive) bool { return a.Text == nil })
 	d.input.Source, d.input.Target = d.source.captured(), d.target.captured()
 	return nil
 }
@@ -203,7 +205,9 @@ func (d *doctor) look(ctx context.Context) error {
 // captured is a host as the checks look at what was captured of it.
 func (e *end) captured() preflight.Host {
 	h := e.checked()
-	h.ZFS, h.Kernel = e.system.ZFS, e.system.Kernel
+	if s := e.system; s != nil { // of a host without zxfer nothing was captured
+		h.ZFS, h.Kernel = s.ZFS, s.Kernel
+	}
 	return h
 }
 

@@ -76,8 +76,15 @@ func (m *measurer) idle(ctx context.Context) error {
 	return unchanged(err)
 }
 
+// measures tells a host that zxfer runs on.
+func measures(wire string, e *end) bool { return wire != way.NC || e.Local() }
+
 // one makes a measurement of one host.
 func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
+	if !measures(m.link.Wire, e) {
+		m.ceilings = append(m.ceilings, probe.Ceiling{ID: r.ID, Host: e.Label(), Title: probe.Title(r.ID), Skipped: "not measured: no zxfer runs there"})
+		return nil
+	}
 	r.Time = m.time
 	m.log(fmt.Sprintf("%s: measuring %s", e.Label(), probe.Title(r.ID)))
 	var c probe.Ceiling

@@ -82,12 +82,24 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 		defer src.Close()
 		busy := probe.Busy()
 		res, err := transfer.Copy(ctx, src, sink, options, m.view.both)
-		if _, ok := m.from.What.(site.Noise); ok {
-			res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds(), CPU: busy()}
-		}
 		m.account(site.Result{Result: res})
+		if _, ok := m.from.What.(site.Noise); ok {
+			m.pace(busy())
+		}
 		return site.CauseOf(src, err)
 	})
+}
+
+// pace tells how fast noise crossed, with so many processors of this host busy;
+// what it took of the other is not known.
+func (m *meeting) pace(busy float64) {
+	pace := transfer.Pace{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
+	here, there := pace, pace
+	here.CPU = busy
+	m.sent.Pace, m.received.Pace = &here, &there
+	if m.link.dialer == m.from.Host {
+		m.sent.Pace, m.received.Pace = &there, &here
+	}
 }
 
 // open opens both ends, that of the other host first: what is here begins when

@@ -78,8 +78,9 @@ func interfaceOf(local netip.Addr) (name string, mtu int) {
 	return "", 0
 }
 
-func options(link *wire.Link) transfer.Options {
-	blocks := max(linkBlocks, perStream*len(link.Conns()))
+// Options are those of noise over so many connections.
+func Options(streams int) transfer.Options {
+	blocks := max(linkBlocks, perStream*streams)
 	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
 
@@ -93,14 +94,14 @@ func Nowhere() transfer.Sink { return &discard{arrived: func() uint64 { return 0
 func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (transfer.Result, error) {
 	src := &timedSource{data: noise(linkBlock), time: d, least: least}
 	defer src.Close()
-	res, err := transfer.Send(ctx, src, link, options(link), nil)
+	res, err := transfer.Send(ctx, src, link, Options(len(link.Conns())), nil)
 	res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds()}
 	return res, err
 }
 
 func receiveLink(ctx context.Context, link *wire.Link) (transfer.Result, error) {
 	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
-	res, err := transfer.Receive(ctx, link, sink, options(link), nil)
+	res, err := transfer.Receive(ctx, link, sink, Options(len(link.Conns())), nil)
 	res.Pace = &transfer.Pace{}
 	if res.Network != nil {
 		res.Pace.Bytes, res.Pace.Seconds = sink.rate(uint64(res.Bytes), res.Network.Received)

@@ -76,6 +76,8 @@ func OptionsOf(end any) transfer.Options {
 		return e.Options
 	case ReceiveStream:
 		return e.Options
+	case Noise:
+		return probe.Options(1)
 	}
 	return transfer.Options{}
 }

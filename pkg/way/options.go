@@ -68,7 +68,7 @@ func connections() []Option {
 				{Name: "tls"},
 				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
 				{Name: SSH, Meaning: "slow, needs no port"},
-				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", not: Dev | Doctor},
+				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", not: Dev},
 			},
 		}, {
 			ID: "trusted-link", Key: "trusted_link", At: everywhere, Idle: OneHost | Still,
