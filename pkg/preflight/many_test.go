@@ -37,9 +37,16 @@ func manyDatasets(t *testing.T, n int) time.Duration {
 	return took
 }
 
-// What is looked up for each of many datasets is not looked for among all:
-// eight times as many take about eight times as long, not up to 64.
+// What is looked up for each of many datasets is not looked for among all: eight
+// times as many take about eight times as long, not up to 64. A busy machine may
+// hold up one try, not each.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it compares times
-	few, many := manyDatasets(t, 2500), manyDatasets(t, 20_000)
-	require.Less(t, many, 20*few, "%s for 2,500, %s for 20,000", few, many)
+	var few, many time.Duration
+	for range 5 {
+		few, many = manyDatasets(t, 2500), manyDatasets(t, 20_000)
+		if many < 20*few {
+			return
+		}
+	}
+	require.FailNow(t, "too slow", "%s for 2,500, %s for 20,000", few, many)
 }
