@@ -129,7 +129,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
-		f.Var(option.Count(&req.Parallel, 1, maxParallel), "parallel", "datasets at once")
+		f.Var(option.Count(&req.Parallel, 1, way.MaxParallel), "parallel", "datasets at once")
 		f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")

@@ -14,9 +14,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// maxParallel bounds the datasets at once.
-const maxParallel = 64
-
 // request checks what single flags could not and returns the job's request.
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
 	req := o.req

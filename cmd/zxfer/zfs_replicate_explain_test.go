@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/record"
 )
 
@@ -73,7 +74,7 @@ to = "beta:%s"
 	o := r.at(t, at, "run", "j")
 	require.Equal(t, 1, o.code, o.String())
 	last := r.last(t, "j")
-	require.Equal(t, record.Done, datasetRecord(last, src+"/good").Outcome)
+	require.Equal(t, outcome.Done, datasetRecord(last, src+"/good").Outcome)
 	for d, want := range map[string]struct{ conflict, text, hint string }{
 		"moved":     {"renamed", "was renamed", "zfs rename " + dst + "/renamed " + dst + "/moved"},
 		"recreated": {"recreated", "deleted and created anew", "zfs rename " + dst + "/recreated " + dst + "/recreated-"},
@@ -82,7 +83,7 @@ to = "beta:%s"
 	} {
 		dr := datasetRecord(last, src+"/"+d)
 		require.NotNil(t, dr, d)
-		require.Equal(t, record.Refused, dr.Outcome, d)
+		require.Equal(t, outcome.Refused, dr.Outcome, d)
 		require.Equal(t, want.conflict, dr.Conflict, d)
 		require.Contains(t, dr.Error, want.text, d)
 		require.Contains(t, dr.Hint, want.hint, d)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/outcome"
 )
 
 // Replication to a host where no zxfer runs, and from it: snapshots, holds,
@@ -54,7 +54,7 @@ to = %q
 		fill(t, src+"/a b", fmt.Sprint("more", i), 1<<19)
 		r.must(t, base.Add(time.Duration(i)*time.Hour), "run", "out")
 		last := r.last(t, "out")
-		require.Equal(t, record.Done, last.Outcome)
+		require.Equal(t, outcome.Done, last.Outcome)
 		require.Equal(t, 2, len(last.Targets[0].Datasets))
 	}
 	require.Len(t, snapshotNames(t, src), 2)
@@ -67,7 +67,7 @@ to = %q
 
 	for i := range 2 {
 		r.must(t, base.Add(time.Duration(5+i)*time.Hour), "run", "in")
-		require.Equal(t, record.Done, r.last(t, "in").Outcome)
+		require.Equal(t, outcome.Done, r.last(t, "in").Outcome)
 	}
 	require.Len(t, snapshotNames(t, dst), 3+1, "its zfs took two, and destroyed the former")
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", dst))

@@ -19,8 +19,7 @@ import (
 
 // Bounds of a job's numbers.
 const (
-	maxParallel = 64
-	maxKept     = 100_000 // snapshots of one rule
+	maxKept = 100_000 // snapshots of one rule
 )
 
 // Validate checks what the decoder cannot. Its errors name job and key.
@@ -118,8 +117,8 @@ func (j *Job) faults() []error {
 	if n := j.PruneLimit; n != nil && (*n < 0 || *n > maxKept) {
 		bad("prune_limit = %d: write 0 to %d", *n, maxKept)
 	}
-	if j.Parallel < 0 || j.Parallel > maxParallel {
-		bad("parallel = %d: write 1 to %d", j.Parallel, maxParallel)
+	if j.Parallel < 0 || j.Parallel > way.MaxParallel {
+		bad("parallel = %d: write 1 to %d", j.Parallel, way.MaxParallel)
 	}
 	if j.Retries != nil && (*j.Retries < 0 || *j.Retries > way.MaxRetries) {
 		bad("retries = %d: write 0 to %d", *j.Retries, way.MaxRetries)

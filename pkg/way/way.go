@@ -42,6 +42,8 @@ type Way struct {
 const (
 	Retries    = 5
 	MaxRetries = 1_000_000
+	// MaxParallel bounds the datasets that move at once.
+	MaxParallel = 64
 )
 
 // Words that matter beyond the table. Of Way.Wire there are also the modes of

@@ -6,15 +6,6 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Outcomes of a run, of a target and of a dataset.
-const (
-	Done        = "done"
-	UpToDate    = "up-to-date"
-	Failed      = "failed"
-	Refused     = "refused"     // a rule said no; nothing was changed
-	Interrupted = "interrupted" // the next run resumes
-)
-
 // Run is one run of a job: a line of the log.
 type Run struct {
 	Job       string       `json:"job"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -47,7 +48,7 @@ func TestAlone(t *testing.T) {
 	r.snapshot("src/a", "mine")
 	for i := range 30 { // from 08:00 on the 1st to 13:00 on the 2nd
 		run, _ := r.run(t)
-		require.Equal(t, record.Done, run.Outcome, run.Error)
+		require.Equal(t, outcome.Done, run.Outcome, run.Error)
 		require.Equal(t, 2, run.Snapshots)
 		require.Empty(t, run.Targets)
 		if i == 3 {
@@ -127,7 +128,7 @@ func TestAloneFails(t *testing.T) {
 	r.now += 3600
 	r.full = errors.New("out of space")
 	run, _ := r.run(t)
-	require.Equal(t, record.Failed, run.Outcome)
+	require.Equal(t, outcome.Failed, run.Outcome)
 	st := r.status(t)
 	require.Contains(t, st.Error, "out of space")
 	for _, d := range st.Datasets {
@@ -138,7 +139,7 @@ func TestAloneFails(t *testing.T) {
 	set(r.datasets["src/a"], "inconsistent", "1")
 	r.now += 3600
 	run, _ = r.run(t)
-	require.Equal(t, record.Done, run.Outcome)
+	require.Equal(t, outcome.Done, run.Outcome)
 	st = r.status(t)
 	require.True(t, st.Late)
 	require.Empty(t, st.Datasets[0].Error)
@@ -168,7 +169,7 @@ func TestAloneAndNot(t *testing.T) {
 	r.job.Targets = targets
 	r.now += 3600
 	run, _ := r.run(t)
-	require.Equal(t, record.Done, run.Outcome, run.Targets[0].Error)
+	require.Equal(t, outcome.Done, run.Outcome, run.Targets[0].Error)
 	require.Equal(t, 2, run.Targets[0].Sent)
 	for _, d := range run.Targets[0].Datasets {
 		require.Zero(t, d.Full, "%s: the bookmark of what its copy has is still there", d.Source)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
 
@@ -54,7 +54,7 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 				r.rename("dst/copy/a", "dst/copy/b")
 				r.now += 10
 				run, _ := r.run(t)
-				require.Equal(t, record.Done, run.Outcome, FirstError(run))
+				require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
 				require.Zero(t, run.Targets[0].Datasets[0].Full)
 				require.Equal(t, []string{"s4", "s5", "s6"}, r.names("src/b"))
 				held, err := r.gc(t)
@@ -101,7 +101,7 @@ func TestBookmarksThatStay(t *testing.T) {
 	require.NoError(t, r.destroy("src@s21"))
 	set(r.datasets["dst/copy"], "written", "0")
 	run, _ = r.run(t)
-	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
@@ -129,6 +129,6 @@ func TestPatternsThatSelectNothing(t *testing.T) {
 	require.NotZero(t, known.BaseGUID)
 	r.job.Include = []string{"typo"}
 	run, _ := r.run(t)
-	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, outcome.Refused, run.Outcome)
 	require.Equal(t, known, r.arrival(t, "src"))
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate/record"
 )
 
 // encryptedReplica is a job that has copied an encrypted dataset, src/a, once.
@@ -17,7 +17,7 @@ func encryptedReplica(t *testing.T) *replica {
 	r.snapshot("src", "s1")
 	r.snapshot("src/a", "s1")
 	run, _ := r.run(t)
-	require.Equal(t, record.Done, run.Outcome, "%+v", run)
+	require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
 	return r
 }
 
@@ -30,7 +30,7 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	for range 2 {
 		r.now += 10
 		run, _ := r.run(t)
-		require.Equal(t, record.UpToDate, run.Outcome)
+		require.Equal(t, outcome.UpToDate, run.Outcome)
 	}
 	r.now += 10
 	r.snapshot("src/a", "s2")
@@ -53,6 +53,6 @@ func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	r.now += 10
 	r.snapshot("src/a", "s2")
 	run, _ := r.run(t)
-	require.Equal(t, record.Done, run.Outcome, "%+v", run.Targets[0])
+	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[0])
 	require.Len(t, r.datasets["dst/new/a"].Versions, 2)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -17,7 +18,7 @@ func TestHook(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	j := &replicate.Job{Name: "home", Source: "tank/home"}
-	r := &record.Run{Started: time.Unix(1000, 0), Outcome: record.Failed, Targets: []*record.TargetRun{{Target: "near", Error: "no way"}}}
+	r := &record.Run{Started: time.Unix(1000, 0), Outcome: outcome.Failed, Targets: []*record.TargetRun{{Target: "near", Error: "no way"}}}
 	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `env | grep ^ZXFER_ | sort >"$0"; cat >>"$0"`, out}}
 	require.NoError(t, runHook(t.Context(), h, HookEnvironment("alert", j, r), strings.NewReader("{record}")))
 	text, err := os.ReadFile(out)

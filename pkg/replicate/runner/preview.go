@@ -7,6 +7,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -96,7 +97,7 @@ func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool)
 		if d.Err == nil {
 			continue
 		}
-		tp.Refused = append(tp.Refused, &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: record.Refused,
+		tp.Refused = append(tp.Refused, &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
 			Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 	}
 	return tp

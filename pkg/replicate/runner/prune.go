@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -98,7 +99,7 @@ func (w *work) prune(ctx context.Context, all []*replicate.Pruning) {
 		}
 		w.note("retention on %s: %s", p.Side, p.Error)
 		if t := w.target(p.Side); t != nil {
-			t.run.Outcome, t.run.Error, t.run.Hint = record.Failed, "retention: "+p.Error, p.Hint
+			t.run.Outcome, t.run.Error, t.run.Hint = outcome.Failed, "retention: "+p.Error, p.Hint
 		} else if w.run.Error == "" {
 			w.pruneFailed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
 		}

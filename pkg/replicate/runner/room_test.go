@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate/record"
 )
 
 // A dataset that the target has no room for keeps the others from nothing, nor
@@ -28,7 +28,7 @@ func TestNoRoomForOne(t *testing.T) {
 		r.snapshot(n, "s3")
 	}
 	run, _ := r.run(t)
-	require.Equal(t, record.Refused, run.Targets[0].Outcome)
+	require.Equal(t, outcome.Refused, run.Targets[0].Outcome)
 	require.Empty(t, run.Targets[0].Error)
 	require.Equal(t, 2, run.Targets[0].Sent)
 	require.Equal(t, 1, run.Targets[0].Failed)

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -275,7 +276,7 @@ func (w *work) after(ctx context.Context) {
 			w.note("hook after the run: %v", err)
 		}
 	}
-	if w.job.Alert == nil || w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
+	if w.job.Alert == nil || w.run.Outcome == outcome.Done || w.run.Outcome == outcome.UpToDate {
 		return
 	}
 	if err := runHook(ctx, w.job.Alert, HookEnvironment("alert", w.job, w.run), bytes.NewReader(text)); err != nil {

@@ -65,14 +65,14 @@ func (w *work) tally(t *targetWork, err error) {
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 		return
 	}
-	r.Outcome = record.UpToDate
+	r.Outcome = outcome.UpToDate
 	for _, d := range t.result.Datasets {
 		if d.Err == nil && d.Steps == 0 {
 			r.Unchanged++
 			continue
 		}
 		dr := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
-			Bytes: d.Bytes, Seconds: d.Seconds, Outcome: record.Done}
+			Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done}
 		r.Bytes += d.Bytes
 		if d.Err != nil {
 			r.Failed++
@@ -131,9 +131,9 @@ func (w *work) update(t *targetWork) {
 func (w *work) conclude(ctx context.Context, err error) {
 	r := w.run
 	r.Ended = w.Now().UTC().Truncate(time.Second)
-	r.Outcome = record.UpToDate
+	r.Outcome = outcome.UpToDate
 	if r.Snapshots > 0 || r.Pruned > 0 {
-		r.Outcome = record.Done
+		r.Outcome = outcome.Done
 	}
 	for _, t := range r.Targets {
 		r.Outcome = outcome.Worst(r.Outcome, t.Outcome)
@@ -141,8 +141,8 @@ func (w *work) conclude(ctx context.Context, err error) {
 	if err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	}
-	if ctx.Err() != nil && r.Outcome == record.Failed {
-		r.Outcome = record.Interrupted
+	if ctx.Err() != nil && r.Outcome == outcome.Failed {
+		r.Outcome = outcome.Interrupted
 	}
 }
 
@@ -152,12 +152,12 @@ func (w *work) verdict(err error) error {
 	const resumes = "the next run, or the same command, resumes"
 	if err != nil {
 		err = ofJob(fmt.Errorf("job %q: %w", w.job.Name, err))
-		if w.run.Outcome == record.Interrupted {
+		if w.run.Outcome == outcome.Interrupted {
 			err = fault.Interrupt(resumes, err)
 		}
 		return err
 	}
-	if w.run.Outcome == record.Done || w.run.Outcome == record.UpToDate {
+	if w.run.Outcome == outcome.Done || w.run.Outcome == outcome.UpToDate {
 		return nil
 	}
 	var errs []error
@@ -174,7 +174,7 @@ func (w *work) verdict(err error) error {
 			}
 		}
 	}
-	if w.run.Outcome == record.Interrupted {
+	if w.run.Outcome == outcome.Interrupted {
 		return fault.Interrupt(resumes, errors.Join(errs...))
 	}
 	return &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}

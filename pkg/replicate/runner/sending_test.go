@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -40,7 +41,7 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
 	r.cut, r.away, r.now = 0, "", r.now+10
 	run, _ = r.run(t)
-	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
 	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("dst/copy"))
 	require.Zero(t, r.arrival(t, "src").Sending)
@@ -53,7 +54,7 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	r.meanwhile, r.full = stop, context.Canceled
 	run, err := r.runner(t).Run(ctx, r.job, true)
-	require.Equal(t, record.Interrupted, run.Outcome)
+	require.Equal(t, outcome.Interrupted, run.Outcome)
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 	require.Contains(t, fault.HintOf(err), "the same command, resumes")
 }

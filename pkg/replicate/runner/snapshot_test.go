@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,7 +31,7 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	for range 2 {
 		r.now += 3600
 		run, _ := r.run(t)
-		require.Equal(t, record.Failed, run.Outcome)
+		require.Equal(t, outcome.Failed, run.Outcome)
 		require.Contains(t, run.Error, "no snapshot could be taken of 1 dataset")
 		require.Equal(t, 8, run.Snapshots)
 		require.Equal(t, 8, run.Targets[0].Sent)
@@ -56,7 +56,7 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	r.now += 3600
 	r.gone = "src/b"
 	run, _ := r.run(t)
-	require.Equal(t, record.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
 	require.Equal(t, 2, run.Snapshots)
 	require.Len(t, run.Notes, 1)
 	require.Len(t, r.names("src/a"), 2)
@@ -70,7 +70,7 @@ func TestSnapshotOfALongName(t *testing.T) {
 	long := "src/" + strings.Repeat("x", 245)
 	r.create(long)
 	run, _ := r.run(t)
-	require.Equal(t, record.Refused, run.Outcome)
+	require.Equal(t, outcome.Refused, run.Outcome)
 	require.Equal(t, 2, run.Snapshots)
 	require.Len(t, r.names("src/a"), 1)
 	for _, d := range r.status(t).Datasets {
