@@ -25,7 +25,7 @@ import (
 // and /run, directories, the output of wipefs and device numbers. It replays
 // without the devices. Those in testdata/captured were made with
 //
-//	ZXFER_CAPTURE=$PWD/pkg/device/testdata/captured go test -exec "$PWD/scripts/guest run --" -run Refused ./pkg/blockdev
+//	ZXFER_CAPTURE=$PWD/pkg/device/testdata/captured go test -exec "$PWD/scripts/guest run --" -run Refused ./pkg/device
 //
 // on Linux 7.2 with util-linux 2.41, LVM 2.03.31, mdadm 4.4 and OpenZFS 2.3.
 type capture struct {

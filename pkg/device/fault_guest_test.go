@@ -156,7 +156,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.Equal(t, "zx-snap/data-1", f.Label)
 	warnings := checkSource(f)
 	require.Equal(t, []string{"source-mounted"}, ids(warnings, finding.Warn))
-	require.Contains(t, warnings[0].Remedy, "{{lvm-snapshot}}")
+	require.Contains(t, warnings[0].Remedy, "{{lvm-snapshot ")
 
 	s, err := SnapshotLV(context.Background(), f, "8m")
 	require.NoError(t, err)
@@ -217,6 +217,6 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	require.NoError(t, exec.Command("dd", "if=/dev/urandom", "of=/dev/zxover/data", "bs=1M", "count=16", "conv=fsync").Run())
 	err = s.Intact(context.Background())
 	require.ErrorContains(t, err, "overflowed")
-	require.Contains(t, fault.HintOf(err), "{{lvm-snapshot}}")
+	require.Contains(t, fault.HintOf(err), "{{lvm-snapshot ")
 	require.NoError(t, s.Remove(context.Background()))
 }

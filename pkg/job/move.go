@@ -67,9 +67,7 @@ func (m *mover) all(ctx context.Context, p *plan.Plan) map[string]error {
 				n := states[need]
 				<-n.done
 				if n.err != nil {
-					// What resumes the one goes on to the other, and where the one was
-					// refused nothing of the other was changed.
-					st.err = &fault.Error{Class: fault.ClassOf(n.err), Err: &skipped{dataset: d.Source, need: need}}
+					st.err = because(d.Source, need, n.err)
 					return
 				}
 			}
@@ -101,6 +99,12 @@ type skipped struct{ dataset, need string }
 
 func (e *skipped) Error() string {
 	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
+}
+
+// because is what a dataset ended with that was not tried: what resumes the one
+// that it needs goes on to it, and where that was refused nothing was changed.
+func because(dataset, need string, err error) error {
+	return &fault.Error{Class: fault.ClassOf(err), Err: &skipped{dataset: dataset, need: need}}
 }
 
 // slowestLimit is what limited the stream that took longest.

@@ -162,7 +162,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 		}
 		refuse("name one of them, or take a new one: "+option.Name("snapshot", p.req.Snapshot), "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot that {{include-snaps}} and {{exclude-snaps}} leave over; it has %s", source, named(d))
+		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, named(d))
 	default:
 		refuse("{{snapshot NAME}} takes one first", "%s has no snapshot to send", source)
 	}

@@ -27,7 +27,7 @@ func (w *work) tried() *replicate.View {
 func (w *work) decide(ctx context.Context) *replicate.Decision {
 	v := w.tried()
 	d := replicate.Decide(v)
-	if len(d.Ask) > 0 && ctx.Err() == nil {
+	if len(d.Ask) > 0 {
 		w.ask(ctx, v, d.Ask)
 		d = replicate.Decide(v)
 	}

@@ -94,7 +94,7 @@ func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool)
 		return tp
 	}
 	for _, d := range res.Datasets {
-		if d.Err == nil {
+		if d.Err = replicate.InKeys(d.Err); d.Err == nil {
 			continue
 		}
 		tp.Refused = append(tp.Refused, &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
