@@ -36,11 +36,8 @@ type BatchResult struct {
 	Report   *Report
 	Datasets []*DatasetResult // of every dataset that has something to send or was refused
 	// Target is the target after the batch, as it was before where nothing
-	// was sent.
+	// was sent, or it could not be looked at again.
 	Target zfs.Listing
-	// Partial are the snapshots that interrupted receives of the target are
-	// still to bring: the source must keep them. By GUID.
-	Partial map[uint64]bool
 }
 
 // DatasetResult is one dataset's part of a Batch.
@@ -74,7 +71,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	err := t.begin(ctx, &policy{apart: apart, pretended: b.Pretended, survey: func(ctx context.Context) (plan.State, error) {
 		return surveyBatch(ctx, t.ends, &b)
 	}})
-	res.Target, res.Partial = t.state.Target, Partial(&t.state.Target)
+	res.Target = t.state.Target
 	if err != nil {
 		return res, err
 	}
@@ -95,9 +92,6 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 		}); err != nil {
 			return res, fmt.Errorf("verify: %w", err)
 		}
-	}
-	for guid := range Partial(&res.Target) {
-		res.Partial[guid] = true
 	}
 	_ = t.check(planned, &res.Target, failed) // each has its own
 	if len(b.Copies) > 0 {

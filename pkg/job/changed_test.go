@@ -173,6 +173,7 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a"}, w.did)
 		if lost > 0 {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+			require.Equal(t, "dst/a", res.Target.Root, "what was seen before is all that is known")
 			continue
 		}
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
 )
 
 // rename renames a dataset.
@@ -67,6 +68,17 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
+// marks are the names of a dataset's bookmarks.
+func (r *replica) marks(dataset string) []string {
+	var out []string
+	for _, v := range r.datasets[dataset].Versions {
+		if v.Kind == zfs.Bookmark {
+			out = append(out, v.Name)
+		}
+	}
+	return out
+}
+
 // Of bookmarks those stay that a target's next increment may begin with, however
 // long the target is away, and no others: they would become as many as the runs.
 func TestBookmarksThatStay(t *testing.T) {
@@ -83,13 +95,7 @@ func TestBookmarksThatStay(t *testing.T) {
 		r.run(t)
 	}
 	require.NoError(t, r.destroy("src@s1")) // by hand
-	var marks []string
-	for _, v := range r.datasets["src"].Versions {
-		if v.Kind == zfs.Bookmark {
-			marks = append(marks, v.Name)
-		}
-	}
-	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, marks)
+	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, r.marks("src"))
 	r.away = ""
 	set(r.datasets["dst/copy"], "written", "100") // which stops t
 	r.snapshot("src", "s22")
@@ -103,6 +109,36 @@ func TestBookmarksThatStay(t *testing.T) {
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
+}
+
+// What an interrupted receive needs stays on the source until the rest has come,
+// and no run longer.
+func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	none := 0
+	r.job.Retries, r.job.Retention = &none, &replicate.Grid{Last: 1}
+	guid := func(snapshot string) uint64 {
+		d, i := r.find(snapshot)
+		return d.Versions[i].GUID
+	}
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.snapshot("src", "s2")
+	set(r.datasets["dst/copy"], "receive_resume_token", zfstest.Token("src@s2", guid("src@s2"), guid("src@s1")))
+	r.snapshot("src", "s3")
+	r.broken, r.now = &zfs.Error{Kind: zfs.NoBase}, r.now+10
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("src"))
+	require.Equal(t, []string{"zxfer:j:s1"}, r.marks("src"))
+
+	r.broken, r.now = nil, r.now+10
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
+	require.Equal(t, []string{"s3"}, r.names("src"))
+	require.Equal(t, []string{"zxfer:j:s3"}, r.marks("src"))
 }
 
 // A job that runs while stale holds are looked for loses none of its own.

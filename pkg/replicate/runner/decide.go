@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 )
 
@@ -59,7 +60,7 @@ func (t *targetWork) seen() *replicate.Seen {
 	if t.result == nil {
 		return s
 	}
-	s.Listing, s.Partial = &t.result.Target, t.result.Partial
+	s.Listing, s.Partial = &t.result.Target, job.Partial(&t.result.Target)
 	for _, d := range t.result.Datasets {
 		if d.Err == nil && d.There != "" {
 			s.Arrived = append(s.Arrived, replicate.Arrived{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})

@@ -51,7 +51,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, err))
 			continue
 		}
-		t.result = &job.BatchResult{Target: l, Partial: job.Partial(&l)}
+		t.result = &job.BatchResult{Target: l}
 	}
 	all := w.decide(ctx).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -223,7 +224,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 	fail := func(kind zfs.Kind) (site.Result, error) {
 		return site.Result{}, &zfs.Error{Kind: kind, Op: zfs.OpReceive, Subject: receive.Target}
 	}
-	if err := w.reach(receive.Target); err != nil {
+	if err := cmp.Or(w.broken, w.reach(receive.Target)); err != nil {
 		return site.Result{}, err
 	}
 	from, to := w.datasets[send.Dataset], w.datasets[receive.Target]
@@ -260,6 +261,7 @@ func (w *world) Transfer(_ context.Context, t site.Task, _ func(transfer.Progres
 			return fail(zfs.NoBase)
 		}
 		w.add(to, zfs.Snapshot, name, from.Versions[i].GUID)
+		set(to, "receive_resume_token", "-")
 	}
 	return site.Result{}, nil
 }

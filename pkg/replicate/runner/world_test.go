@@ -30,6 +30,7 @@ type world struct {
 	full     error            // of taking snapshots
 	stuck    error            // of releasing holds
 	deny     map[string]error // of placing holds, by pool
+	broken   error            // of every stream
 	datasets map[string]*zfs.Dataset
 	holds    map[string][]string // tags by snapshot GUID and pool
 	away     string              // what is below cannot be reached
