@@ -116,9 +116,10 @@ func overtaken() []zfs.Kind {
 }
 
 // settled tells that an error is no echo of a cut any more: that the target has what
-// was not there when the way was planned may be such once, not twice in a row.
+// was not there when the way was planned may be such once, not twice in a row. Nor may
+// a stream be another than the planned one twice, however the source explains it.
 func settled(before, err error) bool {
-	for _, kind := range overtaken() {
+	for _, kind := range append(overtaken(), zfs.Unplanned) {
 		if e := (&zfs.Error{Kind: kind}); errors.Is(before, e) && errors.Is(err, e) {
 			return true
 		}

@@ -187,3 +187,12 @@ func TestAdvanced(t *testing.T) {
 	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
 	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
 }
+
+// A source may explain once why its stream was not the planned one.
+func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("%w; the source says: %w", &zfs.Error{Kind: zfs.Unplanned}, &zfs.Error{Kind: zfs.Killed})
+	require.True(t, transient(err))
+	require.False(t, settled(nil, err))
+	require.True(t, settled(err, err))
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
 )
 
 // rootCause picks, of both ends' errors, the one that explains the other: an
@@ -22,6 +24,10 @@ func rootCause(send, receive error) error {
 		return receive
 	case errors.Is(receive, wire.ErrDial) && errors.Is(send, site.ErrLost):
 		return send
+	// What the target would not take stays said, and what class that is, whatever the
+	// source has to say of itself.
+	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echo(send) == 0:
+		return fault.Failf(fault.HintOf(receive), "%w; the source says: %w", receive, send)
 	case echo(receive) < echo(send):
 		return receive
 	}

@@ -256,6 +256,19 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	}
 }
 
+// A source that explains itself does not hide that its stream was refused, nor
+// choose what class that is.
+func TestARefusedStreamStaysRefused(t *testing.T) {
+	t.Parallel()
+	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
+	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("go on", errors.New("nothing is wrong"))} {
+		err := rootCause(send, gate)
+		require.ErrorContains(t, err, "got a record of type 77")
+		require.ErrorIs(t, err, send)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	}
+}
+
 func TestViewJoinsBothEnds(t *testing.T) {
 	t.Parallel()
 	var last Progress

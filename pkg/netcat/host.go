@@ -63,6 +63,9 @@ func (h *Host) look(ctx context.Context) error {
 		return err
 	}
 	h.facts, h.tools = parseSurvey(string(out.Stdout))
+	if err := site.CheckFacts(&h.facts); err != nil {
+		return fault.Failf("", "%s: what it says of itself cannot be: %w", h.name, err)
+	}
 	_, known := dialArgs(h.tools.dialect, "", 0, true)
 	switch {
 	case !h.tools.zfs:

@@ -246,6 +246,9 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	if need == 0 {
 		return 0, nil
 	}
+	if c.interrupted.Load() { // for good, though Finish gives the socket another deadline
+		return 0, os.ErrDeadlineExceeded
+	}
 	if c.cork == nil { // which meters by itself: decrypting is not waiting
 		c.readWait.Start()
 		defer c.readWait.Stop()

@@ -161,6 +161,23 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 	}
 }
 
+// Finish waits for what is on its way with a deadline of its own. Who reads is not
+// to go on by that.
+func TestWhatIsInterruptedStaysSo(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			a, b := pairLink(t, mode, 1)
+			require.NoError(t, a.Conns()[0].WriteFrame(Header{Kind: Data, Raw: 1000}, block(make([]byte, 1000))))
+			b.Interrupt()
+			require.NoError(t, b.Conns()[0].tcp.SetReadDeadline(time.Time{}))
+			_, err := b.Conns()[0].ReadFrame(NewBlock(MaxPayload, 0))
+			require.ErrorIs(t, err, ErrCut)
+		})
+	}
+}
+
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, Signed)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -114,6 +115,9 @@ func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *Stopwatch) error {
 		return c.receiveError(err)
 	}
 	for n > 0 {
+		if c.interrupted.Load() {
+			return c.receiveError(os.ErrDeadlineExceeded)
+		}
 		moved, err := c.spliceOnce(socket, pipe, n)
 		switch {
 		case err == errPipeFull:
