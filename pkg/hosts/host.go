@@ -47,7 +47,7 @@ func (h *Host) Label() string {
 }
 
 // unused is how long a connection may have been left alone before it is asked
-// whether it is still there: an operation bears no second try.
+// whether it is still there: not every operation bears a second try.
 const unused = time.Second
 
 // Site returns the open Site, opening it if need be. Who calls it instead of Do
@@ -126,6 +126,17 @@ func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
 	return err
 }
 
+// Again is Do for what may be done twice, as the idempotent operations of a Site:
+// where the connection is lost meanwhile, f is called once more, with one made anew.
+func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
+	begun := false
+	err := h.Do(ctx, func(st site.Site) error { begun = true; return f(st) })
+	if !begun || !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
+		return err
+	}
+	return h.Do(ctx, f)
+}
+
 func (h *Host) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +172,7 @@ func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
 		return *known, nil
 	}
 	var of site.Site
-	err = h.Do(ctx, func(st site.Site) error { of = st; f, err = st.Facts(ctx); return err })
+	err = h.Again(ctx, func(st site.Site) error { of = st; f, err = st.Facts(ctx); return err })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && h.site == of {
@@ -174,7 +185,7 @@ func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
 // restricted key, or of another version.
 func (h *Host) System(ctx context.Context) *sysinfo.System {
 	var text []byte
-	err := h.Do(ctx, site.In(func(st site.Prober) (err error) { text, err = st.Capture(ctx, true); return err }))
+	err := h.Again(ctx, site.In(func(st site.Prober) (err error) { text, err = st.Capture(ctx, true); return err }))
 	if err != nil {
 		return nil
 	}
@@ -188,18 +199,18 @@ func (h *Host) System(ctx context.Context) *sysinfo.System {
 
 // List surveys datasets.
 func (h *Host) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
-	err = h.Do(ctx, func(st site.Site) error { l, err = st.List(ctx, q); return err })
+	err = h.Again(ctx, func(st site.Site) error { l, err = st.List(ctx, q); return err })
 	return l, err
 }
 
 // Holds reads the tags of the holds on snapshots, by their names.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
-	err = h.Do(ctx, func(st site.Site) error { tags, err = st.Holds(ctx, snapshots); return err })
+	err = h.Again(ctx, func(st site.Site) error { tags, err = st.Holds(ctx, snapshots); return err })
 	return tags, err
 }
 
 // Properties reads properties, by name of what has them.
 func (h *Host) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = h.Do(ctx, func(st site.Site) error { m, err = st.Properties(ctx, names, properties); return err })
+	err = h.Again(ctx, func(st site.Site) error { m, err = st.Properties(ctx, names, properties); return err })
 	return m, err
 }

@@ -2,8 +2,9 @@
 // when it is first needed, once however many jobs and targets need it, and anew
 // after its connection was lost.
 //
-// It does not know how a host is reached, which an Opener does, and does not
-// repeat what a lost connection cut short: whoever asked decides that.
+// It does not know how a host is reached, which an Opener does. What a lost
+// connection cut short it repeats once, where it is told that this does no harm
+// (Host.Again): of all else whoever asked decides.
 package hosts
 
 import (

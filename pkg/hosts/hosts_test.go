@@ -163,6 +163,49 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	})
 }
 
+// What may be done twice is, where the connection is lost meanwhile: on one made
+// anew, and not for ever.
+func TestWhatMayBeDoneTwiceIs(t *testing.T) {
+	t.Parallel()
+	for want, ends := range map[string][]error{
+		"done after 1":                    {nil},
+		"done after 2":                    {site.ErrLost, nil},
+		site.ErrLost.Error() + " after 2": {site.ErrLost, site.ErrLost},
+		"busy after 1":                    {errors.New("busy")},
+		"busy after 2":                    {site.ErrLost, errors.New("busy")},
+	} {
+		h := New(&opener{sites: []*beta{{}, {}, {}}}).At("beta", &way.Way{})
+		var used []site.Site
+		err := h.Again(t.Context(), func(st site.Site) error {
+			require.NotContains(t, used, st)
+			used = append(used, st)
+			return ends[len(used)-1]
+		})
+		got := "done"
+		if err != nil {
+			got = err.Error()
+		}
+		require.Equal(t, want, fmt.Sprint(got, " after ", len(used)))
+	}
+}
+
+// A host that cannot be reached is not tried twice, nor is what was interrupted.
+func TestWhatWasNotLostIsNotDoneTwice(t *testing.T) {
+	t.Parallel()
+	o := &opener{sites: []*beta{{}}}
+	h := New(o).At("beta", &way.Way{})
+	lose := func(site.Site) error { return site.ErrLost }
+	require.ErrorContains(t, h.Again(t.Context(), lose), "connection refused")
+	require.Len(t, o.lines, 2)
+	require.ErrorIs(t, h.Again(t.Context(), nothing), site.ErrLost)
+	require.Len(t, o.lines, 3)
+
+	ctx, stop := context.WithCancel(t.Context())
+	o = &opener{sites: []*beta{{}, {}}}
+	require.ErrorIs(t, New(o).At("beta", &way.Way{}).Again(ctx, func(site.Site) error { stop(); return site.ErrLost }), site.ErrLost)
+	require.Len(t, o.lines, 1)
+}
+
 // Facts are asked for once for each connection: a host may have been started
 // again between two.
 func TestFactsAreAskedForOnce(t *testing.T) {

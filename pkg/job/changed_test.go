@@ -159,7 +159,7 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 // A connection that is lost after all has arrived is no failure of what did.
 func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []int{1, 9} {
+	for _, lost := range []int{1, 3, 9} {
 		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		b := w.batch(t, func(s *Send) { s.Retries = 2 })
 		w.look = func() error {

@@ -17,15 +17,15 @@ func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) err
 		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
 	}
 	if tag := req.Hold; tag != "" {
-		if err := e.source.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := e.source.Again(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
 			return err
 		}
-		if err := e.target.Do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := e.target.Again(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
 			return err
 		}
 	}
 	if !req.Bookmark {
 		return nil
 	}
-	return e.source.Do(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
+	return e.source.Again(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
 }

@@ -182,7 +182,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 		for _, h := range stale[tag] {
 			gone = append(gone, h.Snapshot)
 		}
-		if err := at.Do(ctx, func(st site.Site) error { return st.Release(ctx, tag, gone) }); err != nil {
+		if err := at.Again(ctx, func(st site.Site) error { return st.Release(ctx, tag, gone) }); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {

@@ -57,6 +57,40 @@ func TestHoldIsPlacedLater(t *testing.T) {
 	}
 }
 
+// A connection that is lost when all has arrived keeps nothing from being held,
+// bookmarked, released and removed. One that is lost again is told, and the next run
+// makes up for it.
+func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
+		for lost := range 3 {
+			t.Run(fmt.Sprint(operation, lost), func(t *testing.T) {
+				t.Parallel()
+				r, want := newReplica(t, adopting()), newReplica(t, adopting())
+				for i := range 5 {
+					last := i == 4
+					for _, w := range []*replica{r, want} {
+						w.snapshot("src", fmt.Sprint("s", i))
+						w.snapshot("src/a", fmt.Sprint("s", i))
+					}
+					if last {
+						r.lost = map[string]int{operation: lost}
+					}
+					run, _ := r.run(t)
+					want.run(t)
+					require.Equal(t, last && lost > 1, run.Notes != nil, run.Notes)
+					r.now, want.now = r.now+10, want.now+10
+				}
+				require.Zero(t, r.lost[operation])
+				require.Equal(t, lost < 2, fmt.Sprint(want.state()) == fmt.Sprint(r.state()))
+				r.run(t)
+				want.run(t)
+				require.Equal(t, want.state(), r.state())
+			})
+		}
+	}
+}
+
 // Where one side cannot hold, the holds of the other move on all the same:
 // they would pile up, and with them what retention cannot remove.
 func TestHoldsDoNotPileUp(t *testing.T) {

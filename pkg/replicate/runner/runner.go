@@ -173,14 +173,17 @@ func (w *work) move(ctx context.Context) error {
 	return errors.Join(snapErr, w.pruneFailed)
 }
 
-// onSource reaches the source, by the job's own settings. What records, hooks and
-// JSON are told of its errors names the keys of the job file, as for onTarget.
+// sourceHost is reached by the job's own settings.
+func (w *work) sourceHost() *hosts.Host { return w.hosts.At(w.source.Host, &w.job.Transfer.Way) }
+
+// onSource does at the source what may be done twice. What records, hooks and JSON
+// are told of its errors names the keys of the job file, as for onTarget.
 func (w *work) onSource(ctx context.Context, f func(site.Site) error) error {
-	return replicate.InKeys(w.hosts.At(w.source.Host, &w.job.Transfer.Way).Do(ctx, f))
+	return replicate.InKeys(w.sourceHost().Again(ctx, f))
 }
 
 func (w *work) onTarget(ctx context.Context, t *targetWork, f func(site.Site) error) error {
-	return replicate.InKeys(w.hosts.At(t.to.Host, &t.transfer.Way).Do(ctx, f))
+	return replicate.InKeys(w.hosts.At(t.to.Host, &t.transfer.Way).Again(ctx, f))
 }
 
 // survey lists the source, once.

@@ -48,7 +48,7 @@ func (w *work) takeSnapshots(ctx context.Context) error {
 // snapshot takes snapshots, by halves where they cannot be taken at once, and
 // returns the first reason why one was not.
 func (w *work) snapshot(ctx context.Context, names []string) error {
-	err := w.onSource(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	err := replicate.InKeys(w.sourceHost().Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }))
 	if err == nil {
 		return nil
 	}

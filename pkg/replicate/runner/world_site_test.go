@@ -48,6 +48,14 @@ func (w *world) reach(dataset string) error {
 	return nil
 }
 
+func (w *world) lose(operation string) error {
+	if w.lost[operation] == 0 {
+		return nil
+	}
+	w.lost[operation]--
+	return site.ErrLost
+}
+
 func (w *world) happen() {
 	if f := w.meanwhile; f != nil {
 		w.meanwhile = nil
@@ -139,6 +147,9 @@ func (w *world) Snapshot(_ context.Context, names []string) error {
 func (w *world) Hold(_ context.Context, tag string, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lose("hold"); err != nil {
+		return err
+	}
 	for _, n := range names {
 		d, i := w.find(n)
 		if err := w.deny[zfs.PoolOf(n)]; err != nil {
@@ -157,6 +168,9 @@ func (w *world) Hold(_ context.Context, tag string, names []string) error {
 func (w *world) Release(_ context.Context, tag string, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lose("release"); err != nil {
+		return err
+	}
 	if w.stuck != nil {
 		return w.stuck
 	}
@@ -184,6 +198,9 @@ func (w *world) Holds(_ context.Context, names []string) (map[string][]string, e
 func (w *world) Bookmark(_ context.Context, marks map[string]string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lose("bookmark"); err != nil {
+		return err
+	}
 	for mark, of := range marks {
 		_, name, _ := strings.Cut(mark, "#")
 		if _, i := w.find(mark); i >= 0 {
@@ -201,6 +218,9 @@ func (w *world) Bookmark(_ context.Context, marks map[string]string) error {
 func (w *world) Destroy(_ context.Context, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lose("destroy"); err != nil {
+		return err
+	}
 	var errs []error
 	for _, n := range names { // all or nothing
 		if d, i := w.find(n); i >= 0 && w.busy(d, d.Versions[i]) {

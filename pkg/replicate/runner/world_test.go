@@ -36,6 +36,8 @@ type world struct {
 	away     string              // what is below cannot be reached
 	// cut, where not 0, is after how many snapshots of a stream its target is away.
 	cut int
+	// lost is how often yet the connection is, by operation, before it is done.
+	lost map[string]int
 	// bad is why no snapshot can be taken of some datasets.
 	bad map[string]error
 	// gone is a dataset that is destroyed just before snapshots are taken.
