@@ -191,7 +191,7 @@ func TestAdvanced(t *testing.T) {
 // A source may explain once why its stream was not the planned one.
 func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
-	err := fmt.Errorf("%w; the source says: %w", &zfs.Error{Kind: zfs.Unplanned}, &zfs.Error{Kind: zfs.Killed})
+	err := fmt.Errorf("%w; the target says: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
 	require.True(t, transient(err))
 	require.False(t, settled(nil, err))
 	require.True(t, settled(err, err))

@@ -27,7 +27,7 @@ func rootCause(send, receive error) error {
 	// What the target would not take stays said, and what class that is, whatever the
 	// source has to say of itself.
 	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echo(send) == 0:
-		return fault.Failf(fault.HintOf(receive), "%w; the source says: %w", receive, send)
+		return fault.Failf(fault.HintOf(receive), "%w; the target says: %w", send, receive)
 	case echo(receive) < echo(send):
 		return receive
 	}
