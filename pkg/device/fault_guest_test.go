@@ -217,6 +217,6 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	require.NoError(t, exec.Command("dd", "if=/dev/urandom", "of=/dev/zxover/data", "bs=1M", "count=16", "conv=fsync").Run())
 	err = s.Intact(context.Background())
 	require.ErrorContains(t, err, "overflowed")
-	require.Contains(t, fault.HintOf(err), "{{lvm-snapshot ")
+	require.Contains(t, fault.HintOf(err), "{{lvm-snapshot}}")
 	require.NoError(t, s.Remove(context.Background()))
 }

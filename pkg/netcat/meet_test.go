@@ -46,7 +46,7 @@ func TestNoise(t *testing.T) {
 				require.Equal(t, "nc", res.Wire)
 				require.Positive(t, res.Sent.Pace.Bytes)
 				require.Equal(t, res.Sent.Pace.Bytes, res.Received.Pace.Bytes)
-				require.GreaterOrEqual(t, res.Sent.Pace.Seconds, 0.29)
+				require.Greater(t, res.Sent.Pace.Seconds, 0.2) // from its first byte on
 			}
 		})
 	}
