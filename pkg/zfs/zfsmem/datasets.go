@@ -14,8 +14,10 @@ import (
 
 // List surveys a dataset.
 func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	return ask(ctx, h, zfs.OpList, []string{q.Dataset}, func() (zfs.Listing, error) { return h.list(q) })
+}
+
+func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 	l := zfs.Listing{Root: q.Dataset, Began: h.Now()}
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if _, err := zfs.ParseDataset(n); err != nil {
@@ -23,12 +25,10 @@ func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 		}
 	}
 	pool := zfs.PoolOf(q.Dataset)
-	switch {
-	case ctx.Err() != nil:
-		return l, ctx.Err()
-	case h.datasets[pool] == nil:
+	if h.datasets[pool] == nil {
 		return l, fail(zfs.NotFound, zfs.OpList, pool)
-	case !q.Alone:
+	}
+	if !q.Alone {
 		l.Pool = zfs.Pool{Name: pool, Properties: map[string]string{"health": "ONLINE"},
 			Features: map[string]string{"lz4_compress": "active", "encryption": "active", "extensible_dataset": "active", "large_blocks": "enabled"}}
 	}
@@ -71,14 +71,16 @@ func (h *Host) surveyed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 }
 
 // DatasetOf finds nothing: no dataset is mounted.
-func (h *Host) DatasetOf(_ context.Context, path string) (string, error) {
-	return "", fail(zfs.NotFound, zfs.OpList, path)
+func (h *Host) DatasetOf(ctx context.Context, path string) (string, error) {
+	return "", h.do(ctx, zfs.OpList, []string{path}, func() error { return fail(zfs.NotFound, zfs.OpList, path) })
 }
 
 // Properties reads properties by name.
-func (h *Host) Properties(_ context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	return ask(ctx, h, zfs.OpGet, names, func() (map[string]map[string]zfs.Property, error) { return h.properties(names, properties) })
+}
+
+func (h *Host) properties(names, properties []string) (map[string]map[string]zfs.Property, error) {
 	if h.Old && slices.Contains(properties, zfs.ChangedProperty) {
 		return nil, fail(zfs.NotSupported, zfs.OpGet, names[0])
 	}
@@ -109,9 +111,14 @@ func (h *Host) Properties(_ context.Context, names, properties []string) (map[st
 
 // Estimate tells the sizes of streams.
 func (h *Host) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var sizes []uint64
+	var names []string
+	for _, s := range streams {
+		names = append(names, s.Dataset+"@"+s.To)
+	}
+	return ask(ctx, h, zfs.OpEstimate, names, func() ([]uint64, error) { return h.estimate(streams) })
+}
+
+func (h *Host) estimate(streams []zfs.SendSpec) (sizes []uint64, err error) {
 	for _, s := range streams {
 		all, err := h.streams(s)
 		if err != nil {
@@ -125,19 +132,19 @@ func (h *Host) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, 
 		}
 		sizes = append(sizes, size)
 	}
-	return sizes, ctx.Err()
+	return sizes, nil
 }
 
 // Snapshot takes all snapshots, or none.
 func (h *Host) Snapshot(ctx context.Context, snapshots []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	return h.do(ctx, zfs.OpSnapshot, snapshots, func() error { return h.snapshot(snapshots) })
+}
+
+func (h *Host) snapshot(snapshots []string) error {
 	for _, n := range snapshots {
 		dataset, _, err := zfs.ParseSnapshot(n)
 		_, i := h.find(n)
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case err != nil:
 			return err
 		case h.datasets[dataset] == nil:
@@ -156,9 +163,11 @@ func (h *Host) Snapshot(ctx context.Context, snapshots []string) error {
 }
 
 // Hold places holds.
-func (h *Host) Hold(_ context.Context, tag string, snapshots []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Hold(ctx context.Context, tag string, snapshots []string) error {
+	return h.do(ctx, zfs.OpHold, snapshots, func() error { return h.hold(tag, snapshots) })
+}
+
+func (h *Host) hold(tag string, snapshots []string) error {
 	for _, n := range snapshots {
 		if _, _, err := zfs.ParseSnapshot(n); err != nil {
 			return err
@@ -177,9 +186,11 @@ func (h *Host) Hold(_ context.Context, tag string, snapshots []string) error {
 }
 
 // Release removes holds.
-func (h *Host) Release(_ context.Context, tag string, snapshots []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Release(ctx context.Context, tag string, snapshots []string) error {
+	return h.do(ctx, zfs.OpRelease, snapshots, func() error { return h.release(tag, snapshots) })
+}
+
+func (h *Host) release(tag string, snapshots []string) error {
 	for _, n := range snapshots {
 		if d, i := h.find(n); i >= 0 {
 			k := key(d, d.Versions[i])
@@ -190,22 +201,26 @@ func (h *Host) Release(_ context.Context, tag string, snapshots []string) error 
 }
 
 // Holds lists the tags of holds.
-func (h *Host) Holds(_ context.Context, snapshots []string) (map[string][]string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	return ask(ctx, h, OpHolds, snapshots, func() (map[string][]string, error) { return h.holds(snapshots), nil })
+}
+
+func (h *Host) holds(snapshots []string) map[string][]string {
 	out := map[string][]string{}
 	for _, n := range snapshots {
 		if d, i := h.find(n); i >= 0 && len(h.tags[key(d, d.Versions[i])]) > 0 {
 			out[n] = slices.Clone(h.tags[key(d, d.Versions[i])])
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Bookmark makes bookmarks.
-func (h *Host) Bookmark(_ context.Context, bookmarks map[string]string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	return h.do(ctx, zfs.OpBookmark, slices.Sorted(maps.Keys(bookmarks)), func() error { return h.bookmark(bookmarks) })
+}
+
+func (h *Host) bookmark(bookmarks map[string]string) error {
 	for mark, of := range bookmarks {
 		_, name, err := zfs.ParseBookmark(mark)
 		if err != nil {
@@ -228,9 +243,11 @@ func (h *Host) Bookmark(_ context.Context, bookmarks map[string]string) error {
 
 // Destroy destroys versions; of snapshots that are in use it tells each, and
 // destroys none.
-func (h *Host) Destroy(_ context.Context, versions []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) Destroy(ctx context.Context, versions []string) error {
+	return h.do(ctx, zfs.OpDestroy, versions, func() error { return h.destroy(versions) })
+}
+
+func (h *Host) destroy(versions []string) error {
 	if _, _, err := zfsexec.ByDataset(versions); err != nil {
 		return err
 	}
@@ -255,9 +272,11 @@ func (h *Host) Destroy(_ context.Context, versions []string) error {
 }
 
 // CreateParents creates missing ancestors.
-func (h *Host) CreateParents(_ context.Context, dataset string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) CreateParents(ctx context.Context, dataset string) error {
+	return h.do(ctx, zfs.OpCreate, []string{dataset}, func() error { return h.createParents(dataset) })
+}
+
+func (h *Host) createParents(dataset string) error {
 	if h.datasets[zfs.PoolOf(dataset)] == nil {
 		return fail(zfs.NotFound, zfs.OpCreate, dataset)
 	}
@@ -270,9 +289,11 @@ func (h *Host) CreateParents(_ context.Context, dataset string) error {
 }
 
 // DiscardPartial drops what an interrupted receive left.
-func (h *Host) DiscardPartial(_ context.Context, dataset string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) DiscardPartial(ctx context.Context, dataset string) error {
+	return h.do(ctx, zfs.OpDiscard, []string{dataset}, func() error { return h.discardPartial(dataset) })
+}
+
+func (h *Host) discardPartial(dataset string) error {
 	d := h.datasets[dataset]
 	if d == nil {
 		return fail(zfs.NotFound, zfs.OpDiscard, dataset)

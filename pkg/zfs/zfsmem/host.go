@@ -7,6 +7,8 @@
 package zfsmem
 
 import (
+	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,6 +25,11 @@ type Host struct {
 	Now func() int64
 	// Old is an OpenZFS before 2.2, without zfs.ChangedProperty.
 	Old bool
+	// Around, where set, has each operation done that a Site asks for, or fails it:
+	// those of package zfs by their names, OpHolds, and for a stream OpSend of the
+	// last snapshot as it begins, OpReceive of the dataset as it begins and of each
+	// snapshot that has come. It may use the Host.
+	Around func(ctx context.Context, op string, names []string, do func() error) error
 
 	mu       sync.Mutex
 	txg      uint64
@@ -34,6 +41,34 @@ type Host struct {
 	content map[uint64][]write
 	head    map[string][]write
 	partial map[string]*partial // what interrupted receives left, by dataset
+}
+
+// OpHolds is the listing of holds, as Around is told of it.
+const OpHolds = "holds"
+
+// do does an operation.
+func (h *Host) do(ctx context.Context, op string, names []string, f func() error) error {
+	locked := func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return f()
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if h.Around == nil {
+		return locked()
+	}
+	return h.Around(ctx, op, names, locked)
+}
+
+// ask does an operation that has an answer.
+func ask[T any](ctx context.Context, h *Host, op string, names []string, f func() (T, error)) (answer T, err error) {
+	err = h.do(ctx, op, names, func() error {
+		answer, err = f()
+		return err
+	})
+	return answer, err
 }
 
 // write is a block that was written.
@@ -52,7 +87,8 @@ func New(datasets ...string) *Host {
 	return h
 }
 
-// Create makes a filesystem with properties, and what is missing above it.
+// Create makes a dataset with properties, a filesystem unless its type is one of
+// them, and what is missing above it.
 func (h *Host) Create(name string, properties map[string]string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,6 +100,7 @@ func (h *Host) create(name string, typ zfs.Type, properties map[string]string) *
 		h.create(above, zfs.Filesystem, nil)
 	}
 	h.guid++
+	typ = cmp.Or(zfs.Type(properties["type"]), typ)
 	d := &zfs.Dataset{Name: name, Type: typ, GUID: h.guid, Properties: map[string]zfs.Property{}}
 	for p, v := range map[string]string{
 		"type": string(typ), "guid": strconv.FormatUint(d.GUID, 10), "written": "0", "used": "1", "available": strconv.Itoa(1 << 40),
@@ -111,6 +148,19 @@ func (h *Host) Write(name string, data []byte) {
 		h.head[name] = append(h.head[name], write{at, b})
 	}
 	set(h.datasets[name], "written", strconv.Itoa(len(data)))
+}
+
+// Copy makes a dataset that has snapshots of another, as a stream of them leaves it.
+func (h *Host) Copy(dataset, to string, snapshots ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.create(to, h.datasets[dataset].Type, nil)
+	for _, name := range snapshots {
+		_, i := h.find(dataset + "@" + name)
+		v := h.datasets[dataset].Versions[i]
+		h.head[to] = h.content[v.GUID]
+		h.add(d, zfs.Version{Kind: v.Kind, Name: v.Name, GUID: v.GUID})
+	}
 }
 
 // Clone makes a dataset of a snapshot.

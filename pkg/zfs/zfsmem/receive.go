@@ -1,6 +1,7 @@
 package zfsmem
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -90,18 +91,18 @@ func (s *receiving) full(at *partial) bool {
 }
 
 // end makes the snapshot.
-func (s *receiving) end(at *partial) {
-	h := s.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d := h.datasets[s.spec.Target]
+func (s *receiving) end(ctx context.Context, at *partial) error {
 	_, v, _ := zfs.ParseVersion(at.of.name) // the gate saw to it
 	v.GUID = at.of.to
-	h.head[d.Name] = append(slices.Clip(h.content[at.of.from]), at.writes...)
-	delete(h.partial, d.Name)
-	delete(d.Properties, "inconsistent")
-	set(d, "receive_resume_token", "-")
-	h.add(d, v)
+	return s.host.do(ctx, zfs.OpReceive, []string{v.In(s.spec.Target)}, func() error {
+		h, d := s.host, s.host.datasets[s.spec.Target]
+		h.head[d.Name] = append(slices.Clip(h.content[at.of.from]), at.writes...)
+		delete(h.partial, d.Name)
+		delete(d.Properties, "inconsistent")
+		set(d, "receive_resume_token", "-")
+		h.add(d, v)
+		return nil
+	})
 }
 
 // save keeps what came of a stream that ended early, unless that is not wanted.

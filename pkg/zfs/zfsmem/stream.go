@@ -20,12 +20,7 @@ func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, er
 	if _, err := zfs.SendArgs(s); err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	all, err := h.streams(s)
+	all, err := ask(ctx, h, zfs.OpSend, []string{s.Dataset + "@" + s.To}, func() ([]stream, error) { return h.streams(s) })
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +140,7 @@ func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sin
 	if err != nil {
 		return nil, err
 	}
-	if err := context.Cause(ctx); err != nil {
+	if err := h.do(ctx, zfs.OpReceive, []string{r.Target}, func() error { return nil }); err != nil {
 		return nil, err
 	}
 	pr, pw := io.Pipe()
@@ -153,7 +148,7 @@ func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sin
 	stop := context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer stop()
-		s.err = s.read(pr)
+		s.err = s.read(ctx, pr)
 		why := s.err
 		if why == nil {
 			why = io.ErrClosedPipe
@@ -214,7 +209,7 @@ func (s *receiving) fail(kind zfs.Kind) error { return fail(kind, zfs.OpReceive,
 const atOffset = 24
 
 // read stores what comes.
-func (s *receiving) read(in io.Reader) error {
+func (s *receiving) read(ctx context.Context, in io.Reader) error {
 	r := zfs.NewStreamReader(in)
 	var at *partial
 	clean := true // at the end of a stream
@@ -241,7 +236,10 @@ func (s *receiving) read(in io.Reader) error {
 				return s.fail(zfs.NoSpace)
 			}
 		case rec.Type == zfs.RecordEnd && at != nil:
-			s.end(at)
+			if err := s.end(ctx, at); err != nil {
+				s.save(at)
+				return err
+			}
 			at, clean = nil, true
 		case rec.Type == zfs.RecordEnd:
 			clean = true
