@@ -37,8 +37,8 @@ func TestPartOff(t *testing.T) {
 func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: wire.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-		w.refuse = func(string) error { return why }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.before = failing("receive", why)
 		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Len(t, res.Datasets, 2)

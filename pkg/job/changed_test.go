@@ -1,9 +1,11 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,63 +23,59 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
 	t.Run("a dataset behind one that arrived", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-		w.refuse = func(target string) error {
-			if target == "dst/a/b" {
-				return forbidden
-			}
-			return nil
-		}
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.before = failing("receive dst/a/b", forbidden)
 		r, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the policy forbids it")
-		require.Equal(t, []string{"receive dst/a"}, w.did)
+		require.Equal(t, []string{"receive dst/a@x"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Equal(t, "failed", r.Outcome)
 		require.Equal(t, "ask the administrator", r.Hint)
 	})
 	t.Run("the first dataset", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-		w.refuse = func(string) error { return forbidden }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = failing("receive", forbidden)
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.did)
 	})
 	t.Run("all datasets, those included that wait for another", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil, "dst/a": nil})
-		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
-		w.refuse = func(string) error { return forbidden }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.before = failing("receive", forbidden)
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.Empty(t, w.did)
 	})
 	t.Run("beside one that was interrupted", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil, "dst/a": nil})
-		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
-		w.refuse = func(target string) error {
-			if target == "dst/a/b" {
-				return wire.ErrCut
-			}
-			return forbidden
-		}
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		cut, refused := failing("receive dst/a/b", wire.ErrCut), failing("receive", forbidden)
+		w.before = func(op string) error { return cmp.Or(cut(op), refused(op)) }
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	})
 	t.Run("a hold on what arrived", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-		w.hold = func([]string) error { return forbidden }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = failing("hold", forbidden)
 		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the data arrived")
-		require.Equal(t, []string{"receive dst/a"}, w.did)
+		require.Equal(t, []string{"receive dst/a@x"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
 	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-		w.taken = func() { w.datasets["dst/a"] = &zfs.Dataset{Name: "dst/a", Type: zfs.Volume} }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = func(op string) error {
+			if op == "snapshot src/a@new" {
+				w.host.Create("dst/a", map[string]string{"type": "volume"})
+			}
+			return nil
+		}
 		req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
 		_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 		require.ErrorContains(t, err, "is a volume")
@@ -89,9 +87,9 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 // A survey may be shared by several batches.
 func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	b := w.batch(t, func(s *Send) { s.Plan.CarryProperties = true })
-	w.set("src/a", "org.example:note", "yes")
+	w.host.Set("src/a", "org.example:note", "yes")
 	before := maps.Clone(b.Survey.Datasets[0].Properties)
 	res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
 	require.NoError(t, err)
@@ -104,22 +102,12 @@ func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 func TestABatchEstimatesEachForItself(t *testing.T) {
 	t.Parallel()
 	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
-	w.estimate = func(dataset string) error {
-		if dataset == "src/a/b" {
-			return gone
-		}
-		return nil
-	}
-	w.refuse = func(target string) error {
-		if target == "dst/a/b" {
-			return gone
-		}
-		return nil
-	}
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+	estimate, receive := failing("estimate src/a/b", gone), failing("receive dst/a/b", gone)
+	w.before = func(op string) error { return cmp.Or(estimate(op), receive(op)) }
 	res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"receive dst/a", "receive dst/a/c"}, w.did)
+	require.ElementsMatch(t, []string{"receive dst/a@x", "receive dst/a/c@x"}, w.did)
 	for _, d := range res.Datasets {
 		if d.Source == "src/a/b" {
 			require.ErrorIs(t, d.Err, gone)
@@ -128,7 +116,7 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 		}
 	}
 
-	w.estimate = func(string) error { return errors.New("the host is gone") }
+	w.before = failing("estimate", errors.New("the host is gone"))
 	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 	require.Error(t, err, "a source that cannot be asked")
 }
@@ -136,20 +124,20 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 // What is itself half received cannot be snapshotted; it is skipped.
 func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	t.Parallel()
-	w := newWorld(map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
-	w.set("src/a/half", "inconsistent", "1")
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
+	w.host.Set("src/a/half", "inconsistent", "1")
 	req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
 	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a"}, w.did)
+	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.did)
 }
 
 // What --no-resume promises is done also where nothing has to be sent.
 func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/a": nil})
-	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
-	w.set("dst/a", "receive_resume_token", "1-no-token")
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	w.host.Set("dst/a", "receive_resume_token", "1-no-token")
 	r, err := RunSend(t.Context(), request(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
@@ -160,17 +148,17 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 3, 9} {
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		b := w.batch(t, func(s *Send) { s.Retries = 2 })
-		w.look = func() error {
-			if len(w.did) == 0 || lost == 0 {
+		w.before = func(op string) error {
+			if !strings.HasPrefix(op, "list") || len(w.did) == 0 || lost == 0 {
 				return nil
 			}
 			lost--
 			return fmt.Errorf("beta: %w", site.ErrLost)
 		}
 		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
-		require.Equal(t, []string{"receive dst/a"}, w.did)
+		require.Equal(t, []string{"receive dst/a@x"}, w.did)
 		if lost > 0 {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 			require.Equal(t, "dst/a", res.Target.Root, "what was seen before is all that is known")

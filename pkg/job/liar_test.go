@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,9 +10,9 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +22,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
-	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
 )
 
 // lying is a host beyond a remote shell, whose agent's answers are altered.
@@ -36,40 +35,33 @@ func (h *lying) Relay(context.Context, hosts.Line, string) (string, error) {
 }
 
 func (h *lying) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
-	requestsR, requestsW := io.Pipe()
-	answersR, answersW := io.Pipe()
-	toldR, toldW := io.Pipe()
-	ended := make(chan struct{})
-	server := &agent.Server{Site: sturdy{h.world}, Version: "1"}
+	client, here := net.Pipe()
+	there, server := net.Pipe()
 	go func() {
-		defer close(ended)
-		_ = server.Serve(context.WithoutCancel(ctx), requestsR, answersW)
-		_ = answersW.Close()
+		_ = (&agent.Server{Site: h.world, Version: "1"}).Serve(context.WithoutCancel(ctx), server, server)
+		_ = server.Close()
 	}()
 	go func() {
-		_ = toldW.CloseWithError(h.relay(answersR, toldW))
-		_ = answersR.Close()
+		_, _ = io.Copy(there, here)
+		_ = there.Close()
 	}()
-	way := &pipes{Reader: toldR, Writer: requestsW}
-	way.close = sync.OnceValue(func() error {
-		_ = requestsW.Close()
-		_ = toldR.Close()
-		<-ended
-		return nil
-	})
-	return agent.NewRemote(ctx, l.Host, way, func(string) {})
+	go func() {
+		_ = h.relay(bufio.NewReader(there), here)
+		_ = here.Close()
+	}()
+	return agent.NewRemote(ctx, l.Host, client, func(string) {})
 }
 
 // relay passes on the hello and then messages, altered.
-func (h *lying) relay(in io.Reader, out io.Writer) error {
-	var line []byte
-	for b := make([]byte, 1); len(line) < 2 || b[0] != '\n'; line = append(line, b[0]) {
-		if _, err := io.ReadFull(in, b); err != nil {
+func (h *lying) relay(in *bufio.Reader, out io.Writer) error {
+	for line := ""; len(line) < 2; {
+		var err error
+		if line, err = in.ReadString('\n'); err != nil {
 			return err
 		}
-	}
-	if _, err := out.Write(line); err != nil {
-		return err
+		if _, err = io.WriteString(out, line); err != nil {
+			return err
+		}
 	}
 	for n := 0; ; {
 		var length [4]byte
@@ -102,52 +94,6 @@ func (h *lying) relay(in io.Reader, out io.Writer) error {
 	}
 }
 
-type pipes struct {
-	io.Reader
-	io.Writer
-	close func() error
-}
-
-func (w *pipes) Close() error { return w.close() }
-
-// sturdy is a world that is asked for what it does not have.
-type sturdy struct{ *world }
-
-func (sturdy) HostFacts(context.Context) (site.Facts, error) {
-	return site.Facts{}, errors.ErrUnsupported
-}
-func (sturdy) DatasetOf(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
-func (sturdy) Release(context.Context, string, []string) error   { return errors.ErrUnsupported }
-func (sturdy) Bookmark(context.Context, map[string]string) error { return errors.ErrUnsupported }
-func (sturdy) Destroy(context.Context, []string) error           { return errors.ErrUnsupported }
-func (sturdy) Offer(context.Context, wire.Offer) (wire.Ticket, error) {
-	return wire.Ticket{}, errors.ErrUnsupported
-}
-func (sturdy) Digest(context.Context, site.ContentQuery) (site.Digest, error) {
-	return site.Digest{}, errors.ErrUnsupported
-}
-
-func survive(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("%v", p)
-	}
-}
-
-func (s sturdy) Snapshot(ctx context.Context, names []string) (err error) {
-	defer survive(&err)
-	return s.world.Snapshot(ctx, names)
-}
-
-func (s sturdy) DiscardPartial(ctx context.Context, dataset string) (err error) {
-	defer survive(&err)
-	return s.world.DiscardPartial(ctx, dataset)
-}
-
-func (s sturdy) Transfer(ctx context.Context, t site.Task, p func(transfer.Progress)) (r site.Result, err error) {
-	defer survive(&err)
-	return s.world.Transfer(ctx, t, p)
-}
-
 // A job whose host lies in one field of one answer ends, soon, by itself, with
 // a report that can be told.
 func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
@@ -169,10 +115,9 @@ func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 	for range rounds {
 		which, leaf, lie := random.IntN(10), random.IntN(150), lies[random.IntN(len(lies))]
 		told := ""
-		w := newWorld(map[string][]string{"src": {}, "src/a": {"s1", "s2"}, "src/a/b": {"s1"}, "dst": {}, "dst/a": {"s1"}})
-		copied := w.datasets["dst/a"]
-		copied.Versions[0].GUID = w.datasets["src/a"].Versions[0].GUID
-		w.set("src/a", "recordsize", "131072")
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1", "s2"}, "src/a/b": {"s1"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "s1")
+		w.host.Set("src/a", "recordsize", "131072")
 		h := &lying{world: w, alter: func(n int, body any) any {
 			if n%10 == which {
 				i := leaf % leaves(body)

@@ -13,23 +13,20 @@ import (
 // was before: the replica's key is not on the target.
 func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
-	w.set("src/a", "encryption", "aes-256-gcm")
-	w.set("src/a/plain", "encryption", "off")
-	w.feature = "encryption"
-	cuts := map[string]int{}
-	w.refuse = func(target string) error {
-		if copied := w.datasets["dst/a"]; copied != nil && copied.Properties["encryption"].Value == "" {
-			w.set("dst/a", "encryption", "aes-256-gcm")
-			w.set("dst/a", "keystatus", "unavailable")
-		}
-		if cuts[target]++; cuts[target]%2 == 1 && target == "dst/a/plain" { // each of its streams, once
-			return wire.ErrCut
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
+	w.host.Set("src/a", "encryption", "aes-256-gcm")
+	w.host.Set("src/a/plain", "encryption", "off")
+	cuts := 0
+	w.before = func(op string) error {
+		if op == "receive dst/a/plain" {
+			if cuts++; cuts%2 == 1 { // each of its streams, once
+				return wire.ErrCut
+			}
 		}
 		return nil
 	}
 	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries = 2 }), hosts.New(w), silent{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"receive dst/a", "receive dst/a/plain", "receive dst/a/plain"}, w.did)
-	require.Equal(t, "off", w.received["dst/a/plain"]["encryption"])
+	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.did)
+	require.Equal(t, "off", w.host.Get("dst/a/plain", "encryption"))
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,20 +142,28 @@ func TestBackoff(t *testing.T) {
 func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	t.Parallel()
 	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
-	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
 	tries := 0
-	w.refuse = func(string) error { tries++; return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"} }
+	w.before = func(op string) error {
+		if op != "receive dst/a" {
+			return nil
+		}
+		tries++
+		return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"}
+	}
 	_, err := RunSend(t.Context(), request(retries), hosts.New(w), silent{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 2, tries)
 
 	tries = 0
-	w.refuse = func(string) error {
+	w.before = func(op string) error {
+		if op != "receive dst/a" {
+			return nil
+		}
 		tries++
-		w.datasets["dst/a"].Versions = append(w.datasets["dst/a"].Versions, zfs.Version{Kind: zfs.Snapshot, Name: "theirs", GUID: 99, CreateTXG: 99})
-		return wire.ErrCut
+		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), wire.ErrCut)
 	}
 	_, err = RunSend(t.Context(), request(retries), hosts.New(w), silent{})
 	require.ErrorContains(t, err, "@theirs")
@@ -166,11 +175,14 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 // token stood for is gone, and all is there.
 func TestARivalCompletesTheStream(t *testing.T) {
 	t.Parallel()
-	w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": {}})
-	w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1:1]
-	w.refuse = func(string) error {
-		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
-		return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	w.before = func(op string) error {
+		if op == "receive dst/a" {
+			w.host.Copy("src/a", "dst/a", "x", "y")
+			return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
+		}
+		return nil
 	}
 	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), silent{})
 	require.NoError(t, err)
