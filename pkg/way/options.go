@@ -1,6 +1,7 @@
 package way
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -32,6 +33,7 @@ type Option struct {
 	Idle  Case
 	Words []Word // the words it takes, the default first; with value, some of them
 	help  string
+	dev   string // said instead of help for a device
 	word  func(*Way) *string
 	value func(*Way) option.Value // where word is nil
 }
@@ -52,6 +54,9 @@ func Options(at At) []Option {
 	all := slices.Concat(connections(), sockets(), flow(), reach())
 	all = slices.DeleteFunc(all, func(o Option) bool { return o.At&at == 0 })
 	for i := range all {
+		if at == Dev {
+			all[i].help = cmp.Or(all[i].dev, all[i].help)
+		}
 		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.not&at == at })
 	}
 	return all
@@ -99,7 +104,8 @@ func flow() []Option {
 	return []Option{
 		{
 			ID: "buffer", Key: "buffer", At: Send | Dev | JobFile,
-			help:  "memory buffer on each side, used as far as it helps (default 256MiB, of a device 64MiB)",
+			help:  "memory buffer on each side, used as far as it helps (default 256MiB)",
+			dev:   "memory buffer on each side, used as far as it helps (default 64MiB)",
 			value: func(w *Way) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", At: everywhere, Idle: Still,
