@@ -2,7 +2,10 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/kballard/go-shellquote"
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/size"
@@ -51,7 +54,7 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 			"the running system needs %s", dst.Path)
 	}
 	for _, m := range dst.Mounts {
-		j.add(finding.Fail, "target-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), "umount "+m.Point,
+		j.add(finding.Fail, "target-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), paste("umount", m.Point),
 			"%s is mounted: %s on %s", dst.Path, m.Device, m.Point)
 	}
 	for _, s := range dst.Swap {
@@ -85,20 +88,29 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	return j
 }
 
+// paste is a command for a shell: what a host says is quoted in it, and never an
+// option.
+func paste(command string, words ...string) string {
+	if slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
+		command += " --"
+	}
+	return command + " " + shellquote.Join(words...)
+}
+
 // release is how to take a holder off.
 func (h Holder) release() string {
 	switch h.Kind {
 	case KindLVM:
 		group, _, _ := strings.Cut(h.Label, "/")
-		return "vgchange -an " + group
+		return paste("vgchange -an", group)
 	case KindDM:
-		return "dmsetup remove " + h.Label + ", or cryptsetup close"
+		return paste("dmsetup remove", h.Label) + ", or cryptsetup close"
 	case KindMD:
-		return "mdadm --stop /dev/" + h.Name
+		return paste("mdadm --stop", "/dev/"+h.Name)
 	case KindLoop:
-		return "losetup -d /dev/" + h.Name
+		return paste("losetup -d", "/dev/"+h.Name)
 	}
-	return "stop what uses /dev/" + h.Name
+	return paste("fuser -vm", "/dev/"+h.Name) + " tells what to stop"
 }
 
 // uses guesses from its contents who may hold a device.
@@ -171,7 +183,7 @@ func (j *judge) contents(dst Facts, allow Allow) {
 	if dst.Serial == "" && dst.WWN == "" {
 		what = "its size in bytes"
 	}
-	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm '%s'}} (%s)", words[0], what)
+	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), what)
 	id := "target-contents"
 	if allow.Overwrite {
 		id = "target-confirm"
@@ -203,7 +215,7 @@ func (j *judge) shape(src, dst Facts) {
 			"%s has other sectors than the source: its partition table will not be understood", dst.Path)
 	}
 	if src.PartitionTable == "gpt" && dst.Size > src.Size {
-		j.add(finding.Warn, "gpt-end", "", "sgdisk --move-second-header "+dst.Path, "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
+		j.add(finding.Warn, "gpt-end", "", paste("sgdisk --move-second-header", dst.Path), "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
 	}
 }
 
@@ -222,7 +234,7 @@ func (j *judge) beyond(src, dst Facts) {
 	}
 	sector := int64(max(dst.LogicalSector, 1))
 	j.add(finding.Warn, "target-end", strings.Join(stay, ", "),
-		fmt.Sprintf("afterwards: blkdiscard --zeroout --offset %d %s", (src.Size+sector-1)/sector*sector, dst.Path),
+		paste(fmt.Sprintf("afterwards: blkdiscard --zeroout --offset %d", (src.Size+sector-1)/sector*sector), dst.Path),
 		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
 }
 
@@ -234,7 +246,7 @@ func checkSource(src Facts) []finding.Finding {
 		if src.Kind == KindLVM {
 			return "copy a snapshot: {{lvm-snapshot 5G}} (as much as is written meanwhile)"
 		}
-		return fmt.Sprintf("umount %s, or mount -o remount,ro %s, or copy a snapshot", point, point)
+		return paste("umount", point) + ", or " + paste("mount -o remount,ro", point) + ", or copy a snapshot"
 	}
 	if src.Denied {
 		j.add(finding.Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)

@@ -1,11 +1,15 @@
 package device
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/option"
 )
 
 // Rules that need no device.
@@ -100,4 +104,37 @@ func TestCheckSource(t *testing.T) {
 	require.Empty(t, checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk, Size: 1}))
 	require.Empty(t, checkSource(Facts{Path: "/empty", Kind: KindFile}))
 	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
+}
+
+// A hint is pasted into a shell, and names what another host says.
+func TestHintsQuoteWhatHostsSay(t *testing.T) {
+	t.Parallel()
+	const evil = `$(reboot)'; reboot "\`
+	src := Facts{Path: "/dev/" + evil, Kind: KindDisk, Name: "sda", Size: 100, LogicalSector: 512, PartitionTable: "gpt"}
+	src.Mounts = []Mount{{Device: "sda", Point: "/" + evil, Type: "ext4"}}
+	dst := Facts{Path: "/dev/" + evil, Kind: KindDisk, Name: "sdb", Size: 200, LogicalSector: 512, Minor: 16, Machine: "another"}
+	used := dst
+	used.Serial, used.Signatures = evil, []Signature{{Device: "sdb", Type: "ext4", Last: 150}}
+	held := dst
+	held.Mounts = []Mount{{Device: "sdb", Point: "/" + evil, Type: "ext4"}, {Device: "sdb", Point: "-" + evil, Type: "ext4"}}
+	for _, kind := range []string{KindLVM, KindDM, KindMD, KindLoop, KindDisk} {
+		held.Holders = append(held.Holders, Holder{Name: evil, Kind: kind, Label: evil, On: "sdb"})
+	}
+	commands := map[string]int{}
+	for _, f := range slices.Concat(checkSource(src), checkTarget(src, held, Allow{}), checkTarget(src, used, Allow{}),
+		checkTarget(src, used, Allow{Overwrite: true, Confirm: evil})) {
+		if !strings.Contains(f.Remedy, "reboot") {
+			continue
+		}
+		commands[f.ID]++
+		words, err := shellquote.Split(option.Flags(f.Remedy))
+		require.NoError(t, err, f.Remedy)
+		for i, w := range words {
+			if strings.Contains(w, "reboot") {
+				require.Contains(t, w, evil, f.Remedy)
+				require.True(t, w[0] != '-' || words[i-1] == "--", f.Remedy)
+			}
+		}
+	}
+	require.Equal(t, map[string]int{"source-mounted": 1, "target-mounted": 2, "target-held": 5, "target-contents": 1, "gpt-end": 2, "target-end": 2}, commands)
 }

@@ -172,8 +172,8 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 				if p.Severity != finding.Fail {
 					continue
 				}
-				_, words, _ := strings.Cut(p.Remedy, "{{overwrite}} {{confirm '")
-				word, _, _ := strings.Cut(words, "'")
+				_, words, _ := strings.Cut(p.Remedy, "{{overwrite}} {{confirm}} ")
+				word, _, _ := strings.Cut(words, " (")
 				require.Equal(t, p.Consent, word != "")
 				allow := Allow{Overwrite: true, Confirm: word}
 				if p.Consent {

@@ -153,5 +153,5 @@ func (s *LVSnapshot) Remove(ctx context.Context) error {
 		// udev may be looking at it just now.
 		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond)
 	}
-	return fault.Failf("lvremove "+s.name, "snapshot %s is still there: %w", s.name, err)
+	return fault.Failf(paste("lvremove", s.name), "snapshot %s is still there: %w", s.name, err)
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -79,6 +80,56 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			require.True(t, bytes.Equal(data, got))
 		})
 	}
+}
+
+// What an interrupted copy may go on with is what is there when its target is
+// opened: of one that was formatted since the plan, nothing is the copy's.
+func TestResumeLooksAtItsTargetAgain(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("wipefs"); err != nil {
+		t.Skip("no wipefs")
+	}
+	const block, size = 64 << 10, 64 * (64 << 10)
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(data) // never fails
+	require.NoError(t, os.WriteFile(from, data, 0o600))
+	src, err := Inspect(t.Context(), from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, make([]byte, size), 0o600))
+	planned, err := Inspect(t.Context(), to)
+	require.NoError(t, err)
+	task := Task{Source: src, Target: planned, Read: true, Write: true,
+		Request: Request{Options: Options{Options: transfer.Options{Block: block}}}}
+
+	// The interrupted copy had stored one block in the middle.
+	j, _, err := OpenJournal(src, planned, task.Options.Cut(), true)
+	require.NoError(t, err)
+	const middle = size / 2
+	f, err := os.OpenFile(to, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(data[middle:middle+block], middle)
+	require.NoError(t, err)
+	require.NoError(t, j.Add([]Extent{{middle / block, LeafHash(data[middle:middle+block], middle, size)}}))
+	require.NoError(t, j.Close())
+	task.Target, err = Inspect(t.Context(), to)
+	require.NoError(t, err)
+	state, err := StateOf(task)
+	require.NoError(t, err)
+	require.True(t, state.Begun, "the plan needs no consent")
+
+	theirs := append([]byte("LUKS\xba\xbe\x00\x01"), make([]byte, 160)...)
+	theirs = append(theirs, "0a0b0c0d-0000-4000-8000-000000000001"...)
+	_, err = f.WriteAt(theirs, 0)
+	require.NoError(t, errors.Join(err, f.Close()))
+	before, err := os.ReadFile(to)
+	require.NoError(t, err)
+	_, err = Copy(t.Context(), task, nil, Streams{}, nil)
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+	after, err := os.ReadFile(to)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(before, after), "it lost its new contents")
 }
 
 // A target that was put to use after the plan is not overwritten, by a stream

@@ -93,7 +93,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 		}
 		return &standardOutput{std.Out}, nil
 	}
-	if err := t.check(ctx, State{}); err != nil {
+	if _, _, err := t.again(ctx); err != nil {
 		return nil, err
 	}
 	size := t.Target.Size

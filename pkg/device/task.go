@@ -122,21 +122,26 @@ func (t Task) CheckSource() []finding.Finding {
 	return nil
 }
 
-// CheckTarget is what speaks against writing to the target as it is now. Of one
-// that an interrupted copy of this very source has begun, its contents do not
-// count: they are that copy's.
-func (t Task) CheckTarget(now Facts, state State) []finding.Finding {
-	return slices.DeleteFunc(checkTarget(t.Source, now, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
+// CheckTarget is what speaks against writing to the target. Of one that an
+// interrupted copy of this very source has begun, its contents do not count:
+// they are that copy's.
+func (t Task) CheckTarget(state State) []finding.Finding {
+	return slices.DeleteFunc(checkTarget(t.Source, t.Target, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
 }
 
-// check is the error of what forbids to write to the target as it is now, nil
-// for nothing: time has passed since the plan.
-func (t Task) check(ctx context.Context, state State) error {
-	now, err := Inspect(ctx, t.Target.Path)
-	if err != nil {
-		return err
+// again is the task with its target as it is now: time has passed since the
+// plan, and neither what was there then nor the journal of that counts. The error
+// is of what forbids to write to it.
+func (t Task) again(ctx context.Context) (_ Task, state State, err error) {
+	if t.Target, err = Inspect(ctx, t.Target.Path); err != nil {
+		return t, state, err
 	}
-	return finding.Refusal(finding.Failed(t.CheckTarget(now, state)))
+	if !t.streamed() {
+		if state, err = StateOf(t); err != nil {
+			return t, state, err
+		}
+	}
+	return t, state, finding.Refusal(finding.Failed(t.CheckTarget(state)))
 }
 
 // Copy does this end's part of a task: over a link, or all of it without one.
@@ -187,12 +192,10 @@ func (t Task) open(ctx context.Context, link *wire.Link, std Streams, progress f
 	return func() (Result, error) { return receive(ctx, link, dst, j, t.Source.Size, t.Options, progress) }, nil
 }
 
-// openTarget opens the target and its journal.
+// openTarget opens the target and its journal. That it is still the device of the
+// plan, OpenTarget tells.
 func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
-	state, err := StateOf(t)
-	if err == nil {
-		err = t.check(ctx, state)
-	}
+	now, state, err := t.again(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,7 +203,7 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := t.openJournal(t.NoResume || state.Stored == 0)
+	j, err := now.openJournal(t.NoResume || state.Stored == 0)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
 	}

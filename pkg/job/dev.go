@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kballard/go-shellquote"
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/device"
@@ -165,7 +166,7 @@ func noPath(e endpoint.Endpoint) error {
 	whole := "[HOST:]/PATH"
 	if abs, err := filepath.Abs(e.Name); err == nil && e.Local() {
 		if _, err := os.Lstat(abs); err == nil || strings.HasPrefix(e.Name, ".") {
-			whole = abs
+			whole = shellquote.Join(abs)
 		}
 	}
 	return fault.Usagef("write the whole path, "+whole+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
@@ -210,7 +211,7 @@ func (d *copier) judge(ctx context.Context) error {
 	if !d.req.NoResume {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
 	}
-	d.report.Problems = slices.Concat(d.report.Problems, d.task.CheckSource(), d.task.CheckTarget(d.task.Target, d.state))
+	d.report.Problems = slices.Concat(d.report.Problems, d.task.CheckSource(), d.task.CheckTarget(d.state))
 	return nil
 }
 
