@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/policy"
+	"zxfer/pkg/site"
 )
 
 func TestReadMessage(t *testing.T) {
@@ -95,7 +96,7 @@ func TestDecodeStrictly(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
 			var a policy.Tagged
-			err := policy.Decode([]byte(in), &a)
+			err := site.Decode([]byte(in), &a)
 			if want == "" {
 				require.NoError(t, err)
 				return

@@ -96,7 +96,7 @@ func (o operation[A, R]) arguments(ctx context.Context, g *policy.Guard, body js
 	if g != nil {
 		return policy.Admit(ctx, g, policy.Request{Op: o.name, Body: body, Secret: o.secret}, o.rule)
 	}
-	if err := policy.Decode(body, &args); err != nil {
+	if err := site.Decode(body, &args); err != nil {
 		return args, fmt.Errorf("malformed arguments: %w", err)
 	}
 	return args, nil

@@ -1,12 +1,10 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strconv"
 	"strings"
@@ -76,7 +74,7 @@ func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args 
 	if rule.judge == nil {
 		return args, g.Unknown(q)
 	}
-	if err := Decode(q.Body, &args); err != nil {
+	if err := site.Decode(q.Body, &args); err != nil {
 		return args, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
 	}
 	if field := undecided(reflect.ValueOf(args)); field != "" {
@@ -100,20 +98,6 @@ func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args 
 // Unknown is the refusal of an operation that there is no rule for.
 func (g *Guard) Unknown(q Request) error {
 	return g.refuse(q, fmt.Errorf("no rule allows the operation %q", q.Op[:min(len(q.Op), 64)]))
-}
-
-// Decode reads one JSON value. What it does not know it refuses: an agent that
-// passed over a field would do something else than was asked.
-func Decode(body []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
 }
 
 // Bounds of what the audit shows, in bytes. System logs cut a line at a KiB,

@@ -87,7 +87,7 @@ func (t Task) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON takes nothing but a Task, without a field that it does not know.
 func (t *Task) UnmarshalJSON(text []byte) (err error) {
 	var ends struct{ From, To map[kind]json.RawMessage }
-	if err := strictly(text, &ends); err != nil {
+	if err := Decode(text, &ends); err != nil {
 		return err
 	}
 	if len(ends.From) != 1 || len(ends.To) != 1 {
@@ -139,11 +139,12 @@ func toOf(k kind, body []byte) (To, error) {
 }
 
 func end[E any](body []byte) (e E, err error) {
-	return e, strictly(body, &e)
+	return e, Decode(body, &e)
 }
 
-// strictly refuses fields that are not known.
-func strictly(text []byte, into any) error {
+// Decode reads one JSON value of another host. What it does not know it refuses:
+// who passed over a field would do something else than was asked.
+func Decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
