@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/option"
+	"zxfer/pkg/way"
 )
 
 // Texts below the command line name an option as {{ID}}, as who reads them may
@@ -22,16 +24,19 @@ import (
 // within a command of zxfer that is to be pasted.
 func TestTextsNameOptionsNotFlags(t *testing.T) {
 	t.Parallel()
-	flags := map[string]bool{}
+	flags, short := map[string]bool{}, ""
 	root := newRoot(&app{})
 	for _, verb := range []string{"send", "dev", "doctor"} {
 		cmd, err := find(root, []string{verb})
 		require.NoError(t, err)
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true; short += f.Shorthand })
 	}
-	flag, command := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`zxfer (send|dev|doctor|replicate) [^;\n]*`)
+	flag, letter := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`(?:^|[ (])-[`+short+`](?:[ :;,.)]|$)`)
+	command := regexp.MustCompile(`\b(zxfer (send|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
 	named := 0
 	judge := func(at, text string) {
+		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)
+		require.True(t, !placeholder || option.Named(strings.ReplaceAll(text, "%", "")), "%s: %q", at, text)
 		option.Expand(text, func(id, _ string) string {
 			named++
 			require.True(t, flags[id], "%s: there is no option %q", at, id)
@@ -40,13 +45,16 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 		for _, m := range flag.FindAllStringSubmatch(command.ReplaceAllString(text, ""), -1) {
 			require.False(t, flags[m[1]] && text != m[0], "%s: write {{%s}}: %q", at, m[1], text)
 		}
+		if script := strings.Contains(text, "$"); !script && letter.FindString(text) != text {
+			assert.NotRegexp(t, letter, command.ReplaceAllString(text, ""), "%s: write {{ID}}", at)
+		}
 	}
 	pkg := filepath.Join("..", "..", "pkg")
 	require.NoError(t, filepath.WalkDir(pkg, func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == "testdata" || e.Name() == "importer"): // which speaks of other tools' flags
+		case e.IsDir() && (e.Name() == "testdata" || e.Name() == "importer" || strings.HasSuffix(e.Name(), "test")): // which speaks of other tools' flags
 			return filepath.SkipDir
 		case e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil
@@ -67,4 +75,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, named, 40)
+	for _, o := range way.Options(way.JobFile) {
+		require.True(t, option.Named(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
+	}
 }

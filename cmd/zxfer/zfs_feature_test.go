@@ -104,7 +104,7 @@ func TestZFSValues(t *testing.T) {
 		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS takes %s", v)
 		o := zxfer(t, "send", "-o", v, src, dst+"/y")
 		require.Equal(t, 3, o.code, "%s: %s", v, o)
-		require.Contains(t, o.stderr, "-o "+strings.Split(v, "=")[0])
+		require.Contains(t, o.stderr, "--set "+strings.Split(v, "=")[0])
 	}
 	for _, v := range []string{"recordsize=1m", "recordsize=128KiB", "compression=zstd-fast-100", "compression=zstd-19", "dedup=sha512,verify", "copies=3", "quota=1.5G",
 		"refquota=none", "mountpoint=/a b", "xattr=on", "acltype=posixacl", "dnodesize=2k", "snapshot_limit=none", "filesystem_limit=5", "a:b=", "special_small_blocks=32K"} {

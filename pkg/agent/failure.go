@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -19,9 +20,17 @@ type failure struct {
 	Text  string      `json:"text"`
 	Class fault.Class `json:"class,omitempty"` // 0 = not classified
 	Hint  string      `json:"hint,omitempty"`
-	ZFS   *zfs.Error  `json:"zfs,omitempty"`
-	Peer  string      `json:"peer,omitempty"` // of a transfer.PeerError
-	Is    []string    `json:"is,omitempty"`   // sentinels, by name
+	// Named are both as they name options (see package option), for a client that
+	// knows all of these and writes them as its user does. Text and Hint have flags.
+	Named *wording   `json:"named,omitempty"`
+	ZFS   *zfs.Error `json:"zfs,omitempty"`
+	Peer  string     `json:"peer,omitempty"` // of a transfer.PeerError
+	Is    []string   `json:"is,omitempty"`   // sentinels, by name
+}
+
+type wording struct {
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
 }
 
 // sentinel is an error that keeps its identity across hosts.
@@ -49,7 +58,11 @@ func sentinels() []sentinel {
 
 // pack takes an error apart.
 func pack(err error) *failure {
-	f := &failure{Text: err.Error(), Hint: fault.HintOf(err)}
+	named := wording{err.Error(), fault.HintOf(err)}
+	f := &failure{Text: option.Flags(named.Text), Hint: option.Flags(named.Hint)}
+	if named != (wording{f.Text, f.Hint}) {
+		f.Named = &named
+	}
 	var classified *fault.Error
 	if errors.As(err, &classified) {
 		f.Class = classified.Class
@@ -91,7 +104,11 @@ func clip(s string, n int) string {
 
 // unpack puts an error together again; host is where it came from.
 func (f *failure) unpack(host string) error {
-	e := &remoteError{text: host + ": " + clip(f.Text, maxText), hint: clip(f.Hint, maxText)}
+	said := wording{f.Text, f.Hint}
+	if f.Named != nil && option.Named(f.Named.Text) && option.Named(f.Named.Hint) {
+		said = *f.Named
+	}
+	e := &remoteError{text: host + ": " + clip(said.Text, maxText), hint: clip(said.Hint, maxText)}
 	if f.ZFS != nil {
 		z := *f.ZFS
 		if z.Host == "" {

@@ -26,6 +26,28 @@ func across(t *testing.T, err error) error {
 	return f.unpack("beta")
 }
 
+// A client of any age shows options as somebody may write them: one that knows
+// these as its user does, any other as flags.
+func TestErrorsNameOptionsForAnyClient(t *testing.T) {
+	t.Parallel()
+	err := fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no; there is /srv/{{wire nc}}")
+	old, jsonErr := json.Marshal(pack(err))
+	require.NoError(t, jsonErr)
+	var read struct{ Text, Hint string }
+	require.NoError(t, json.Unmarshal(old, &read))
+	require.Equal(t, "--congestion reno: no; there is /srv/{{wire nc}}", read.Text)
+	require.Equal(t, "widen --port-range", read.Hint)
+
+	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
+	require.EqualError(t, got, "beta: {{congestion reno}}: no")
+	require.Equal(t, "widen {{port-range}}", fault.HintOf(got))
+
+	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
+	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
+	require.Equal(t, "leave --other out", fault.HintOf(newer.unpack("beta")))
+	require.Nil(t, pack(errors.New("no luck")).Named)
+}
+
 func TestErrorsKeepWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	busy := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "tank/a@x", Argv: []string{"zfs", "destroy"}, Detail: "held", Hint: "zfs holds tank/a@x"}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/option"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
@@ -300,8 +301,12 @@ func (r *Remote) InspectDevice(ctx context.Context, path string) (device.Facts, 
 }
 
 var opDeviceState = operation[device.Task, device.State]{
-	name:  "device-state",
-	do:    asks(site.Devices.DeviceState),
+	name: "device-state",
+	do: asks(func(s site.Devices, ctx context.Context, t device.Task) (device.State, error) {
+		state, err := s.DeviceState(ctx, t)
+		state.Unusable = option.Flags(state.Unusable) // no job file has devices
+		return state, err
+	}),
 	check: site.CheckDeviceState,
 }
 

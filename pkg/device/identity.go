@@ -12,7 +12,7 @@ import (
 // it is. Contents are not compared.
 func (h *handle) sameObject(facts Facts) error {
 	changed := func(what string, was, is any) error {
-		return fault.Refusef("look at the device again with -n, then run the command anew",
+		return fault.Refusef("look at the device again with {{dry-run}}, then run the command anew",
 			"%s is not what it was when the copy was planned: %s was %v, is %v", facts.Path, what, was, is)
 	}
 	return h.control(func(fd int) error {

@@ -87,7 +87,7 @@ func refusedOpen(f Facts, err error) error {
 	case denied(err):
 		return fault.Refusef("run as root, or as a user who may write it", "%w", err)
 	case errors.Is(err, unix.EEXIST):
-		return fault.Refusef("look at it with -n, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
+		return fault.Refusef("look at it with {{dry-run}}, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package option
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // A text that is for a person names an option as {{ID}}, or with a value as
@@ -10,17 +11,32 @@ import (
 // the text writes the one or the other.
 const opening, closing = "{{", "}}"
 
-// Expand has every option that a text names written. Nothing else is changed, not
-// in text of other hosts, and not in JSON, as no value has quotes.
+// ids are the options that a text may name. What looks like one and is not, such
+// as a name from elsewhere, stays as it is.
+const ids = "bookmark|bs|buffer|bwlimit|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|dry-run|" +
+	"exclude|exclude-snaps|include-snaps|lvm-snapshot|map|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
+	"recursive|rollback|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
+
+// named is how an option is named: it stands by itself, as in prose, also in JSON.
+var named = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|\\n|[\s("])\{\{(` + ids + `)( [^{}"\n]*)?\}\}`)
+})
+
+// Expand has every option that a text names written. Nothing else is changed.
 func Expand(text string, write func(id, value string) string) string {
 	if !strings.Contains(text, opening) {
 		return text
 	}
-	named := regexp.MustCompile(`\{\{[a-z][a-z-]*( [^{}"\n]*)?\}\}`)
-	return named.ReplaceAllStringFunc(text, func(name string) string {
-		id, value, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(name, opening), closing), " ")
-		return write(id, value)
+	return named().ReplaceAllStringFunc(text, func(found string) string {
+		before, name, _ := strings.Cut(found, opening)
+		id, value, _ := strings.Cut(strings.TrimSuffix(name, closing), " ")
+		return before + write(id, value)
 	})
+}
+
+// Named tells whether Expand would write all that a text seems to name.
+func Named(text string) bool {
+	return !strings.Contains(Expand(text, func(string, string) string { return "" }), opening)
 }
 
 // Flags writes the options of a text as on a command line.

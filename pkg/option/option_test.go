@@ -50,10 +50,15 @@ func TestExpand(t *testing.T) {
 		"leave {{dial}} out":               "leave --dial out",
 		"{{wire ssh}}, or {{dial source}}": "--wire ssh, or --dial source",
 		"{job} and {{":                     "{job} and {{",
-		"}} {{a b c}}":                     "}} --a b c",
+		"}} {{bs 16M}}: no":                "}} --bs 16M: no",
+		`"hint":"a\n{{verify}}"`:           `"hint":"a\n--verify"`,
+		"open /tmp/{{wire nc}}: no":        "open /tmp/{{wire nc}}: no", // a name, of a file
+		"{{other}}, and {{}}":              "{{other}}, and {{}}",
 	} {
 		require.Equal(t, want, Flags(text))
 	}
+	require.True(t, Named("leave {{dial}} out"))
+	require.False(t, Named("leave {{dial}} out, or {{other}}"))
 	require.Equal(t, "--dial", Flags(Name("dial", "")))
 	require.Equal(t, "--dial source", Flags(Name("dial", "source")))
 }

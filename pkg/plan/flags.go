@@ -95,7 +95,7 @@ func (p *planner) goOn(d, t *zfs.Dataset) zfs.StreamFlags {
 	// If that is wrong, the receive says so before it changes anything.
 	f.LargeBlocks = false
 	if largeBlocks(d) && p.state.Target.Pool.Features["large_blocks"] == "active" {
-		p.note("%s does not record how its chain began: going on without -L; if zfs then asks for -L, run %s there",
+		p.note("%s does not record how its chain began: going on without zfs send -L; if zfs then asks for -L, run %s there",
 			p.onTarget(t.Name), command("zfs", "set", zfs.FlagsProperty+"=Lc", t.Name))
 	}
 	return f

@@ -23,39 +23,39 @@ func (p *planner) checkProperties() bool {
 		feature := zfs.FeatureOf(name, p.req.Set[name])
 		switch {
 		case zfs.CheckProperty(name) != nil:
-			bad("", "-o %s: %s", name, zfs.CheckProperty(name))
+			bad("", "{{set}} %s: %s", name, zfs.CheckProperty(name))
 		case zfs.ReadOnly(name):
-			bad("leave it out", "-o %s: the property is read-only", name)
+			bad("leave it out", "{{set}} %s: the property is read-only", name)
 		case !zfs.Known(name):
-			bad("a property of your own has a colon in its name, such as org.example:note", "-o %s: there is no such property", name)
+			bad("a property of your own has a colon in its name, such as org.example:note", "{{set}} %s: there is no such property", name)
 		case zfs.Fixed(name) && !zfs.EncryptionBound(name):
-			bad("leave it out", "-o %s: it comes with the stream and cannot be chosen on arrival", name)
+			bad("leave it out", "{{set}} %s: it comes with the stream and cannot be chosen on arrival", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: {{decrypt}}", "-o %s: a raw stream brings its encryption and takes no other", name)
+			bad("leave it out, or send decrypted: {{decrypt}}", "{{set}} %s: a raw stream brings its encryption and takes no other", name)
 		case zfs.EncryptionBound(name) && other != "" && (name == "encryption" || p.req.Set["encryption"] == ""):
-			bad("leave it out", "-o %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
+			bad("leave it out", "{{set}} %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
 		case zfs.CheckValue(name, p.req.Set[name]) != nil:
-			bad("", "-o %s", zfs.CheckValue(name, p.req.Set[name]))
+			bad("", "{{set}} %s", zfs.CheckValue(name, p.req.Set[name]))
 		case feature != "" && !p.targetTakes(feature):
 			bad(p.state.Target.Pool.Enabling("on "+p.state.TargetHost, feature),
-				"-o %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
+				"{{set}} %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
 		}
 	}
 	for _, name := range p.req.Exclude {
 		switch {
 		case zfs.CheckProperty(name) != nil:
-			bad("", "-x %s: %s", name, zfs.CheckProperty(name))
+			bad("", "{{exclude}} %s: %s", name, zfs.CheckProperty(name))
 		case !zfs.Known(name):
-			bad("a property of your own has a colon in its name, such as org.example:note", "-x %s: there is no such property", name)
+			bad("a property of your own has a colon in its name, such as org.example:note", "{{exclude}} %s: there is no such property", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: {{decrypt}}", "-x %s: a raw stream brings its encryption", name)
+			bad("leave it out, or send decrypted: {{decrypt}}", "{{exclude}} %s: a raw stream brings its encryption", name)
 		}
 	}
 	return ok
 }
 
 // otherEncryption returns a dataset that the target has, and whose encryption is
-// not what -o asks for; "" for none. Where it is, nothing has to be set.
+// not what Set asks for; "" for none. Where it is, nothing has to be set.
 func (p *planner) otherEncryption() string {
 	for _, d := range p.state.Source.Datasets {
 		name := targetOf(d.Name, p.req.Source, p.targetRoot)
@@ -158,18 +158,18 @@ func (p *planner) leftBehind() {
 		out = append(out, name+" of "+finding.Some(p.left[name], 1))
 	}
 	if len(out) > 0 {
-		p.note("-p does not carry what belongs to a dataset's place: %s; what is wanted there is set with -o NAME=VALUE", strings.Join(out, ", "))
+		p.note("{{props}} does not carry what belongs to a dataset's place: %s; what is wanted there is given with {{set}}", strings.Join(out, ", "))
 	}
 }
 
-// override applies -o and -x.
+// override applies Set and Exclude.
 func (p *planner) override(d *zfs.Dataset, set map[string]string) {
 	for _, name := range p.req.Exclude {
 		delete(set, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.req.Set)) {
 		if !zfs.Settable(d.Type, name) {
-			p.note("%s: -o %s is left out: a %s has no such property", d.Name, name, d.Type)
+			p.note("%s: {{set}} %s is left out: a %s has no such property", d.Name, name, d.Type)
 			continue
 		}
 		set[name] = p.req.Set[name]

@@ -36,7 +36,7 @@ func TestReceiveProperties(t *testing.T) {
 		{"all but what is bound to its place", []func(*Request){carry}, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4",
 				"atime": "off", "org.example:note": "kept"},
-			"-p does not carry what belongs to a dataset's place: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a; what is wanted there is set with -o NAME=VALUE"},
+			"{{props}} does not carry what belongs to a dataset's place: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a; what is wanted there is given with {{set}}"},
 		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
 			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
 		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
@@ -47,7 +47,7 @@ func TestReceiveProperties(t *testing.T) {
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
-			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: -o recordsize is left out: a volume has no such property"},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: {{set}} recordsize is left out: a volume has no such property"},
 		{"what the pool cannot take", nil, []string{"checksum=blake3", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "compression": "lz4"}, "checksum=blake3 is not carried: pool beta:vault lacks the feature blake3"},
 	}
@@ -112,19 +112,19 @@ func TestBadProperties(t *testing.T) {
 		exists  bool
 		text    string
 	}{
-		{"read-only", map[string]string{"used": "3"}, nil, nil, false, "-o used: the property is read-only"},
-		{"unknown", map[string]string{"recordsise": "3"}, nil, nil, false, "-o recordsise: there is no such property"},
+		{"read-only", map[string]string{"used": "3"}, nil, nil, false, "{{set}} used: the property is read-only"},
+		{"unknown", map[string]string{"recordsise": "3"}, nil, nil, false, "{{set}} recordsise: there is no such property"},
 		{"illegal", map[string]string{"Bad": "3"}, nil, nil, false, `"Bad"`},
-		{"fixed", map[string]string{"casesensitivity": "mixed"}, nil, nil, false, "-o casesensitivity: it comes with the stream"},
-		{"fixed for volumes", map[string]string{"volblocksize": "8192"}, nil, nil, false, "-o volblocksize: it comes with the stream"},
-		{"the origin", map[string]string{"origin": "vault/x@y"}, nil, nil, false, "-o origin"},
-		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "-o encryption: a raw stream brings its encryption"},
-		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "-o keylocation"},
+		{"fixed", map[string]string{"casesensitivity": "mixed"}, nil, nil, false, "{{set}} casesensitivity: it comes with the stream"},
+		{"fixed for volumes", map[string]string{"volblocksize": "8192"}, nil, nil, false, "{{set}} volblocksize: it comes with the stream"},
+		{"the origin", map[string]string{"origin": "vault/x@y"}, nil, nil, false, "{{set}} origin"},
+		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "{{set}} encryption: a raw stream brings its encryption"},
+		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "{{set}} keylocation"},
 		{"encryption of what exists", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
 		{"a missing feature", map[string]string{"checksum": "blake3"}, nil, nil, false, "zpool set feature@blake3=enabled vault"},
-		{"excluded unknown", nil, []string{"recordsise"}, nil, false, "-x recordsise: there is no such property"},
+		{"excluded unknown", nil, []string{"recordsise"}, nil, false, "{{exclude}} recordsise: there is no such property"},
 		{"excluded illegal", nil, []string{"-F"}, nil, false, `"-F"`},
-		{"excluded encryption of a raw stream", nil, []string{"encryption"}, raw, false, "-x encryption: a raw stream brings its encryption"},
+		{"excluded encryption of a raw stream", nil, []string{"encryption"}, raw, false, "{{exclude}} encryption: a raw stream brings its encryption"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
-		p.note("%s: the stream that was interrupted was begun with -e, which loses larger extended attributes (xattr=sa); to begin it anew: {{no-resume}}", p.onTarget(t.Name))
+		p.note("%s: the stream that was interrupted was begun with zfs send -e, which loses larger extended attributes (xattr=sa); to begin it anew: {{no-resume}}", p.onTarget(t.Name))
 	}
 	if t.Inconsistent() {
 		// A first receive takes its properties anew, but for its encryption,

@@ -182,7 +182,7 @@ func (p *planner) checkInheritors() {
 			continue
 		}
 		p.conflict(KeyChanged, above.Source, root.Name,
-			fmt.Sprintf("send both at once (-R, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
+			fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
 				command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged),
 			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",
 			p.onTarget(t.Name), root.Name, p.onSource(source.Name))

@@ -53,6 +53,10 @@ func ofJob(id string) (key, kind string) {
 	switch id {
 	case "decrypt":
 		return "transfer.decrypt", "bool"
+	case "set", "exclude":
+		return "properties." + id, "names"
+	case "props":
+		return "properties.carry", "bool"
 	case "skip-check":
 		return "transfer.skip_checks", "list"
 	case "recursive":

@@ -18,6 +18,9 @@ func TestKeys(t *testing.T) {
 		"{{streams 4}}":                        "transfer.streams = 4",
 		"{{trusted-link}}":                     "transfer.trusted_link = true",
 		"{{skip-check space}}":                 `transfer.skip_checks = ["space"]`,
+		"{{set}} used: no":                     "properties.set used: no",
+		"{{exclude}}":                          "properties.exclude",
+		"{{props}}":                            "properties.carry = true",
 		"{{decrypt}}":                          "transfer.decrypt = true",
 		"by hand: {{rollback}}":                "by hand: zxfer send --rollback",
 	} {

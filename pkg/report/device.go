@@ -43,7 +43,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	}
 	text := ""
 	if res.Error != "" && !r.Compare {
-		text = fmt.Sprintf("%s: stopped at %s after %s: %s\n", st.name, gaugeOf(st.last).amount(), Seconds(res.Seconds), oneLine(res.Error))
+		text = fmt.Sprintf("%s: stopped at %s after %s: %s\n", st.name, gaugeOf(st.last).amount(), Seconds(res.Seconds), Line(res.Error))
 	}
 	if t.opts.Verbose {
 		text += stagesText(res.Stages) + networkText(res.Network)
@@ -92,7 +92,7 @@ func deviceHeadline(r *job.DevReport) string {
 		parts = append(parts, "resumes at "+size.Text(r.Resumable))
 	}
 	if r.Unusable != "" {
-		parts = append(parts, "an interrupted copy cannot be resumed: "+oneLine(r.Unusable))
+		parts = append(parts, "an interrupted copy cannot be resumed: "+Line(r.Unusable))
 	}
 	return fmt.Sprintf("%s %s %s: %s\n", oneLine(r.Source), verb, oneLine(r.Target), strings.Join(parts, ", "))
 }
@@ -110,7 +110,7 @@ func devicePlanText(r *job.DevReport) string {
 	}
 	fmt.Fprintf(w, "blocks\t%s\n", size.Text(uint64(r.Block)))
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
-		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, oneLine(r.Wire.Why))
+		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
 	}
 	_ = w.Flush() // a Builder takes everything
 	return trimRight(b.String()) + findingsText(slices.Concat(r.Problems, r.Findings)) + measuredText(r.Ceilings, r.Expected)

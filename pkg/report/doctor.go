@@ -56,7 +56,7 @@ func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
 	for _, c := range sorted {
 		fmt.Fprintf(&b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
 		if c.Skipped != "" {
-			fmt.Fprintf(&b, "%s\n", oneLine(c.Skipped))
+			fmt.Fprintf(&b, "%s\n", Line(c.Skipped))
 			continue
 		}
 		n := 0
@@ -68,7 +68,7 @@ func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
 			line += fmt.Sprintf(", %.1f waiting for disks", c.IOWait)
 		}
 		if c.Note != "" {
-			line += "  " + oneLine(c.Note)
+			line += "  " + Line(c.Note)
 		}
 		if c.ID == limit.ID && c.Host == limit.Host {
 			line += "  <- limit"

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
 )
 
 // Error prints err for a person, "zxfer: message" and its hints on lines of
@@ -16,7 +17,7 @@ func Error(w io.Writer, err error) {
 	var b strings.Builder
 	hinted := map[string]bool{}
 	for _, e := range parts(err) {
-		message := strings.ReplaceAll(strings.TrimSpace(clean(e.Error())), "\n", "\n  ")
+		message := strings.ReplaceAll(strings.TrimSpace(clean(option.Flags(e.Error()))), "\n", "\n  ")
 		fmt.Fprintf(&b, "zxfer: %s\n", message)
 		hints(&b, fault.HintOf(e), hinted)
 	}

@@ -15,7 +15,7 @@ func findingsText(findings []finding.Finding) string {
 		if f.Severity == finding.OK {
 			continue
 		}
-		fmt.Fprintf(&b, "  %s: %s (%s)\n", f.Severity, oneLine(f.Text()), f.ID)
+		fmt.Fprintf(&b, "  %s: %s (%s)\n", f.Severity, Line(f.Text()), f.ID)
 		prefixed(&b, "    ", f.Evidence)
 		prefixed(&b, "    hint: ", f.Remedy)
 	}
@@ -30,7 +30,7 @@ func warningsText(findings []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range findings {
 		if f.Severity == finding.Warn {
-			fmt.Fprintf(&b, "warning: %s (%s)\n", oneLine(f.Text()), f.ID)
+			fmt.Fprintf(&b, "warning: %s (%s)\n", Line(f.Text()), f.ID)
 			prefixed(&b, "hint: ", f.Remedy)
 		}
 	}
@@ -52,10 +52,10 @@ func diagnosisText(findings []finding.Finding) string {
 			if f.Host != h {
 				continue
 			}
-			fmt.Fprintf(&b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, oneLine(f.Summary))
+			fmt.Fprintf(&b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, Line(f.Summary))
 			if f.Severity != finding.OK {
 				const indent = "                      "
-				prefixed(&b, indent+"seen: ", oneLine(f.Evidence))
+				prefixed(&b, indent+"seen: ", Line(f.Evidence))
 				prefixed(&b, indent+"do:   ", f.Remedy)
 			}
 		}
@@ -70,7 +70,7 @@ func conflictsText(conflicts []finding.Finding, withMessage bool) string {
 	for _, c := range conflicts {
 		fmt.Fprintf(&b, "conflict (%s): %s -> %s\n", c.ID, oneLine(c.Source), oneLine(c.Target))
 		if withMessage {
-			prefixed(&b, "  ", oneLine(c.Summary))
+			prefixed(&b, "  ", Line(c.Summary))
 		}
 		fmt.Fprintf(&b, "  source has  %s\n", versions(c.SourceVersions))
 		fmt.Fprintf(&b, "  target has  %s\n", versions(c.TargetVersions))

@@ -45,9 +45,9 @@ func Seconds(s float64) string {
 	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clean writes the options that a text names as flags, and takes control
-// characters out of what came from elsewhere, so that a dataset's name or another
-// host's stderr cannot drive the terminal. Line feeds and tabs stay.
+// clean takes control characters out of what came from elsewhere, so that a
+// dataset's name or another host's stderr cannot drive the terminal. Line feeds and
+// tabs stay.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -57,12 +57,13 @@ func clean(s string) string {
 			return '?'
 		}
 		return r
-	}, option.Flags(s))
+	}, s)
 }
 
 // Line makes a text of anywhere, such as another host's log, fit for a
-// terminal: clean, on a single line.
-func Line(s string) string { return oneLine(s) }
+// terminal: clean, on a single line, the options that it names as flags. Names are
+// shown as they are.
+func Line(s string) string { return oneLine(option.Flags(s)) }
 
 // oneLine is clean text on a single line.
 func oneLine(s string) string {

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -178,8 +179,16 @@ func (j *JSON) failed(err error) {
 // Object writes a report as one JSON object.
 func Object(w io.Writer, report any) error { return encode(w, report, "  ") }
 
-// encode writes JSON, options that its texts name as flags: their names and values
-// need no more quoting than they have.
+// texts are the fields for people: options that they name are written as flags,
+// whose names and values need no more quoting than they have. Names of datasets,
+// devices and hosts are what they are.
+var texts = sync.OnceValue(func() *regexp.Regexp {
+	const text = `"(?:[^"\\]|\\.)*"`
+	return regexp.MustCompile(`"(?:discard|error|evidence|hint|message|note|notes|remedy|skipped|summary|unusable|why)": ?` +
+		`(?:` + text + `|\[\s*` + text + `(?:,\s*` + text + `)*)`)
+})
+
+// encode writes JSON.
 func encode(w io.Writer, v any, indent string) error {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -188,7 +197,7 @@ func encode(w io.Writer, v any, indent string) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	return writeString(w, option.Flags(b.String()))
+	return writeString(w, texts().ReplaceAllStringFunc(b.String(), option.Flags))
 }
 
 // className is a fault.Class in words.

@@ -50,6 +50,27 @@ func TestJSONRefused(t *testing.T) {
 `, errs.String())
 }
 
+// What a text names is an option; what a device is called is its name.
+func TestOptionsAreNamedInTextsOnly(t *testing.T) {
+	t.Parallel()
+	var out, errs, text bytes.Buffer
+	r := &job.Report{Source: "{{wire nc}}", Target: "host:{{dial}}", Hint: "see\n{{wire nc}}", Error: "/srv/{{wire nc}}: none",
+		Plan: &plan.Plan{Notes: []string{"a, \"b\"]", "{{dial}} is set"}}}
+	err := fault.Refusef(r.Hint, "%s", r.Error)
+	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now}).Done(r, err))
+	var got job.Report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+	require.Equal(t, []string{"{{wire nc}}", "host:{{dial}}", "see\n--wire nc", "/srv/{{wire nc}}: none", "a, \"b\"]", "--dial is set"},
+		append([]string{got.Source, got.Target, got.Hint, got.Error}, got.Plan.Notes...))
+	require.Contains(t, errs.String(), `"message":"/srv/{{wire nc}}: none","hint":"see\n--wire nc"`)
+
+	Error(&text, err)
+	require.Equal(t, "zxfer: /srv/{{wire nc}}: none\nhint: see\nhint: --wire nc\n", text.String())
+	shown := datasetText(&plan.Dataset{Source: "{{wire nc}}", Target: "{{dial}}", Discard: "asked for by {{no-resume}}"})
+	require.Contains(t, shown, "{{wire nc}} -> {{dial}} ")
+	require.Contains(t, shown, "asked for by --no-resume\n")
+}
+
 // Lists are never null, whatever the job left out, and the job's own report
 // stays as it was.
 func TestJSONHasNoNulls(t *testing.T) {

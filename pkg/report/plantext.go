@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
 )
@@ -52,7 +53,7 @@ func hostsText(r *job.Report) string {
 			}
 		}
 		if r.Wire.Why != "" {
-			wire += ": " + oneLine(r.Wire.Why)
+			wire += ": " + Line(r.Wire.Why)
 		}
 		fmt.Fprintf(w, "wire\t%s\n", wire)
 	}
@@ -71,7 +72,7 @@ func datasetText(d *plan.Dataset) string {
 		fmt.Fprintf(&b, "  LOSES %s on the target\n", oneLine(l))
 	}
 	if d.Discard != "" {
-		fmt.Fprintf(&b, "  discards what an interrupted receive left: %s\n", oneLine(d.Discard))
+		fmt.Fprintf(&b, "  discards what an interrupted receive left: %s\n", Line(d.Discard))
 	}
 	if d.CreateParents {
 		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
@@ -83,7 +84,7 @@ func datasetText(d *plan.Dataset) string {
 		st := &d.Steps[i]
 		fmt.Fprintf(&b, "  %d. %s, %s\n", i+1, stepText(st), stepSize(st))
 		if st.Why != "" {
-			fmt.Fprintf(&b, "     %s\n", oneLine(st.Why))
+			fmt.Fprintf(&b, "     %s\n", Line(st.Why))
 		}
 	}
 	return b.String()
@@ -120,7 +121,7 @@ func notesText(notes []string) string {
 	if len(notes) == 0 {
 		return ""
 	}
-	return "notes\n" + indented(notes)
+	return "notes\n" + option.Flags(indented(notes))
 }
 
 func commandsText(commands []string) string {
@@ -192,7 +193,7 @@ func headline(r *job.Report) string {
 		}
 	}
 	for _, n := range r.Plan.Notes {
-		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
+		fmt.Fprintf(&b, "note: %s\n", Line(n))
 	}
 	return b.String() + warningsText(r.Findings) + expectedText(r.Expected)
 }
@@ -217,7 +218,7 @@ func dryRunText(err error) string {
 func lines(s string) []string {
 	var out []string
 	for l := range strings.Lines(s) {
-		if l = oneLine(l); l != "" {
+		if l = Line(l); l != "" {
 			out = append(out, l)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func resultText(name string, r *job.StepResult, verbose bool) string {
 	moved := size.Text(r.Bytes) + " in " + Seconds(r.Seconds)
 	if r.Error != "" {
-		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, oneLine(r.Error))
+		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, Line(r.Error))
 	}
 	parts := []string{moved + inParens(rate(r.Rate))}
 	if r.Resumed {

@@ -60,7 +60,7 @@ func NewText(o Options) *Text {
 // Log shows a message.
 func (t *Text) Log(message string) {
 	if !t.quiet {
-		t.write(oneLine(message) + "\n")
+		t.write(Line(message) + "\n")
 	}
 }
 

@@ -232,8 +232,8 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 		hint    string
 		class   fault.Class
 	}{
-		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "-e", fault.Failed},
-		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "-e", fault.Usage},
+		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
+		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "{{rsh}}", fault.Usage},
 		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "try it by hand: " + ssh, fault.Failed},
 		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: it ended with status 255", "try it by hand", fault.Failed},
 		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh ended with status 255: no", "", fault.Failed},

@@ -64,7 +64,7 @@ func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, fault.Failf("install it, or name another remote shell with -e", "%s: cannot start the remote shell: %w", o.Host, err)
+		return nil, fault.Failf("install it, or name another remote shell: {{rsh}}", "%s: cannot start the remote shell: %w", o.Host, err)
 	}
 	words, err := o.words()
 	if err != nil {

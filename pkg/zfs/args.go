@@ -115,7 +115,7 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 			return nil, fmt.Errorf("receive %s: %w", r.Target, err)
 		}
 		if name == "origin" {
-			return nil, fmt.Errorf("receive %s: the origin is chosen by the plan, not by -o", r.Target)
+			return nil, fmt.Errorf("receive %s: the origin is chosen by the plan, not by a property", r.Target)
 		}
 		args = append(args, "-o", name+"="+r.Set[name])
 	}
