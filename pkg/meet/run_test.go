@@ -225,7 +225,7 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 		fails error
 		moved int64
 		cut   bool
-	}{{wire.ErrDial, 0, false}, {wire.ErrCut, 0, true}, {wire.ErrDial, 0, false}, {wire.ErrCut, 1, true}, {wire.ErrDial, 0, true}} {
+	}{{wire.ErrDial, 0, false}, {wire.ErrNobody, 0, false}, {wire.ErrCut, 0, true}, {wire.ErrDial, 0, false}, {wire.ErrCut, 1, true}, {wire.ErrDial, 0, true}, {wire.ErrNobody, 0, true}} {
 		fails, moved = tt.fails, tt.moved
 		_, err := run()
 		require.ErrorIs(t, err, tt.fails)

@@ -116,7 +116,7 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 	})
 	wg.Wait()
 	err := rootCause(sendErr, receiveErr)
-	if errors.Is(err, wire.ErrDial) && m.link.met.Load() {
+	if m.link.met.Load() && (errors.Is(err, wire.ErrDial) || errors.Is(err, wire.ErrNobody)) {
 		// Data went this way before: this, too, may pass.
 		err = fmt.Errorf("%w: %w", wire.ErrCut, err)
 	}
