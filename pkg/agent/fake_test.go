@@ -14,122 +14,64 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/device"
-	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
-	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
-// fakeSite answers with what a test says, and remembers what it was asked.
-type fakeSite struct {
+// host is one in memory, which remembers the last that it was asked.
+type host struct {
+	site.Full
+	zfs *zfsmem.Host
+	do  func(context.Context) error // in place of what it is asked
+
 	mu     sync.Mutex
-	asked  []any // the operation's name, then its arguments
-	err    error
-	do     func(context.Context) error // in place of err
-	odd    bool                        // answers something else than was asked
+	asked  []any // the operation's name, then what it is about
 	closed atomic.Bool
 
 	transfer func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error)
 }
 
-func (f *fakeSite) note(ctx context.Context, args ...any) error {
-	f.mu.Lock()
-	f.asked = args
-	f.mu.Unlock()
-	if f.do != nil {
-		return f.do(ctx)
+// newHost makes a host with datasets. do may be nil.
+func newHost(do func(context.Context) error) *host {
+	h := &host{zfs: zfsmem.New("vault/a", "tank/a", "tank/b", "tank/vm/x"), do: do}
+	for _, name := range []string{"tank/vm@x", "tank/vm/x@x", "vault/a@w", "vault/a@x"} {
+		_ = h.zfs.Snapshot(context.Background(), []string{name})
 	}
-	return f.err
-}
-
-// about is the name that an answer is about.
-func (f *fakeSite) about(asked ...string) string {
-	if f.odd {
-		return "tank/elsewhere@x"
+	_ = h.zfs.Bookmark(context.Background(), map[string]string{"tank/vm/x#b": "tank/vm/x@x"})
+	h.Full = site.On(h.zfs, "1.0 test", func(string) {})
+	h.zfs.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		return h.note(ctx, do, op, names)
 	}
-	return append(asked, "")[0]
+	return h
 }
 
-func (f *fakeSite) Name() string       { return "fake" }
-func (f *fakeSite) RTT() time.Duration { return 0 }
-func (f *fakeSite) Close() error       { f.closed.Store(true); return nil }
-
-func (f *fakeSite) Facts(ctx context.Context) (site.Facts, error) {
-	return site.Facts{Hostname: "beta", CPUs: 3, Root: true}, f.note(ctx, "facts")
+// moving is a host whose transfers a test carries out.
+func moving(transfer func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error)) *host {
+	h := newHost(nil)
+	h.transfer = transfer
+	return h
 }
 
-func (f *fakeSite) HostFacts(ctx context.Context) (site.Facts, error) {
-	return site.Facts{Hostname: "gamma"}, f.note(ctx, "host-facts")
-}
-
-func (f *fakeSite) InspectDevice(ctx context.Context, path string) (device.Facts, error) {
-	return device.Facts{Path: path, Real: path, Kind: device.KindDisk, Size: 1 << 40, Inode: 1<<64 - 1}, f.note(ctx, "inspect-device", path)
-}
-
-func (f *fakeSite) DeviceState(ctx context.Context, t device.Task) (device.State, error) {
-	return device.State{Stored: 7, Unusable: "why"}, f.note(ctx, "device-state", t)
-}
-
-func (f *fakeSite) DigestDevice(ctx context.Context, q device.DigestQuery, _ func(transfer.Progress)) (device.Digest, error) {
-	return device.Digest{Parts: [][]byte{{1}}, PartBytes: 1 << 20, Result: device.Result{Device: device.Account{
-		Size: q.Device.Size, Block: 1 << 20, SourceDigest: strings.Repeat("ab", 32)}}}, f.note(ctx, "digest-device", q)
-}
-
-func (f *fakeSite) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return zfs.Listing{Root: q.Dataset, Datasets: []*zfs.Dataset{{Name: f.about(q.Dataset), Type: zfs.Volume, GUID: 1<<64 - 1}}}, f.note(ctx, "list", q)
-}
-
-func (f *fakeSite) DatasetOf(ctx context.Context, path string) (string, error) {
-	return f.about("tank/a"), f.note(ctx, "dataset-of", path)
-}
-
-func (f *fakeSite) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	return map[string]map[string]zfs.Property{f.about(names...): {"used": {Value: "1", Source: "-"}}}, f.note(ctx, "properties", names, properties)
-}
-
-func (f *fakeSite) Estimate(ctx context.Context, s []zfs.SendSpec) ([]uint64, error) {
-	if f.odd {
-		return nil, f.note(ctx, "estimate", s)
+func (h *host) note(ctx context.Context, do func() error, asked ...any) error {
+	h.mu.Lock()
+	h.asked = asked
+	h.mu.Unlock()
+	if h.do != nil {
+		return h.do(ctx)
 	}
-	return []uint64{1<<64 - 1}, f.note(ctx, "estimate", s)
+	return do()
 }
 
-func (f *fakeSite) Snapshot(ctx context.Context, s []string) error { return f.note(ctx, "snapshot", s) }
+func (h *host) Close() error { h.closed.Store(true); return h.Full.Close() }
 
-func (f *fakeSite) Hold(ctx context.Context, tag string, s []string) error {
-	return f.note(ctx, "hold", tag, s)
+func (h *host) Release(ctx context.Context, tag string, snapshots []string) error {
+	return h.note(ctx, func() error { return h.Full.Release(ctx, tag, snapshots) }, opRelease.name, snapshots, tag)
 }
 
-func (f *fakeSite) Release(ctx context.Context, tag string, s []string) error {
-	return f.note(ctx, "release", tag, s)
-}
-
-func (f *fakeSite) Holds(ctx context.Context, s []string) (map[string][]string, error) {
-	return map[string][]string{f.about(s...): {"t"}}, f.note(ctx, "holds", s)
-}
-
-func (f *fakeSite) Bookmark(ctx context.Context, b map[string]string) error {
-	return f.note(ctx, "bookmark", b)
-}
-
-func (f *fakeSite) Destroy(ctx context.Context, v []string) error { return f.note(ctx, "destroy", v) }
-
-func (f *fakeSite) CreateParents(ctx context.Context, d string) error {
-	return f.note(ctx, "create-parents", d)
-}
-
-func (f *fakeSite) DiscardPartial(ctx context.Context, d string) error {
-	return f.note(ctx, "discard-partial", d)
-}
-
-func (f *fakeSite) Digest(ctx context.Context, s site.ContentQuery) (site.Digest, error) {
-	return site.Digest{Sum: strings.Repeat("ab", 16), Bytes: 7, Shift: 1, Parts: []zfs.Part{{At: 1 << 62, Sum: strings.Repeat("cd", 16)}}}, f.note(ctx, "digest", s)
-}
-
-func (f *fakeSite) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
-	return ticketFor(o), f.note(ctx, "offer", o)
+func (h *host) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+	return ticketFor(o), h.note(ctx, func() error { return nil }, opOffer.name, o)
 }
 
 func ticketFor(o wire.Offer) wire.Ticket {
@@ -137,22 +79,15 @@ func ticketFor(o wire.Offer) wire.Ticket {
 		Streams: o.Streams, Deadline: o.Deadline, ServerPin: bytes.Repeat([]byte{7}, 32)}
 }
 
-func (f *fakeSite) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
-	if f.transfer != nil {
-		return f.transfer(ctx, t, progress)
-	}
-	return site.Result{Result: transfer.Result{Frames: 9}}, f.note(ctx, "transfer", t)
+func (h *host) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (res site.Result, err error) {
+	err = h.note(ctx, func() error {
+		if h.transfer != nil {
+			res, err = h.transfer(ctx, t, progress)
+		}
+		return err
+	}, opTransfer.name, t)
+	return res, err
 }
-
-func (f *fakeSite) Capture(ctx context.Context, brief bool) ([]byte, error) {
-	return []byte("-- a --\n"), f.note(ctx, "capture", brief)
-}
-
-func (f *fakeSite) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
-	return probe.Ceiling{ID: r.ID, BytesPerSecond: 7}, f.note(ctx, "measure", r)
-}
-
-var _ site.Site = (*fakeSite)(nil)
 
 // line is a Transport in memory. Cut makes it half-open: what is written
 // vanishes, and nothing comes any more. Slow makes what comes take a second for
@@ -196,7 +131,7 @@ func (l *line) Close() error { return l.closing() }
 type rig struct {
 	*Remote
 	server *Server
-	site   *fakeSite
+	site   *host
 	line   *line
 	logs   chan string
 	served chan error // of Serve
@@ -210,7 +145,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 }
 
 // start makes a rig and takes it down after the test.
-func start(t *testing.T, s *fakeSite) *rig {
+func start(t *testing.T, s *host) *rig {
 	t.Helper()
 	g := &rig{site: s, server: &Server{Site: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}
 	requestsR, requestsW := io.Pipe()

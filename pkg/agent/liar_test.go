@@ -393,7 +393,7 @@ func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 
 func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, &fakeSite{})
+		g := start(t, newHost(nil))
 		for range 3 * maxLines {
 			g.handle(&message{Kind: logged, Text: strings.Repeat("x", maxLine+1)})
 		}

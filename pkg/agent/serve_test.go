@@ -21,14 +21,14 @@ import (
 // raw is an agent whose client is the test itself.
 type raw struct {
 	t      *testing.T
-	site   *fakeSite
+	site   *host
 	in     *io.PipeWriter
 	out    *bufio.Reader
 	server *Server
 	served chan error
 }
 
-func serveRaw(ctx context.Context, t *testing.T, s *fakeSite) *raw {
+func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -64,7 +64,7 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 		"no JSON":         {"\x00\x00\x00\x01x", "malformed message"},
 		"unknown kind":    {"\x00\x00\x00\x02{}", `unexpected message ""`},
 		"an answer":       {"\x00\x00\x00\x11{\"kind\":\"result\"}", `unexpected message "result"`},
-		"same call twice": {string(call1) + string(call1), "call 1 is running already"},
+		"same call twice": {string(call1) + "|" + string(call1), "call 1 is running already"},
 		"cut off":         {"\x00\x00\x00\x09{", "the input ended within a message"},
 		"end of input":    {"", ""},
 		"end after call":  {string(call1), ""},
@@ -72,13 +72,16 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				cancelled := false
-				s := &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); cancelled = true; return ctx.Err() }}
+				s := newHost(func(ctx context.Context) error { <-ctx.Done(); cancelled = true; return ctx.Err() })
 				r := serveRaw(t.Context(), t, s)
 				r.hello()
-				_, err := r.in.Write([]byte(c.in))
-				require.NoError(t, err)
+				for part := range strings.SplitSeq(c.in, "|") {
+					_, err := io.WriteString(r.in, part)
+					require.NoError(t, err)
+					synctest.Wait()
+				}
 				_ = r.in.Close()
-				err = <-r.served
+				err := <-r.served
 				if c.want == "" {
 					require.NoError(t, err)
 				} else {
@@ -101,7 +104,7 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				r := serveRaw(t.Context(), t, &fakeSite{})
+				r := serveRaw(t.Context(), t, newHost(nil))
 				r.hello()
 				r.send(&message{Kind: call, ID: 5, Op: c.op, Body: json.RawMessage(c.body)})
 				m := r.receive()
@@ -121,18 +124,18 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 
 func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, &fakeSite{transfer: func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
+		g := start(t, moving(func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
 			return site.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
-		}})
+		}))
 		_, err := g.Transfer(t.Context(), receiving("s"), nil)
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
-		g.site.err = errors.New(strings.Repeat("x", maxAnswer))
-		_, err = g.Facts(t.Context())
+		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", maxAnswer)) }
+		err = g.Snapshot(t.Context(), nil)
 		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
 		require.Less(t, len(err.Error()), small)
 		err = g.Snapshot(t.Context(), []string{strings.Repeat("x", maxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
-		g.site.err = nil
+		g.site.do = nil
 		require.NoError(t, g.Snapshot(t.Context(), nil), "the connection is as it was")
 	})
 }
@@ -140,12 +143,12 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		started, ended := make(chan struct{}), make(chan struct{})
-		r := serveRaw(t.Context(), t, &fakeSite{do: func(ctx context.Context) error {
+		r := serveRaw(t.Context(), t, newHost(func(ctx context.Context) error {
 			close(started)
 			<-ctx.Done()
 			close(ended)
 			return ctx.Err()
-		}})
+		}))
 		r.hello()
 		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		<-started
@@ -162,7 +165,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 
 func TestASilentClientEndsTheAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := serveRaw(t.Context(), t, &fakeSite{})
+		r := serveRaw(t.Context(), t, newHost(nil))
 		r.hello()
 		time.Sleep(29 * time.Second)
 		r.send(&message{Kind: ping})
@@ -174,7 +177,7 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 
 func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := serveRaw(t.Context(), t, &fakeSite{})
+		r := serveRaw(t.Context(), t, newHost(nil))
 		require.ErrorContains(t, <-r.served, "heard nothing")
 	})
 }
@@ -182,7 +185,7 @@ func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
 func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := serveRaw(ctx, t, &fakeSite{do: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		r := serveRaw(ctx, t, newHost(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
 		r.hello()
 		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		synctest.Wait()
@@ -200,7 +203,7 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		r := serveRaw(t.Context(), t, &fakeSite{do: func(context.Context) error { <-stuck; return nil }})
+		r := serveRaw(t.Context(), t, newHost(func(context.Context) error { <-stuck; return nil }))
 		r.hello()
 		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
 		synctest.Wait()

@@ -14,7 +14,7 @@ import (
 
 // List surveys a dataset.
 func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
-	return ask(ctx, h, zfs.OpList, []string{q.Dataset}, func() (zfs.Listing, error) { return h.list(q) })
+	return ask(ctx, h, zfs.OpList, append([]string{q.Dataset}, q.Only...), func() (zfs.Listing, error) { return h.list(q) })
 }
 
 func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
@@ -113,7 +113,7 @@ func (h *Host) properties(names, properties []string) (map[string]map[string]zfs
 func (h *Host) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
 	var names []string
 	for _, s := range streams {
-		names = append(names, s.Dataset+"@"+s.To)
+		names = append(names, namesOf(s)...)
 	}
 	return ask(ctx, h, zfs.OpEstimate, names, func() ([]uint64, error) { return h.estimate(streams) })
 }
@@ -217,7 +217,8 @@ func (h *Host) holds(snapshots []string) map[string][]string {
 
 // Bookmark makes bookmarks.
 func (h *Host) Bookmark(ctx context.Context, bookmarks map[string]string) error {
-	return h.do(ctx, zfs.OpBookmark, slices.Sorted(maps.Keys(bookmarks)), func() error { return h.bookmark(bookmarks) })
+	names := slices.AppendSeq(slices.Sorted(maps.Keys(bookmarks)), maps.Values(bookmarks))
+	return h.do(ctx, zfs.OpBookmark, names, func() error { return h.bookmark(bookmarks) })
 }
 
 func (h *Host) bookmark(bookmarks map[string]string) error {

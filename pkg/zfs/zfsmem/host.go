@@ -26,9 +26,9 @@ type Host struct {
 	// Old is an OpenZFS before 2.2, without zfs.ChangedProperty.
 	Old bool
 	// Around, where set, has each operation done that a Site asks for, or fails it:
-	// those of package zfs by their names, OpHolds, and for a stream OpSend of the
-	// last snapshot as it begins, OpReceive of the dataset as it begins and of each
-	// snapshot that has come. It may use the Host.
+	// those of package zfs by their names, OpHolds, and for a stream OpSend of its
+	// last snapshot and its base as it begins, OpReceive of the dataset as it begins
+	// and of each snapshot that has come. It may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
 	mu       sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent"
 	"zxfer/pkg/site"
 	"zxfer/pkg/site/sitetest"
 	"zxfer/pkg/transfer"
@@ -87,16 +89,34 @@ func on(t *testing.T, h *zfsmem.Host) site.Full {
 	return l
 }
 
+// beyond is a host's Site as an agent there serves it.
+func beyond(t *testing.T, h *zfsmem.Host) site.Full {
+	here, there := net.Pipe()
+	go func() {
+		_ = (&agent.Server{Site: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
+		_ = there.Close()
+	}()
+	r, err := agent.NewRemote(t.Context(), "beta", here, func(line string) { t.Log(line) })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
 func TestAHostInMemoryIsASite(t *testing.T) {
 	t.Parallel()
-	h := zfsmem.New()
-	pools := 0
-	sitetest.RunDatasets(t, on(t, h), func(t *testing.T) sitetest.Ground {
-		pools++
-		g := ground{h, t, fmt.Sprint("zxt", pools)}
-		h.Create(g.pool, nil)
-		return g
-	})
+	for name, open := range map[string]func(*testing.T, *zfsmem.Host) site.Full{"itself": on, "beyond an agent": beyond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := zfsmem.New()
+			pools := 0
+			sitetest.RunDatasets(t, open(t, h), func(t *testing.T) sitetest.Ground {
+				pools++
+				g := ground{h, t, fmt.Sprint("zxt", pools)}
+				h.Create(g.pool, nil)
+				return g
+			})
+		})
+	}
 }
 
 // move sends a stream over the wire, from one host to another.

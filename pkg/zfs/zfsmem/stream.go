@@ -20,13 +20,25 @@ func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, er
 	if _, err := zfs.SendArgs(s); err != nil {
 		return nil, err
 	}
-	all, err := ask(ctx, h, zfs.OpSend, []string{s.Dataset + "@" + s.To}, func() ([]stream, error) { return h.streams(s) })
+	all, err := ask(ctx, h, zfs.OpSend, namesOf(s), func() ([]stream, error) { return h.streams(s) })
 	if err != nil {
 		return nil, err
 	}
 	src := &sending{transfertest.NewSource(packed(all)), "zfs send " + s.Dataset + "@" + s.To}
 	context.AfterFunc(ctx, func() { _ = src.Close() })
 	return src, nil
+}
+
+// namesOf are the last snapshot of a stream and what it starts from.
+func namesOf(s zfs.SendSpec) []string {
+	names := []string{s.Dataset + "@" + s.To}
+	switch {
+	case strings.Contains(s.From, "/"):
+		names = append(names, s.From)
+	case s.From != "":
+		names = append(names, s.Dataset+s.From)
+	}
+	return names
 }
 
 type sending struct {
@@ -69,13 +81,9 @@ func (h *Host) streams(s zfs.SendSpec) ([]stream, error) {
 		one.writes, one.resumed = one.writes[t.Bytes:], true
 		return []stream{one}, nil
 	}
-	from, base := uint64(0), s.From
-	if base != "" {
-		clone := base[0] != '@' && base[0] != '#'
-		if !clone {
-			base = s.Dataset + base
-		}
-		in, i := h.find(base)
+	from := uint64(0)
+	if names := namesOf(s); len(names) > 1 {
+		in, i := h.find(names[1])
 		if i < 0 {
 			return nil, missing
 		}
