@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 // The one name that matters could be kept out of the audit by others before it.
@@ -51,7 +51,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 			append(quoted(through), `send "vault/a"`, `from "@w"`, `to "z"`)},
 	} {
 		var lines []string
-		g := NewGuard(&Policy{Receive: []string{"vault"}, Send: []string{"vault"}}, anySite{}, func(l string) { lines = append(lines, l) })
+		g := NewGuard(&Policy{Receive: []string{"vault"}, Send: []string{"vault"}}, vault(), func(l string) { lines = append(lines, l) })
 		body, err := json.Marshal(c.args)
 		require.NoError(t, err)
 		_, err = admit(t, g, c.op, string(body))
@@ -73,16 +73,8 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 	}
 }
 
-// anySite has what rules look for.
-type anySite struct{ site.Site }
-
-func (anySite) Properties(_ context.Context, names, _ []string) (map[string]map[string]zfs.Property, error) {
-	out := map[string]map[string]zfs.Property{}
-	for _, n := range names {
-		out[n] = map[string]zfs.Property{"type": {Value: "filesystem"}, "encryption": {Value: "off"}}
-	}
-	return out, nil
-}
+// vault is a host with a dataset.
+func vault() site.Site { return site.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
 // A tag would be on every line, and a line be lost for its length.
 func TestATagIsBounded(t *testing.T) {

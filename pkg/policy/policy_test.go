@@ -192,7 +192,7 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 // its own back.
 func TestRingsOfASessionAreBounded(t *testing.T) {
 	t.Parallel()
-	g := NewGuard(&Policy{Receive: []string{"vault"}}, anySite{}, func(string) {})
+	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
 	ctx, end := context.WithCancel(t.Context())
 	given := func(asked int64) int64 {
 		task := site.Task{From: site.Accept{Session: "x"}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
