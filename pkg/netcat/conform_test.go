@@ -6,15 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site/sitetest"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfstest"
 )
 
 func TestAStreamFromThereIsASource(t *testing.T) {
@@ -60,16 +56,4 @@ func TestAStreamToThereIsASink(t *testing.T) {
 			return sink, &zfs.Error{Kind: zfs.NoSpace}
 		},
 	})
-}
-
-// A host whose remote shell is a shell of this one keeps, with real ZFS, what every
-// Site does.
-func TestHostIsASite(t *testing.T) {
-	zfstest.Require(t)
-	login := filepath.Join(t.TempDir(), "login")
-	require.NoError(t, os.WriteFile(login, []byte("#!/bin/sh\nexec sh -c \"$2\"\n"), 0o700))
-	h, err := Open(t.Context(), rsh.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	sitetest.RunDatasets(t, h, sitetest.Real)
 }

@@ -1,6 +1,6 @@
-// Package zfstest gives tests real pools on real ZFS, and holds the
-// conformance suite of zfsexec.Backend. A pool is a file on a tmpfs of its
-// own, has a random name, and goes with its test; no other pool is touched.
+// Package zfstest gives tests real pools on real ZFS, and streams such as ZFS
+// makes. A pool is a file on a tmpfs of its own, has a random name, and goes with
+// its test; no other pool is touched.
 //
 // It is for tests only, and does not make ZFS appear: without it tests skip.
 package zfstest

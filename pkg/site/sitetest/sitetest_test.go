@@ -1,7 +1,8 @@
-// Package sitetest holds the conformance suite of site.Site, on real pools:
-// what a job may rely on, whether the Site is of this host or of another.
+// Package sitetest holds the conformance suite of site.Site, and has every Site
+// pass it: what a job may rely on, whether the Site is of this host or of another.
+// It has no code of its own.
 //
-// It is for tests only; where there is no ZFS the suite skips.
+// Where there is no ZFS only hosts in memory are tested.
 package sitetest
 
 import (
@@ -36,9 +37,9 @@ type suite struct {
 	open           func(*testing.T) site.Full
 }
 
-// Run runs the suite. open returns a new Site of this host; the suite closes
+// conforms runs the suite. open returns a new Site of this host; the suite closes
 // it.
-func Run(t *testing.T, open func(t *testing.T) site.Full) {
+func conforms(t *testing.T, open func(t *testing.T) site.Full) {
 	zfstest.Require(t)
 	s := &suite{open: func(t *testing.T) site.Full {
 		opened := open(t)
@@ -46,7 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) site.Full) {
 		return opened
 	}}
 	s.source, s.target = s.open(t), s.open(t)
-	RunDatasets(t, s.source, Real)
+	datasetsConform(t, s.source, onPool)
 	for _, test := range []struct {
 		name string
 		run  func(*suite, *testing.T, *zfstest.Pool)
@@ -77,8 +78,8 @@ func Run(t *testing.T, open func(t *testing.T) site.Full) {
 	}
 }
 
-// Ground is a pool, by another way than the Site under test.
-type Ground interface {
+// ground is a pool, by another way than the Site under test.
+type ground interface {
 	Root() string
 	Dataset(name string) string
 	Create(name string, args ...string) string
@@ -90,19 +91,19 @@ type Ground interface {
 	Path(dataset, file string) string
 }
 
-// Real are a Site's pools.
-func Real(t *testing.T) Ground { return real{zfstest.NewPool(t, zfstest.Options{})} }
+// onPool is a pool of this host.
+func onPool(t *testing.T) ground { return real{zfstest.NewPool(t, zfstest.Options{})} }
 
 type real struct{ *zfstest.Pool }
 
 func (r real) Root() string { return r.Name }
 
-// RunDatasets runs what of the suite every host keeps.
-func RunDatasets(t *testing.T, st site.Site, ground func(*testing.T) Ground) {
+// datasetsConform runs what of the suite every host keeps.
+func datasetsConform(t *testing.T, st site.Site, open func(*testing.T) ground) {
 	s := &suite{site: st}
 	for _, test := range []struct {
 		name string
-		run  func(*suite, *testing.T, Ground)
+		run  func(*suite, *testing.T, ground)
 	}{
 		{"list", (*suite).testList},
 		{"list of what is not there", (*suite).testListMissing},
@@ -115,7 +116,7 @@ func RunDatasets(t *testing.T, st site.Site, ground func(*testing.T) Ground) {
 		{"destroy", (*suite).testDestroy},
 		{"parents", (*suite).testCreateParents},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(s, t, ground(t)) })
+		t.Run(test.name, func(t *testing.T) { test.run(s, t, open(t)) })
 	}
 }
 

@@ -15,12 +15,27 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/lzc"
 	"zxfer/pkg/zfs/zfsexec"
 )
 
-// Backend is the conformance suite: what every zfsexec.Backend promises, on
-// real pools.
-func Backend(t *testing.T, b zfsexec.Backend) {
+func TestBackendCLI(t *testing.T) {
+	Require(t)
+	c := zfsexec.New(nil)
+	t.Cleanup(func() { _ = c.Close() })
+	conforms(t, c)
+}
+
+func TestBackendLZC(t *testing.T) {
+	Require(t)
+	c, err := lzc.Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	conforms(t, c)
+}
+
+// conforms is what every zfsexec.Backend promises, on real pools.
+func conforms(t *testing.T, b zfsexec.Backend) {
 	for name, test := range map[string]func(*testing.T, *Pool, zfsexec.Backend){
 		"estimate":              testEstimate,
 		"estimate fails":        testEstimateFails,

@@ -26,7 +26,7 @@ func (s *suite) testFacts(t *testing.T, _ *zfstest.Pool) {
 	require.NotEmpty(t, s.source.Name())
 }
 
-func (s *suite) testList(t *testing.T, p Ground) {
+func (s *suite) testList(t *testing.T, p ground) {
 	ds, below := p.Create("a"), p.Create("a/b c")
 	p.Create("other")
 	p.Snapshot(ds, "one")
@@ -79,7 +79,7 @@ func (s *suite) testList(t *testing.T, p Ground) {
 	require.InDelta(t, time.Now().Unix(), l.Began, 60)
 }
 
-func (s *suite) testListMissing(t *testing.T, p Ground) {
+func (s *suite) testListMissing(t *testing.T, p ground) {
 	q := site.ListQuery{Dataset: p.Dataset("none/at all"), Recursive: true, Versions: true}
 	l, err := s.site.List(t.Context(), q)
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func (s *suite) testListMissing(t *testing.T, p Ground) {
 	requireKind(t, err, zfs.NotFound)
 }
 
-func (s *suite) testDatasetOf(t *testing.T, p Ground) {
+func (s *suite) testDatasetOf(t *testing.T, p ground) {
 	if p.Path(p.Root(), "") == "" {
 		t.Skip("nothing is mounted here")
 	}
@@ -107,7 +107,7 @@ func (s *suite) testDatasetOf(t *testing.T, p Ground) {
 	}
 }
 
-func (s *suite) testProperties(t *testing.T, p Ground) {
+func (s *suite) testProperties(t *testing.T, p ground) {
 	ds := p.Create("a", "-o", "compression=lz4", "-o", "zxt:note=two words")
 	snap := p.Snapshot(ds, "x")
 	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
@@ -124,7 +124,7 @@ func (s *suite) testProperties(t *testing.T, p Ground) {
 	}, got[ds], "only what is set on the dataset itself")
 }
 
-func (s *suite) testEstimate(t *testing.T, p Ground) {
+func (s *suite) testEstimate(t *testing.T, p ground) {
 	ds := p.Create("a")
 	for i, snap := range []string{"one", "two", "three"} {
 		p.Write(ds, snap, int64(i+1)<<20, uint64(i))
@@ -143,7 +143,7 @@ func (s *suite) testEstimate(t *testing.T, p Ground) {
 	requireKind(t, err, zfs.NotFound)
 }
 
-func (s *suite) testSnapshot(t *testing.T, p Ground) {
+func (s *suite) testSnapshot(t *testing.T, p ground) {
 	a, b := p.Create("a"), p.Create("b")
 	require.NoError(t, s.site.Snapshot(t.Context(), []string{a + "@x", b + "@x"}))
 	require.True(t, exists(t, p, a+"@x"))
@@ -153,7 +153,7 @@ func (s *suite) testSnapshot(t *testing.T, p Ground) {
 	require.False(t, exists(t, p, a+"@x"))
 }
 
-func (s *suite) testHold(t *testing.T, p Ground) {
+func (s *suite) testHold(t *testing.T, p ground) {
 	snap := p.Snapshot(p.Create("a"), "x")
 	for range 2 {
 		require.NoError(t, s.site.Hold(t.Context(), "keep", []string{snap}))
@@ -166,7 +166,7 @@ func (s *suite) testHold(t *testing.T, p Ground) {
 	require.NoError(t, s.site.Destroy(t.Context(), []string{snap}))
 }
 
-func (s *suite) testBookmark(t *testing.T, p Ground) {
+func (s *suite) testBookmark(t *testing.T, p ground) {
 	ds := p.Create("a")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	for range 2 {
@@ -176,7 +176,7 @@ func (s *suite) testBookmark(t *testing.T, p Ground) {
 	requireKind(t, s.site.Bookmark(t.Context(), map[string]string{ds + "#x": two}), zfs.Exists)
 }
 
-func (s *suite) testDestroy(t *testing.T, p Ground) {
+func (s *suite) testDestroy(t *testing.T, p ground) {
 	ds := p.Create("a")
 	one := p.Snapshot(ds, "one")
 	two := p.Snapshot(ds, "two")
@@ -190,7 +190,7 @@ func (s *suite) testDestroy(t *testing.T, p Ground) {
 	require.True(t, exists(t, p, two))
 }
 
-func (s *suite) testCreateParents(t *testing.T, p Ground) {
+func (s *suite) testCreateParents(t *testing.T, p ground) {
 	for range 2 {
 		require.NoError(t, s.site.CreateParents(t.Context(), p.Dataset("a/b c/d")))
 	}

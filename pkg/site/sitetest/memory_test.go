@@ -1,4 +1,4 @@
-package zfsmem_test
+package sitetest
 
 import (
 	"context"
@@ -14,25 +14,24 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/site"
-	"zxfer/pkg/site/sitetest"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// ground is a pool of a host in memory.
-type ground struct {
+// memory is a pool of a host in memory.
+type memory struct {
 	*zfsmem.Host
 	t    *testing.T
 	pool string
 }
 
-func (g ground) Root() string               { return g.pool }
-func (g ground) Dataset(name string) string { return g.pool + "/" + name }
-func (g ground) Path(string, string) string { return "" }
+func (g memory) Root() string               { return g.pool }
+func (g memory) Dataset(name string) string { return g.pool + "/" + name }
+func (g memory) Path(string, string) string { return "" }
 
-func (g ground) Create(name string, args ...string) string {
+func (g memory) Create(name string, args ...string) string {
 	properties := map[string]string{}
 	for _, a := range args {
 		if p, v, ok := strings.Cut(a, "="); ok {
@@ -43,24 +42,24 @@ func (g ground) Create(name string, args ...string) string {
 	return g.Dataset(name)
 }
 
-func (g ground) Snapshot(dataset, name string) string {
+func (g memory) Snapshot(dataset, name string) string {
 	require.NoError(g.t, g.Host.Snapshot(g.t.Context(), []string{dataset + "@" + name}))
 	return dataset + "@" + name
 }
 
-func (g ground) Write(dataset, _ string, size int64, seed uint64) {
+func (g memory) Write(dataset, _ string, size int64, seed uint64) {
 	b := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(b) // never fails
 	g.Host.Write(dataset, b)
 }
 
-func (g ground) Get(name, property string) string {
+func (g memory) Get(name, property string) string {
 	m, err := g.Properties(g.t.Context(), []string{name}, []string{property})
 	require.NoError(g.t, err)
 	return m[name][property].Value
 }
 
-func (g ground) ZFS(args ...string) string {
+func (g memory) ZFS(args ...string) string {
 	switch args[0] {
 	case "bookmark":
 		require.NoError(g.t, g.Bookmark(g.t.Context(), map[string]string{args[2]: args[1]}))
@@ -109,9 +108,9 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()
 			pools := 0
-			sitetest.RunDatasets(t, open(t, h), func(t *testing.T) sitetest.Ground {
+			datasetsConform(t, open(t, h), func(t *testing.T) ground {
 				pools++
-				g := ground{h, t, fmt.Sprint("zxt", pools)}
+				g := memory{h, t, fmt.Sprint("zxt", pools)}
 				h.Create(g.pool, nil)
 				return g
 			})
@@ -141,7 +140,7 @@ func TestStreamsBetweenHostsInMemory(t *testing.T) {
 	t.Parallel()
 	a, b := zfsmem.New("tank/a"), zfsmem.New("pool")
 	from, to := on(t, a), on(t, b)
-	g := ground{a, t, "tank"}
+	g := memory{a, t, "tank"}
 	guid := map[string]uint64{}
 	for i, name := range []string{"one", "two", "three", "four"} {
 		g.Write("tank/a", "", int64(i+1)<<20, uint64(i))
