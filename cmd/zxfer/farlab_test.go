@@ -14,21 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/probe/delayline"
 )
 
 // farHosts are two network namespaces of this host, far from each other: the
 // kernel's TCP at full speed, without ZFS. near is where zxfer is run, and far
 // has an sshd.
 type farHosts struct {
-	line      *delayline.Line
-	near, far delayline.Host
+	line      *delayLine
+	near, far lineEnd
 	dir       string
 }
 
 // newFarHosts makes them. Windows there are Linux's default; congestion control
 // is what every kernel has.
-func newFarHosts(t *testing.T, s delayline.Shape) *farHosts {
+func newFarHosts(t *testing.T, s lineShape) *farHosts {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -38,15 +37,15 @@ func newFarHosts(t *testing.T, s delayline.Shape) *farHosts {
 			t.Skipf("needs %v", err)
 		}
 	}
-	host := func(name, address string) delayline.Host {
-		return delayline.Host{Namespace: fmt.Sprintf("zxfar-%d-%s", os.Getpid(), name), Device: "zxfar" + name, Address: netip.MustParsePrefix(address)}
+	host := func(name, address string) lineEnd {
+		return lineEnd{Namespace: fmt.Sprintf("zxfar-%d-%s", os.Getpid(), name), Device: "zxfar" + name, Address: netip.MustParsePrefix(address)}
 	}
 	f := &farHosts{near: host("a", "10.80.0.1/24"), far: host("b", "10.80.0.2/24"), dir: t.TempDir()}
 	var err error
-	f.line, err = delayline.New(f.near, f.far, s)
+	f.line, err = newDelayLine(f.near, f.far, s)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.line.Close()) })
-	for _, h := range []delayline.Host{f.near, f.far} {
+	for _, h := range []lineEnd{f.near, f.far} {
 		f.on(t, h, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno", defaultRead, defaultWrite)
 	}
 	require.NoError(t, installSelf(filepath.Join(f.dir, "zxfer")))
@@ -94,12 +93,12 @@ const (
 
 // command is one to be run on a host, before the machine's other work: what it
 // measures is not to be how busy the machine is.
-func (f *farHosts) command(h delayline.Host, argv ...string) *exec.Cmd {
+func (f *farHosts) command(h lineEnd, argv ...string) *exec.Cmd {
 	return exec.Command("nice", append([]string{"-n", "-10", "ip", "netns", "exec", h.Namespace}, argv...)...)
 }
 
 // on runs a command on a host.
-func (f *farHosts) on(t *testing.T, h delayline.Host, argv ...string) {
+func (f *farHosts) on(t *testing.T, h lineEnd, argv ...string) {
 	t.Helper()
 	out, err := f.command(h, argv...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

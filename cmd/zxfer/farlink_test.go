@@ -12,13 +12,12 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/probe/delayline"
 	"zxfer/pkg/size"
 )
 
 // gigabit is 1 Gbit/s over 20 ms, with a queue of 40 ms.
-func gigabit() delayline.Shape {
-	return delayline.Shape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
+func gigabit() lineShape {
+	return lineShape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
 }
 
 // goodput is what TCP carries of a rate in bits per second at best, in bytes
@@ -75,7 +74,7 @@ func TestFarLink(t *testing.T) { //nolint:paralleltest // it is a measurement
 		})
 	})
 	t.Run("100 Mbit/s", func(t *testing.T) {
-		f.line.Set(delayline.Shape{Rate: 100e6, Delay: time.Millisecond, Queue: 1 << 20})
+		f.line.Set(lineShape{Rate: 100e6, Delay: time.Millisecond, Queue: 1 << 20})
 		t.Cleanup(func() { f.line.Set(gigabit()) })
 		f.measured(t, func() error { return carries(t, f.doctor(t), 100e6) })
 	})
@@ -94,7 +93,7 @@ func TestFarLink(t *testing.T) { //nolint:paralleltest // it is a measurement
 // cured is an error unless doctor finds that cause, and its cures give the rate
 // that it prints: other --streams, if those are to be tried, and a command on a
 // host.
-func (f *farHosts) cured(t *testing.T, host delayline.Host, cause string, streams bool, args ...string) error {
+func (f *farHosts) cured(t *testing.T, host lineEnd, cause string, streams bool, args ...string) error {
 	t.Helper()
 	r := f.doctor(t, args...)
 	found, err := verdict(t, r, finding.Warn, cause)

@@ -1,4 +1,4 @@
-package delayline
+package main
 
 import (
 	"encoding/binary"
@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// headerSize is that of struct virtio_net_hdr, which precedes each packet.
+	// tunHeader is that of struct virtio_net_hdr, which precedes each packet.
 	// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/virtio_net.h
-	headerSize = 10
-	// largest is a packet with that header, in bytes.
-	largest = headerSize + 1<<16
+	tunHeader = 10
+	// largestPacket is a packet with that header, in bytes.
+	largestPacket = tunHeader + 1<<16
 )
 
-// device is the near end of a TUN device. It stays so when the device moves to
+// tunDevice is the near end of a TUN device. It stays so when the device moves to
 // another namespace.
 // https://docs.kernel.org/networking/tuntap.html
-type device struct{ fd int }
+type tunDevice struct{ fd int }
 
-func (d *device) close() error { return unix.Close(d.fd) }
+func (d *tunDevice) close() error { return unix.Close(d.fd) }
 
-// openDevice makes a TUN device in this namespace. It lasts until it is closed.
-func openDevice(name string) (*device, error) {
+// openTun makes a TUN device in this namespace. It lasts until it is closed.
+func openTun(name string) (*tunDevice, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("/dev/net/tun: %w", err)
@@ -42,12 +42,12 @@ func openDevice(name string) (*device, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("make device %s: %w", name, err)
 	}
-	return &device{fd}, nil
+	return &tunDevice{fd}, nil
 }
 
 // onWire is how many bytes the packets have that one from a device stands for.
 func onWire(p []byte) int64 {
-	n := int64(len(p) - headerSize)
+	n := int64(len(p) - tunHeader)
 	if p[1] == 0 { // gso_type: VIRTIO_NET_HDR_GSO_NONE
 		return n
 	}

@@ -1,4 +1,4 @@
-package delayline
+package main
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/probe"
 )
 
-// line makes a link between two namespaces of this process's own.
-func line(t *testing.T, s Shape) (*Line, Host, Host) {
+// newLine makes a link between two namespaces of this process's own.
+func newLine(t *testing.T, s lineShape) (*delayLine, lineEnd, lineEnd) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -23,26 +23,26 @@ func line(t *testing.T, s Shape) (*Line, Host, Host) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skipf("needs TUN devices: %v", err)
 	}
-	host := func(name, address string) Host {
-		return Host{Namespace: fmt.Sprintf("zxline-%d-%s", os.Getpid(), name), Device: "zxline" + name, Address: netip.MustParsePrefix(address)}
+	host := func(name, address string) lineEnd {
+		return lineEnd{Namespace: fmt.Sprintf("zxline-%d-%s", os.Getpid(), name), Device: "zxline" + name, Address: netip.MustParsePrefix(address)}
 	}
 	a, b := host("a", "10.79.0.1/24"), host("b", "10.79.0.2/24")
-	l, err := New(a, b, s)
+	l, err := newDelayLine(a, b, s)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l, a, b
 }
 
-// connect makes a TCP connection from a to b.
-func connect(t *testing.T, a, b Host) (client, server net.Conn) {
+// connected makes a TCP connection from a to b.
+func connected(t *testing.T, a, b lineEnd) (client, server net.Conn) {
 	t.Helper()
 	var l net.Listener
-	require.NoError(t, In(b.Namespace, func() (err error) {
+	require.NoError(t, inNetns(b.Namespace, func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(b.Address.Addr(), 0).String())
 		return err
 	}))
 	defer l.Close()
-	require.NoError(t, In(a.Namespace, func() (err error) {
+	require.NoError(t, inNetns(a.Namespace, func() (err error) {
 		client, err = net.Dial("tcp", l.Addr().String())
 		return err
 	}))
@@ -72,8 +72,8 @@ func roundTrip(t *testing.T, client, server net.Conn) time.Duration {
 	return least
 }
 
-// rate is what arrives in the second half of a time, in bytes per second.
-func rate(client, server net.Conn, d time.Duration) float64 {
+// rateOf is what arrives in the second half of a time, in bytes per second.
+func rateOf(client, server net.Conn, d time.Duration) float64 {
 	end := time.Now().Add(d)
 	go func() {
 		block := make([]byte, 1<<20)
@@ -103,16 +103,16 @@ func rate(client, server net.Conn, d time.Duration) float64 {
 }
 
 // TCP finds the delay and the rate that were asked for, and TSO is not undone.
-func TestLine(t *testing.T) { //nolint:paralleltest // it is a measurement
-	shape := Shape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
-	l, a, b := line(t, shape)
-	for _, s := range []Shape{shape, {Rate: 100e6, Delay: 2 * time.Millisecond, Queue: 1 << 20}} {
+func TestDelayLine(t *testing.T) { //nolint:paralleltest // it is a measurement
+	shape := lineShape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
+	l, a, b := newLine(t, shape)
+	for _, s := range []lineShape{shape, {Rate: 100e6, Delay: 2 * time.Millisecond, Queue: 1 << 20}} {
 		l.Set(s)
 		for try := 1; ; try++ {
-			client, server := connect(t, a, b)
+			client, server := connected(t, a, b)
 			rtt := roundTrip(t, client, server)
 			l.Record()
-			got := rate(client, server, 1200*time.Millisecond)
+			got := rateOf(client, server, 1200*time.Millisecond)
 			there, back := l.Record()
 			t.Logf("%+v: round trip %s, %.0f Mbit/s; %+v; back %+v", s, rtt, got*8/1e6, there, back)
 			var errs []error
@@ -142,11 +142,11 @@ func TestLine(t *testing.T) { //nolint:paralleltest // it is a measurement
 }
 
 // A packet waits for those before it, and is dropped where too many wait.
-func TestAdmit(t *testing.T) {
+func TestDelayLineAdmits(t *testing.T) {
 	t.Parallel()
-	w := newWay(nil, nil, Shape{Rate: 8e6, Delay: time.Second, Queue: 1500})
+	w := newLineWay(nil, nil, lineShape{Rate: 8e6, Delay: time.Second, Queue: 1500})
 	now := time.Now()
-	p := packet{data: make([]byte, headerSize+1000)} // 1 ms of that rate
+	p := linePacket{data: make([]byte, tunHeader+1000)} // 1 ms of that rate
 	for i := 1; i <= 2; i++ {
 		require.True(t, w.admit(&p, now))
 		require.Equal(t, time.Second+time.Duration(i)*time.Millisecond, p.due.Sub(now))
@@ -155,14 +155,14 @@ func TestAdmit(t *testing.T) {
 	require.True(t, w.admit(&p, now.Add(time.Millisecond)), "1000 do")
 	require.EqualValues(t, 1, w.take().Dropped)
 	require.Zero(t, w.take().Dropped)
-	w.set(Shape{Rate: 8e9, Queue: 1})
+	w.set(lineShape{Rate: 8e9, Queue: 1})
 	require.True(t, w.admit(&p, now))
 	require.Equal(t, time.Microsecond, p.due.Sub(now))
 }
 
-func TestOnWire(t *testing.T) {
+func TestDelayLineOnWire(t *testing.T) {
 	t.Parallel()
-	p := make([]byte, headerSize+54+3*1448)
+	p := make([]byte, tunHeader+54+3*1448)
 	require.EqualValues(t, 54+3*1448, onWire(p))
 	p[1], p[2], p[4], p[5] = 1, 54, 1448&255, 1448>>8 // little-endian, as all machines of these tests are
 	require.EqualValues(t, 3*(54+1448), onWire(p))
@@ -170,9 +170,9 @@ func TestOnWire(t *testing.T) {
 	require.EqualValues(t, 3*(54+1448)+55, onWire(p))
 }
 
-func TestFailures(t *testing.T) {
+func TestDelayLineFails(t *testing.T) {
 	t.Parallel()
-	require.ErrorIs(t, In("zxline-nosuch", func() error { return nil }), os.ErrNotExist)
-	_, err := openDevice("a-name-of-more-than-15-bytes")
+	require.ErrorIs(t, inNetns("zxline-nosuch", func() error { return nil }), os.ErrNotExist)
+	_, err := openTun("a-name-of-more-than-15-bytes")
 	require.Error(t, err)
 }
