@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/tools/txtar"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -126,15 +128,47 @@ func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
 	return err
 }
 
+// reconnects is how often a host that was reached before is tried anew: some five
+// seconds, as what resets a connection may refuse another for a moment.
+const reconnects = 4
+
 // Again is Do for what may be done twice, as the idempotent operations of a Site:
 // where the connection is lost meanwhile, f is called once more, with one made anew.
+// What stays lost was interrupted: nothing is known to have failed.
 func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
-	begun := false
-	err := h.Do(ctx, func(st site.Site) error { begun = true; return f(st) })
-	if !begun || !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
-		return err
+	for calls, misses := 0, 0; ; {
+		called := false
+		err := h.Do(ctx, func(st site.Site) error { called = true; return f(st) })
+		if !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		if called {
+			calls++
+		} else {
+			misses++
+		}
+		if calls == 2 || misses > reconnects || misses > 0 && !Sleep(ctx, Backoff(misses)) {
+			return fault.Interrupt("", err)
+		}
 	}
-	return h.Do(ctx, f)
+}
+
+// Backoff is the pause before a try: it doubles from half a second up to half a
+// minute, with jitter so that what was cut together does not come back in step.
+func Backoff(try int) time.Duration {
+	const first, longest = 500 * time.Millisecond, 30 * time.Second
+	d := min(longest, first<<min(try-1, 16))
+	return d/2 + rand.N(d/2+1)
+}
+
+// Sleep tells whether it could sleep for d before ctx ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 func (h *Host) close() error {

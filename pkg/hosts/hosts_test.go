@@ -47,7 +47,8 @@ func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
 func (b *beta) RTT() time.Duration { return time.Millisecond }
 func (b *beta) Close() error       { b.closed++; return b.closing }
 
-// opener leads to its sites, one after the other, as long as it has any.
+// opener leads to its sites, one after the other, as long as it has any; nil is
+// a host that refuses.
 type opener struct {
 	sites []*beta
 	lines []Line
@@ -57,11 +58,13 @@ type opener struct {
 func (o *opener) Open(_ context.Context, l Line) (site.Site, error) {
 	time.Sleep(o.slow)
 	o.lines = append(o.lines, l)
-	if len(o.sites) == 0 {
+	var st *beta
+	if len(o.sites) > 0 {
+		st, o.sites = o.sites[0], o.sites[1:]
+	}
+	if st == nil {
 		return nil, fault.Failf("try it by hand", "%s: connection refused", l.Host)
 	}
-	st := o.sites[0]
-	o.sites = o.sites[1:]
 	return st, nil
 }
 
@@ -189,21 +192,66 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	}
 }
 
-// A host that cannot be reached is not tried twice, nor is what was interrupted.
-func TestWhatWasNotLostIsNotDoneTwice(t *testing.T) {
+// What resets a connection may refuse the next for a moment. A host that never
+// answered is not waited for, nor what was interrupted.
+func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	o := &opener{sites: []*beta{{}}}
-	h := New(o).At("beta", &way.Way{})
 	lose := func(site.Site) error { return site.ErrLost }
-	require.ErrorContains(t, h.Again(t.Context(), lose), "connection refused")
-	require.Len(t, o.lines, 2)
-	require.ErrorIs(t, h.Again(t.Context(), nothing), site.ErrLost)
-	require.Len(t, o.lines, 3)
+	for name, tt := range map[string]struct {
+		sites []*beta
+		lines int
+		lost  bool
+	}{
+		"back at once":     {[]*beta{{}, {}}, 2, false},
+		"refuses thrice":   {[]*beta{{}, nil, nil, nil, {}}, 5, false},
+		"stays away":       {[]*beta{{}}, 2 + reconnects, true},
+		"lost once more":   {[]*beta{{}, nil, {cut: site.ErrLost}, {}}, 3, true},
+		"never was there":  {nil, 1, false},
+		"came back before": {[]*beta{nil, {}}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &opener{sites: tt.sites}
+				h := New(o).At("beta", &way.Way{})
+				began, calls := time.Now(), 0
+				err := h.Again(t.Context(), func(st site.Site) error {
+					if calls++; calls == 1 {
+						return site.ErrLost
+					}
+					return st.(*beta).cut
+				})
+				require.Len(t, o.lines, tt.lines)
+				require.Less(t, time.Since(began), 10*time.Second)
+				require.Equal(t, tt.lost, errors.Is(err, site.ErrLost), "%v", err)
+				require.Equal(t, tt.lost, fault.ClassOf(err) == fault.Interrupted && err != nil, "%v", err)
+			})
+		})
+	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	o = &opener{sites: []*beta{{}, {}}}
+	o := &opener{sites: []*beta{{}, {}}}
 	require.ErrorIs(t, New(o).At("beta", &way.Way{}).Again(ctx, func(site.Site) error { stop(); return site.ErrLost }), site.ErrLost)
 	require.Len(t, o.lines, 1)
+
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		o := &opener{sites: []*beta{{}}}
+		require.ErrorIs(t, New(o).At("beta", &way.Way{}).Again(ctx, lose), site.ErrLost)
+		require.Len(t, o.lines, 2, "who is told to stop does not wait")
+	})
+}
+
+// Tries come less and less often, but never more than half a minute apart.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {
+		for range 100 {
+			d := Backoff(try)
+			require.LessOrEqual(t, d, most)
+			require.GreaterOrEqual(t, d, most/2)
+		}
+	}
 }
 
 // Facts are asked for once for each connection: a host may have been started

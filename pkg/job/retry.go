@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -48,9 +48,9 @@ func (e *effort) run(ctx context.Context) error {
 				return fault.Interrupt(resumes, e.of(err))
 			}
 			tries++
-			pause := backoff(tries)
+			pause := hosts.Backoff(tries)
 			e.log(fmt.Sprintf("%v; try %d of %d in %s", e.of(err), tries, e.retries, pause.Round(100*time.Millisecond)))
-			if !sleep(ctx, pause) {
+			if !hosts.Sleep(ctx, pause) {
 				return e.interrupted()
 			}
 			var advanced bool
@@ -125,21 +125,4 @@ func settled(before, err error) bool {
 		}
 	}
 	return false
-}
-
-// backoff doubles from half a second up to longest, with jitter so that
-// parallel datasets do not reconnect in step.
-func backoff(try int) time.Duration {
-	const first, longest = 500 * time.Millisecond, 30 * time.Second
-	d := min(longest, first<<min(try-1, 16))
-	return d/2 + rand.N(d/2+1)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

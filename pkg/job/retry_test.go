@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -121,18 +120,6 @@ func TestAnEffortIsInterrupted(t *testing.T) {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 			require.Equal(t, resumes, fault.HintOf(err))
 		})
-	}
-}
-
-// Tries come less and less often, but never more than half a minute apart.
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {
-		for range 100 {
-			d := backoff(try)
-			require.LessOrEqual(t, d, most)
-			require.GreaterOrEqual(t, d, most/2)
-		}
 	}
 }
 
