@@ -88,7 +88,7 @@ func TestLimitedByInRealRuns(t *testing.T) {
 		s.Chunk, s.Pause = 64<<10, 5*time.Millisecond
 		return s
 	}
-	slowSink := func() *transfertest.Sink {
+	slowSink := func() *memorySink {
 		s := newSink()
 		s.Pause = 10 * time.Millisecond
 		return s

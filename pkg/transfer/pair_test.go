@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/wire"
 )
 
@@ -51,15 +50,9 @@ func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *wire.Lin
 	return o
 }
 
-func newSink() *transfertest.Sink {
-	s := transfertest.NewSink()
-	s.Tail = tailSize
-	return s
-}
-
 // requireNothing checks that nothing took effect and that the tail of the
 // stream was never seen by the sink.
-func requireNothing(t testing.TB, sink *transfertest.Sink, stream []byte) {
+func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
 	t.Helper()
 	p, committed := sink.Stored()
 	require.False(t, committed, "a broken stream was committed")

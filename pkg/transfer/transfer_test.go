@@ -112,10 +112,10 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 				src, sink := transfertest.NewSource(transfertest.Random(40<<20)), newSink()
 				sink.Full = 1 << 20
 				o := move(t, a, b, src, sink, transfer.Options{Buffer: 2 << 20})
-				require.ErrorIs(t, o.receiveErr, transfertest.ErrFull)
+				require.ErrorIs(t, o.receiveErr, errFull)
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.sendErr, &peer)
-				require.Contains(t, peer.Text, transfertest.ErrFull.Error())
+				require.Contains(t, peer.Text, errFull.Error())
 				requireNothing(t, sink, stream)
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink says why only when aborted", mode, streams), func(t *testing.T) {
@@ -202,14 +202,14 @@ type (
 		free chan struct{}
 	}
 	stubbornSink struct {
-		*transfertest.Sink
+		*memorySink
 		free chan struct{}
 	}
 )
 
 func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
 
-func (s stubbornSink) Abort(cause error) error { <-s.free; return s.Sink.Abort(cause) }
+func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
 
 // The other end hears of them nevertheless, and who it was.
 func TestAnEndThatHangsForGoodIsTold(t *testing.T) {

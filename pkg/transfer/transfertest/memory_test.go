@@ -31,20 +31,3 @@ func TestMemorySource(t *testing.T) {
 		},
 	})
 }
-
-func TestMemorySink(t *testing.T) {
-	t.Parallel()
-	transfertest.SinkConforms(t, transfertest.Sinks{
-		Stream: bytes.Repeat([]byte("abcd"), 1<<20),
-		Sink: func(*testing.T) (transfer.Sink, func() ([]byte, bool)) {
-			s := transfertest.NewSink()
-			s.Tail = 312
-			return s, s.Stored
-		},
-		Full: func(*testing.T) (transfer.Sink, error) {
-			s := transfertest.NewSink()
-			s.Full = 3 << 20
-			return s, transfertest.ErrFull
-		},
-	})
-}
