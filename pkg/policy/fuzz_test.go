@@ -23,7 +23,7 @@ func FuzzPolicy(f *testing.F) {
 		require.Equal(t, p.granted(dataset), below(dataset, []string{root}))
 		if p.granted(dataset) {
 			require.True(t, dataset == root || strings.HasPrefix(dataset, root+"/"))
-			require.NotContains(t, dataset, "..")
+			require.NotContains(t, strings.Split(dataset, "/"), "..") // which "0.." is not
 		}
 		if strings.ContainsAny(grant, " ") {
 			return // authorized_keys quotes it elsewhere
