@@ -17,11 +17,11 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	s := string(text)
 	var days time.Duration
 	if whole, rest, ok := strings.Cut(s, "d"); ok {
-		n, err := strconv.ParseUint(whole, 10, 16)
-		if err != nil {
+		n, err := strconv.ParseUint(whole, 10, 32)
+		if err != nil || n > uint64(math.MaxInt64/day) {
 			return fmt.Errorf("%q is not a time span; write 90s, 15m, 36h or 7d", s)
 		}
-		days = time.Duration(n) * 24 * time.Hour
+		days = time.Duration(n) * day
 		if s = rest; s == "" {
 			s = "0s"
 		}
