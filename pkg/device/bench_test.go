@@ -40,11 +40,11 @@ func BenchmarkDevice(b *testing.B) {
 			for b.Loop() {
 				f, err := Inspect(context.Background(), from)
 				require.NoError(b, err)
-				src, err := OpenSource(context.Background(), f, Access{})
+				src, err := OpenSource(context.Background(), f, false)
 				require.NoError(b, err)
 				g, err := Inspect(context.Background(), to)
 				require.NoError(b, err)
-				dst, err := OpenTarget(context.Background(), g, size, Access{})
+				dst, err := OpenTarget(context.Background(), g, size, false)
 				require.NoError(b, err)
 				if c.mode == "" {
 					_, err = copyWithin(context.Background(), src, dst, nil, opt, nil)

@@ -60,7 +60,7 @@ func DigestOf(ctx context.Context, q DigestQuery, progress func(transfer.Progres
 	if err := q.Options.Fits(q.Device.Size); err != nil {
 		return d, fmt.Errorf("%s: %w", q.Device.Path, err)
 	}
-	src, err := OpenSource(ctx, q.Device, Access{})
+	src, err := OpenSource(ctx, q.Device, false)
 	if err != nil {
 		return d, err
 	}

@@ -35,7 +35,7 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	command(t, "sync")
 	f := look(t, broken(t, dev, 8192, 2051, 3))
 	require.Equal(t, KindDM, f.Kind)
-	src, err := OpenSource(context.Background(), f, Access{})
+	src, err := OpenSource(context.Background(), f, false)
 	require.NoError(t, err)
 	p := AlignedBuffer(int(mib))
 	_, err = src.ReadAt(p, 0)
@@ -48,7 +48,7 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	require.True(t, bad.Off <= 2051*512 && bad.Off+bad.Len >= 2054*512, "%+v", bad)
 	require.NoError(t, src.Close())
 
-	src, err = OpenSource(context.Background(), f, Access{SkipErrors: true})
+	src, err = OpenSource(context.Background(), f, true)
 	require.NoError(t, err)
 	got := AlignedBuffer(int(4 * mib))
 	for off := int64(0); off < 4*mib; off += mib {
@@ -76,8 +76,9 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 	for _, buffered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("buffered %v", buffered), func(t *testing.T) {
 			f := look(t, broken(t, dev, 8192, 4096, 8))
-			target, err := OpenTarget(context.Background(), f, 4*mib, Access{Buffered: buffered})
+			target, err := OpenTarget(context.Background(), f, 4*mib, false)
 			require.NoError(t, err)
+			require.NoError(t, target.setDirect(!buffered))
 			_, err = target.WriteAt(noise(mib), 0)
 			require.NoError(t, err)
 			require.NoError(t, target.Sync())
@@ -100,7 +101,7 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 	guest(t)
 	dev := loop(t, 4*mib, 512)
 	flakey := mapped(t, fmt.Sprintf("0 8192 flakey %s 0 0 60 1 error_writes", dev))
-	target, err := OpenTarget(context.Background(), look(t, flakey), 4*mib, Access{})
+	target, err := OpenTarget(context.Background(), look(t, flakey), 4*mib, false)
 	require.NoError(t, err)
 	_, err = target.WriteAt(noise(mib), mib)
 	require.ErrorIs(t, err, unix.EIO)
@@ -123,12 +124,12 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 	src := source(t, 64*mib)
 	require.Equal(t, []string{"target-no-space"}, ids(checkTarget(src, f, Allow{}), finding.Fail))
 	require.Equal(t, []string{"target-no-space"}, ids(checkTarget(src, f, Allow{Sparse: true}), finding.Warn))
-	_, err := OpenTarget(context.Background(), f, 64*mib, Access{})
+	_, err := OpenTarget(context.Background(), f, 64*mib, false)
 	require.ErrorIs(t, err, unix.ENOSPC)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NoFileExists(t, name)
 
-	target, err := OpenTarget(context.Background(), f, 64*mib, Access{Sparse: true})
+	target, err := OpenTarget(context.Background(), f, 64*mib, true)
 	require.NoError(t, err)
 	for off := int64(0); off < 64*mib && err == nil; off += mib {
 		_, err = target.WriteAt(noise(mib), off)
@@ -165,10 +166,10 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	snap := look(t, s.Path)
 	require.Equal(t, f.Size, snap.Size)
 	require.Empty(t, checkSource(snap))
-	src, err := OpenSource(context.Background(), snap, Access{})
+	src, err := OpenSource(context.Background(), snap, false)
 	require.NoError(t, err)
 	name := filepath.Join(scratch(t), "copy")
-	target, err := OpenTarget(context.Background(), look(t, name), snap.Size, Access{})
+	target, err := OpenTarget(context.Background(), look(t, name), snap.Size, false)
 	require.NoError(t, err)
 	p := AlignedBuffer(int(mib))
 	for off := int64(0); off < snap.Size; off += mib {

@@ -27,18 +27,21 @@ func inspectFile(t *testing.T, name string) Facts {
 func TestCopyOfAFile(t *testing.T) {
 	t.Parallel()
 	const size = 5*mib + 12345
-	for _, opt := range []Access{{}, {Sparse: true}, {Buffered: true}, {Buffered: true, Sparse: true}} {
+	for _, opt := range []struct{ sparse, buffered bool }{{}, {sparse: true}, {buffered: true}, {true, true}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 		want := noise(size)
 		clear(want[mib : 3*mib])
 		require.NoError(t, os.WriteFile(from, want, 0o600))
-		src, err := OpenSource(context.Background(), inspectFile(t, from), opt)
+		src, err := OpenSource(context.Background(), inspectFile(t, from), false)
 		require.NoError(t, err)
 		f := inspectFile(t, to)
 		require.Equal(t, KindMissing, f.Kind)
-		dst, err := OpenTarget(context.Background(), f, size, opt)
+		dst, err := OpenTarget(context.Background(), f, size, opt.sparse)
 		require.NoError(t, err)
+		if opt.buffered {
+			require.NoError(t, errors.Join(src.setDirect(false), dst.setDirect(false)))
+		}
 		var g sync.WaitGroup
 		for off := int64(0); off < size; off += mib {
 			g.Go(func() {
@@ -92,7 +95,7 @@ func TestHoles(t *testing.T) {
 	if facts.Allocated > 4*mib {
 		t.Skip("this file system has no holes")
 	}
-	src, err := OpenSource(context.Background(), facts, Access{})
+	src, err := OpenSource(context.Background(), facts, false)
 	require.NoError(t, err)
 	defer src.Close()
 	start, end, err := src.NextData(0)
@@ -116,7 +119,7 @@ func TestSourceThatChanges(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "image")
 			require.NoError(t, os.WriteFile(file, noise(mib), 0o600))
 			facts := inspectFile(t, file)
-			src, err := OpenSource(context.Background(), facts, Access{})
+			src, err := OpenSource(context.Background(), facts, false)
 			require.NoError(t, err)
 			defer src.Close()
 			require.NoError(t, src.Unchanged())
@@ -124,10 +127,10 @@ func TestSourceThatChanges(t *testing.T) {
 			if name != "replaced" { // what was opened is still what it was
 				require.ErrorContains(t, src.Unchanged(), file)
 			}
-			_, err = OpenSource(context.Background(), facts, Access{})
+			_, err = OpenSource(context.Background(), facts, false)
 			require.Error(t, err)
 			if name == "replaced" {
-				_, err = OpenTarget(context.Background(), facts, mib, Access{})
+				_, err = OpenTarget(context.Background(), facts, mib, false)
 				require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			}
 		})
@@ -137,7 +140,7 @@ func TestSourceThatChanges(t *testing.T) {
 func TestTargetThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
-	dst, err := OpenTarget(context.Background(), inspectFile(t, file), mib, Access{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, file), mib, false)
 	require.NoError(t, err)
 	defer dst.Close()
 	require.NoError(t, dst.Identity())
@@ -145,7 +148,7 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.Error(t, dst.Commit())
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, dst.Commit(), "was replaced")
-	_, err = OpenTarget(context.Background(), Facts{Path: file, Real: file, Kind: KindMissing}, mib, Access{})
+	_, err = OpenTarget(context.Background(), Facts{Path: file, Real: file, Kind: KindMissing}, mib, false)
 	require.ErrorContains(t, err, "since the copy was planned")
 }
 
@@ -154,7 +157,7 @@ func TestLongerTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(file, noise(2*mib), 0o600))
-	dst, err := OpenTarget(context.Background(), inspectFile(t, file), 1, Access{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, file), 1, false)
 	require.NoError(t, err)
 	_, err = dst.WriteAt([]byte{7}, 0)
 	require.NoError(t, err)
@@ -190,16 +193,16 @@ func TestInspectRefuses(t *testing.T) {
 func TestTwoCopiesToOneFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
-	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
+	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, false)
 	require.NoError(t, err)
-	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Access{})
+	_, err = OpenTarget(context.Background(), inspectFile(t, name), 2*mib, false)
 	require.ErrorContains(t, err, "another copy to "+name+" is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	st, err := os.Stat(name)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, st.Size(), "the second copy changed nothing")
 	require.NoError(t, first.Close())
-	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, Access{})
+	second, err := OpenTarget(context.Background(), inspectFile(t, name), 2*mib, false)
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
 }
@@ -209,7 +212,7 @@ func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
 	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")
 	require.NoError(t, os.WriteFile(kept, []byte("mine"), 0o600))
 	for _, name := range []string{fresh, kept} {
-		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
+		dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, false)
 		require.NoError(t, err)
 		require.FileExists(t, name)
 		require.NoError(t, dst.Discard())
@@ -244,17 +247,15 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(name, noise(1<<16), 0o600))
-	h, err := openHandle(inspectFile(t, name), unix.O_RDONLY, false)
+	h, err := openHandle(inspectFile(t, name), unix.O_RDONLY)
 	require.NoError(t, err)
 	defer h.f.Close()
-	if direct, why := h.Direct(); !direct {
-		t.Skip(why)
+	if !h.direct.Load() {
+		t.Skip("no O_DIRECT here")
 	}
 	require.False(t, h.fallBack(true, unix.EIO))
 	require.True(t, h.fallBack(true, unix.EINVAL))
-	direct, why := h.Direct()
-	require.False(t, direct)
-	require.Contains(t, why, "refused")
+	require.False(t, h.direct.Load())
 	require.True(t, h.fallBack(true, unix.EINVAL), "it began before")
 	require.False(t, h.fallBack(false, unix.EINVAL), "it is not that")
 }
@@ -263,7 +264,7 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
-	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, Access{})
+	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, false)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, os.WriteFile(name, []byte("another's"), 0o600))

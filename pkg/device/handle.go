@@ -15,42 +15,36 @@ import (
 // handle is an open device or file whose reads and writes go past the page
 // cache where it allows that. Its methods may be called concurrently.
 type handle struct {
-	name  string
+	facts Facts
+	size  int64 // of the copy, at first all of it
 	f     *os.File
 	conn  syscall.RawConn
 	align int64 // of offsets, lengths and memory under O_DIRECT
 
 	direct atomic.Bool
-	mu     sync.Mutex
-	reason string // why not direct
 	edge   sync.Mutex
 }
 
-// openHandle opens what facts tell of. O_DIRECT is set afterwards: an open
-// with it can fail with the file already created.
-func openHandle(facts Facts, flags int, buffered bool) (*handle, error) {
-	fd, err := unix.Open(facts.Real, flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
-	for errors.Is(err, unix.EINTR) {
-		fd, err = unix.Open(facts.Real, flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
-	}
+// openHandle opens what facts tell of. O_DIRECT is set afterwards, where it is
+// taken: an open with it can fail with the file already created.
+func openHandle(facts Facts, flags int) (*handle, error) {
+	f, err := os.OpenFile(facts.Real, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0o600)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: facts.Real, Err: err}
+		return nil, err
 	}
-	h := &handle{name: facts.Path, f: os.NewFile(uintptr(fd), facts.Real), align: pageSize}
+	h := &handle{facts: facts, size: facts.Size, f: f, align: pageSize}
 	if !facts.IsFile() && facts.LogicalSector > 0 {
 		h.align = int64(facts.LogicalSector)
 	}
-	if h.conn, err = h.f.SyscallConn(); err != nil {
-		return nil, errors.Join(err, h.f.Close())
+	if h.conn, err = f.SyscallConn(); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	h.reason = "as asked for"
-	if !buffered {
-		if err := h.setDirect(true); err != nil {
-			h.reason = fmt.Sprintf("no O_DIRECT here: %v", err)
-		}
-	}
+	_ = h.setDirect(true) // else through the cache
 	return h, nil
 }
+
+// Name is the path that the user gave.
+func (h *handle) Name() string { return h.facts.Path }
 
 // control runs f on the descriptor; unlike RawConn.Read, several at a time.
 func (h *handle) control(f func(fd int) error) (err error) {
@@ -58,6 +52,14 @@ func (h *handle) control(f func(fd int) error) (err error) {
 		return cerr
 	}
 	return err
+}
+
+// stat is what is open.
+func (h *handle) stat() (st unix.Stat_t, err error) {
+	if err = h.control(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
+		err = fmt.Errorf("%s: %w", h.facts.Path, err)
+	}
+	return st, err
 }
 
 func (h *handle) setDirect(on bool) error {
@@ -81,33 +83,14 @@ func (h *handle) setDirect(on bool) error {
 // took the flag, but not the access: EINVAL. It tells whether to try again an
 // access that began with it, as several do at once.
 func (h *handle) fallBack(began bool, err error) bool {
-	if !errors.Is(err, unix.EINVAL) || !began {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.direct.Load() {
-		return true // another one has
-	}
-	if h.setDirect(false) != nil {
-		return false
-	}
-	h.reason = "the file system refused direct access"
-	return true
+	return began && errors.Is(err, unix.EINVAL) && (!h.direct.Load() || h.setDirect(false) == nil)
 }
 
-// Direct tells whether accesses go past the page cache, and if not, why.
-func (h *handle) Direct() (bool, string) {
-	if h.direct.Load() {
-		return true, ""
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return false, h.reason
-}
+// An operation reads or writes p at off.
+type operation func(fd int, p []byte, off int64) (int, error)
 
 // whole does one operation until p is done or the end is reached.
-func (h *handle) whole(p []byte, off int64, op func(fd int, p []byte, off int64) (int, error)) (n int, err error) {
+func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
 	err = h.control(func(fd int) error {
 		for n < len(p) {
 			k, err := op(fd, p[n:], off+int64(n))
@@ -130,100 +113,101 @@ func (h *handle) whole(p []byte, off int64, op func(fd int, p []byte, off int64)
 	return n, err
 }
 
+// access does an operation on all of p: what O_DIRECT accepts as it is, and the
+// rest, or all, by edge.
+func (h *handle) access(p []byte, off int64, op operation, edge func(p []byte, off int64) (int, error)) (n int, err error) {
+	began := h.direct.Load()
+	once := func() (n int, err error) {
+		if !h.direct.Load() {
+			return h.whole(p, off, op)
+		}
+		if off%h.align == 0 && aligned(p, h.align) {
+			body := len(p) &^ int(h.align-1)
+			if n, err = h.whole(p[:body], off, op); err != nil || n < body || n == len(p) {
+				return n, err
+			}
+		}
+		k, err := edge(p[n:], off+int64(n))
+		return n + k, err
+	}
+	if n, err = once(); err != nil && h.fallBack(began, err) {
+		n, err = once()
+	}
+	return n, err
+}
+
 // readAt fills p; it returns io.EOF with less.
 func (h *handle) readAt(p []byte, off int64) (int, error) {
-	began := h.direct.Load()
-	n, err := h.readOnce(p, off)
-	if err != nil && h.fallBack(began, err) {
-		n, err = h.readOnce(p, off)
-	}
+	n, err := h.access(p, off, unix.Pread, func(p []byte, off int64) (int, error) {
+		room, from, skip := h.around(p, off)
+		k, err := h.whole(room, from, unix.Pread)
+		return copy(p, room[min(skip, k):k]), err
+	})
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
 	return n, err
 }
 
-func (h *handle) readOnce(p []byte, off int64) (int, error) {
-	if !h.direct.Load() {
-		return h.whole(p, off, unix.Pread)
-	}
-	n := 0
-	if off%h.align == 0 && aligned(p, h.align) {
-		body := int64(len(p)) &^ (h.align - 1)
-		k, err := h.whole(p[:body], off, unix.Pread)
-		if err != nil || int64(k) < body || body == int64(len(p)) {
-			return k, err
-		}
-		n = k
-	}
-	// What is not aligned goes through memory that is.
-	from := (off + int64(n)) &^ (h.align - 1)
-	skip := off + int64(n) - from
-	room := AlignedBuffer(int(h.up(skip + int64(len(p)-n))))
-	k, err := h.whole(room, from, unix.Pread)
-	if int64(k) > skip {
-		n += copy(p[n:], room[skip:k])
-	}
-	return n, err
-}
-
-func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
-
-// writeAt writes all of p.
+// writeAt writes all of p. Sectors that are written in part keep the rest of what
+// they hold.
 func (h *handle) writeAt(p []byte, off int64) (int, error) {
-	began := h.direct.Load()
-	n, err := h.writeOnce(p, off)
-	if err != nil && h.fallBack(began, err) {
-		n, err = h.writeOnce(p, off)
-	}
+	n, err := h.access(p, off, unix.Pwrite, func(p []byte, off int64) (int, error) {
+		h.edge.Lock()
+		defer h.edge.Unlock()
+		room, from, skip := h.around(p, off)
+		if _, err := h.whole(room, from, unix.Pread); err != nil {
+			return 0, err
+		}
+		copy(room[skip:], p)
+		k, err := h.whole(room, from, unix.Pwrite)
+		return min(max(0, k-skip), len(p)), err
+	})
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
 	return n, err
 }
 
-func (h *handle) writeOnce(p []byte, off int64) (int, error) {
-	if !h.direct.Load() {
-		return h.whole(p, off, unix.Pwrite)
+// around is aligned memory for all sectors that p reaches into: from is where
+// they begin, and p is at skip in them.
+func (h *handle) around(p []byte, off int64) (room []byte, from int64, skip int) {
+	from = off &^ (h.align - 1)
+	skip = int(off - from)
+	return AlignedBuffer(int(h.up(int64(skip + len(p))))), from, skip
+}
+
+func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
+
+// ReadAt fills p from off; io.EOF where the copy ends, or what is open does.
+// Memory of AlignedBuffer and offsets that are multiples of 4096 spare a copy;
+// anything works. Failing media give a *ReadError.
+func (h *handle) ReadAt(p []byte, off int64) (int, error) {
+	want := int(max(0, min(int64(len(p)), h.size-off)))
+	n, err := h.readAt(p[:want], off)
+	switch {
+	case err == nil && want < len(p):
+		err = io.EOF
+	case err != nil && !errors.Is(err, io.EOF):
+		err = &ReadError{Path: h.facts.Path, Off: off + int64(n), Len: int64(want - n), Err: err}
 	}
-	n := 0
-	if off%h.align == 0 && aligned(p, h.align) {
-		body := int64(len(p)) &^ (h.align - 1)
-		k, err := h.whole(p[:body], off, unix.Pwrite)
-		if err != nil || int64(k) < body || body == int64(len(p)) {
-			return k, err
-		}
-		n = k
-	}
-	// Sectors that are written in part keep the rest of what they hold.
-	h.edge.Lock()
-	defer h.edge.Unlock()
-	from := (off + int64(n)) &^ (h.align - 1)
-	skip := off + int64(n) - from
-	room := AlignedBuffer(int(h.up(skip + int64(len(p)-n))))
-	if _, err := h.whole(room, from, unix.Pread); err != nil {
-		return n, err
-	}
-	copy(room[skip:], p[n:])
-	k, err := h.whole(room, from, unix.Pwrite)
-	n += int(min(max(0, int64(k)-skip), int64(len(p)-n)))
 	return n, err
 }
 
-// nextData is the next range at or after off that may hold data; start is
-// size where there is none.
-func (h *handle) nextData(off, size int64) (start, end int64, err error) {
-	if off >= size {
-		return size, size, nil
+// NextData is the next range at or after off that may hold anything but zeros;
+// start is the copy's size where there is none. A block device is one range.
+func (h *handle) NextData(off int64) (start, end int64, err error) {
+	if off >= h.size || !h.facts.IsFile() {
+		return min(off, h.size), h.size, nil
 	}
 	err = h.control(func(fd int) error {
 		start, err = unix.Seek(fd, off, unix.SEEK_DATA)
 		switch {
 		case errors.Is(err, unix.ENXIO):
-			start, end = size, size
+			start, end = h.size, h.size
 			return nil
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-			start, end = off, size // all of it may be data
+			start, end = off, h.size // all of it may be data
 			return nil
 		case err != nil:
 			return err
@@ -232,7 +216,7 @@ func (h *handle) nextData(off, size int64) (start, end int64, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("%s: holes: %w", h.name, err)
+		return 0, 0, fmt.Errorf("%s: holes: %w", h.facts.Path, err)
 	}
-	return min(start, size), min(end, size), nil
+	return min(start, h.size), min(end, h.size), nil
 }

@@ -8,33 +8,31 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// sameObject tells why what is open is not what facts were found of; nil if
+// sameObject tells why what is open is not what its facts were found of; nil if
 // it is. Contents are not compared.
-func (h *handle) sameObject(facts Facts) error {
+func (h *handle) sameObject() error {
+	facts := h.facts
 	changed := func(what string, was, is any) error {
 		return fault.Refusef("look at the device again with {{dry-run}}, then run the command anew",
 			"%s is not what it was when the copy was planned: %s was %v, is %v", facts.Path, what, was, is)
 	}
+	st, err := h.stat()
+	kind := st.Mode & unix.S_IFMT
+	switch planned := unix.Mkdev(facts.Major, facts.Minor); {
+	case err != nil:
+		return err
+	case facts.IsFile() && kind != unix.S_IFREG:
+		return changed("its kind", facts.Kind, "no regular file")
+	case facts.Kind == KindFile && (st.Ino != facts.Inode || uint64(st.Dev) != facts.Device):
+		return changed("its inode", facts.Inode, st.Ino)
+	case facts.IsFile():
+		return nil
+	case kind != unix.S_IFBLK:
+		return changed("its kind", facts.Kind, "no block device")
+	case uint64(st.Rdev) != planned:
+		return changed("its number", number(planned), number(uint64(st.Rdev)))
+	}
 	return h.control(func(fd int) error {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return fmt.Errorf("%s: %w", facts.Path, err)
-		}
-		if facts.IsFile() {
-			if st.Mode&unix.S_IFMT != unix.S_IFREG {
-				return changed("its kind", facts.Kind, "no regular file")
-			}
-			if facts.Kind == KindFile && (st.Ino != facts.Inode || uint64(st.Dev) != facts.Device) {
-				return changed("its inode", facts.Inode, st.Ino)
-			}
-			return nil
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFBLK {
-			return changed("its kind", facts.Kind, "no block device")
-		}
-		if is := uint64(st.Rdev); is != unix.Mkdev(facts.Major, facts.Minor) {
-			return changed("its number", number(unix.Mkdev(facts.Major, facts.Minor)), number(is))
-		}
 		if is := diskSeq(fd); facts.DiskSeq != 0 && is != facts.DiskSeq {
 			return changed("its disk sequence", facts.DiskSeq, is)
 		}
@@ -50,10 +48,10 @@ func (h *handle) sameObject(facts Facts) error {
 }
 
 // readOnly asks the device: some can be opened for writing although they are.
-func (h *handle) readOnly(facts Facts) bool {
+func (h *handle) readOnly() bool {
 	var flag int
 	err := h.control(func(fd int) (err error) {
-		if !facts.IsFile() {
+		if !h.facts.IsFile() {
 			flag, err = unix.IoctlGetInt(fd, unix.BLKROGET)
 		}
 		return err

@@ -22,10 +22,15 @@ import (
 // Facts.Unprobed says so.
 func Inspect(ctx context.Context, path string) (Facts, error) {
 	f, err := inspect(ctx, host(), path)
+	return f, readable(err)
+}
+
+// readable gives the error of a read that is not allowed its remedy.
+func readable(err error) error {
 	if denied(err) {
-		err = fault.Refusef("run as root, or as a user who may read it", "%w", err)
+		return fault.Refusef("run as root, or as a user who may read it", "%w", err)
 	}
-	return f, err
+	return err
 }
 
 // denied tells that the user may not do what was tried.
@@ -142,11 +147,11 @@ func (f *Facts) inspectFile(v view, st *unix.Stat_t) error {
 	if err := f.filesystem(f.Real); err != nil {
 		return err
 	}
-	h, err := openHandle(*f, unix.O_RDONLY|unix.O_NONBLOCK, true)
+	h, err := openHandle(*f, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
-	start, _, err := h.nextData(0, f.Size)
+	start, _, err := h.NextData(0)
 	f.HasData = start < f.Size
 	return errors.Join(err, h.f.Close())
 }

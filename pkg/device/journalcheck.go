@@ -89,7 +89,7 @@ func (j *Journal) sample() []int64 {
 // holds tells whether blocks of the target have those hashes. One that cannot be
 // read has not.
 func (j *Journal) holds(dst Facts, wanted map[int64]Sum) (bool, error) {
-	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
+	h, err := openHandle(dst, unix.O_RDONLY)
 	if err != nil {
 		return false, err
 	}
@@ -107,7 +107,7 @@ func (j *Journal) holds(dst Facts, wanted map[int64]Sum) (bool, error) {
 
 // blank tells whether the first block of a file holds nothing.
 func (j *Journal) blank(dst Facts) (bool, error) {
-	h, err := openHandle(dst, unix.O_RDONLY|unix.O_NONBLOCK, false)
+	h, err := openHandle(dst, unix.O_RDONLY)
 	if err != nil {
 		return false, err
 	}

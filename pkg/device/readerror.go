@@ -78,7 +78,7 @@ func (s *Source) salvage(p []byte, off int64) {
 // unit is the least that is read on its own: a sector, or a page where the
 // cache reads those.
 func (s *Source) unit() int64 {
-	if direct, _ := s.Direct(); direct {
+	if s.direct.Load() {
 		return s.align
 	}
 	return pageSize

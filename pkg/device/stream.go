@@ -100,7 +100,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	if t.Target.IsFile() {
 		size = 0 // it grows with the stream
 	}
-	dst, err := OpenTarget(ctx, t.Target, size, Access{Sparse: t.Sparse})
+	dst, err := OpenTarget(ctx, t.Target, size, t.Sparse)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,10 +17,8 @@ import (
 // exclusively until Close. Its methods may be called concurrently, but for
 // Commit and Close.
 type Target struct {
-	*handle
-	facts   Facts
-	size    int64 // of the copy: nothing is written beyond
-	opt     Access
+	*handle      // nothing is written beyond its size
+	sparse  bool // a file gets holes instead of space
 	created bool
 
 	mu     sync.Mutex
@@ -30,13 +27,13 @@ type Target struct {
 
 // OpenTarget opens what Inspect found for a copy of size bytes, and refuses if
 // it is not that any more, or in use. It changes nothing of a device; an image
-// file is created, and gets its space, unless opt.Sparse. checkTarget must
+// file is created, and gets its space, unless it is sparse. checkTarget must
 // have found nothing against it.
-func OpenTarget(ctx context.Context, f Facts, size int64, opt Access) (_ *Target, err error) {
+func OpenTarget(ctx context.Context, f Facts, size int64, sparse bool) (_ *Target, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	flags := unix.O_RDWR | unix.O_NONBLOCK
+	flags := unix.O_RDWR
 	switch f.Kind {
 	case KindFile:
 	case KindMissing:
@@ -47,23 +44,24 @@ func OpenTarget(ctx context.Context, f Facts, size int64, opt Access) (_ *Target
 		// in the kernel's block/bdev.c.
 		flags |= unix.O_EXCL
 	}
-	h, err := openHandle(f, flags, opt.Buffered)
+	h, err := openHandle(f, flags)
 	if err != nil {
 		return nil, refusedOpen(f, err)
 	}
-	t := &Target{handle: h, facts: f, size: size, opt: opt, created: f.Kind == KindMissing}
+	h.size = size
+	t := &Target{handle: h, sparse: sparse, created: f.Kind == KindMissing}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Discard())
 		}
 	}()
-	if err := h.sameObject(f); err != nil {
+	if err := h.sameObject(); err != nil {
 		return nil, err
 	}
 	if !f.IsFile() && f.Size < size {
 		return nil, fault.Refusef("", "%s has %d bytes, the source %d", f.Path, f.Size, size)
 	}
-	if h.readOnly(f) {
+	if h.readOnly() {
 		return nil, fault.Refusef("", "%s is read-only", f.Path)
 	}
 	if f.IsFile() {
@@ -106,30 +104,29 @@ func (t *Target) lock() error {
 
 // prepare gives a file that is shorter its size, with or without space.
 func (t *Target) prepare() error {
-	return t.control(func(fd int) error {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return fmt.Errorf("%s: %w", t.facts.Path, err)
+	if !t.sparse && t.size > 0 {
+		err := t.fallocate(unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
+		if errors.Is(err, unix.ENOSPC) {
+			return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
 		}
-		if !t.opt.Sparse && t.size > 0 {
-			err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
-			if errors.Is(err, unix.ENOSPC) {
-				return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
-			}
-			if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
-				return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)
-			}
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)
 		}
-		return t.extend(fd, st.Size)
-	})
+	}
+	return t.extend()
+}
+
+func (t *Target) fallocate(mode uint32, off, n int64) error {
+	return t.control(func(fd int) error { return unix.Fallocate(fd, mode, off, n) })
 }
 
 // extend makes a file that has fewer bytes than the copy as long as that.
-func (t *Target) extend(fd int, have int64) error {
-	if have >= t.size {
-		return nil
+func (t *Target) extend() error {
+	st, err := t.stat()
+	if err != nil || st.Size >= t.size {
+		return err
 	}
-	if err := unix.Ftruncate(fd, t.size); err != nil {
+	if err := t.f.Truncate(t.size); err != nil {
 		return fmt.Errorf("%s: set the size to %d: %w", t.facts.Path, t.size, err)
 	}
 	return nil
@@ -142,17 +139,8 @@ func (t *Target) Grow(to int64) error {
 		return fmt.Errorf("%s does not grow", t.facts.Path)
 	}
 	t.size = max(t.size, to)
-	return t.control(func(fd int) error {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return fmt.Errorf("%s: %w", t.facts.Path, err)
-		}
-		return t.extend(fd, st.Size)
-	})
+	return t.extend()
 }
-
-// Name is the path that the user gave.
-func (t *Target) Name() string { return t.facts.Path }
 
 func (t *Target) within(off, n int64) error {
 	if off < 0 || n < 0 || off > t.size || n > t.size-off {
@@ -161,27 +149,15 @@ func (t *Target) within(off, n int64) error {
 	return nil
 }
 
-// ReadAt reads what the device holds, not what the page cache remembers, if
-// Sync has returned since it was written; io.EOF where the copy ends, or the
-// target does.
+// ReadAt is that of a handle. It reads what the device holds, not what the page
+// cache remembers, if Sync has returned since it was written.
 func (t *Target) ReadAt(p []byte, off int64) (int, error) {
-	if room := max(0, t.size-off); int64(len(p)) > room {
-		n, err := t.ReadAt(p[:room], off)
-		if err == nil {
-			err = io.EOF
-		}
-		return n, err
-	}
 	if !t.direct.Load() {
 		// Clean pages only: hence the Sync. Where a cache is all there is, as on
 		// tmpfs, this does nothing.
 		_ = t.control(func(fd int) error { return unix.Fadvise(fd, off, int64(len(p)), unix.FADV_DONTNEED) })
 	}
-	n, err := t.readAt(p, off)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = &ReadError{Path: t.facts.Path, Off: off + int64(n), Len: int64(len(p) - n), Err: err}
-	}
-	return n, err
+	return t.handle.ReadAt(p, off)
 }
 
 // WriteAt writes all of p. Memory and offsets are as for Source.ReadAt; the
@@ -203,14 +179,6 @@ func (t *Target) writeError(off int64, err error) error {
 		return fault.Failf("make room and run the same command again", "%w", err)
 	}
 	return err
-}
-
-// NextData is that of a Source, up to the size of the copy.
-func (t *Target) NextData(off int64) (start, end int64, err error) {
-	if !t.facts.IsFile() {
-		return min(off, t.size), t.size, nil
-	}
-	return t.nextData(off, t.size)
 }
 
 // Sync returns once all that was written is stored. After a failure it fails
@@ -245,24 +213,23 @@ func (t *Target) DropCache() error {
 // Identity tells why what is written to is not the target of the plan any
 // more: what is open, and what the path now names.
 func (t *Target) Identity() error {
-	facts := t.facts
-	if err := t.sameObject(facts); err != nil {
+	if err := t.sameObject(); err != nil {
 		return err
 	}
-	var open, named unix.Stat_t
-	err := t.control(func(fd int) error { return unix.Fstat(fd, &open) })
-	if err == nil {
-		err = unix.Stat(facts.Real, &named)
-	}
+	open, err := t.stat()
 	if err != nil {
-		return fmt.Errorf("%s: %w", facts.Path, err)
+		return err
+	}
+	var named unix.Stat_t
+	if err := unix.Stat(t.facts.Real, &named); err != nil {
+		return fmt.Errorf("%s: %w", t.facts.Path, err)
 	}
 	same := open.Rdev == named.Rdev
-	if facts.IsFile() {
+	if t.facts.IsFile() {
 		same = open.Ino == named.Ino && open.Dev == named.Dev
 	}
 	if !same {
-		return fault.Failf("", "%s was replaced while it was written: what was copied is not there", facts.Path)
+		return fault.Failf("", "%s was replaced while it was written: what was copied is not there", t.facts.Path)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	dst, err := OpenTarget(ctx, t.Target, t.Source.Size, Access{Sparse: t.Sparse})
+	dst, err := OpenTarget(ctx, t.Target, t.Source.Size, t.Sparse)
 	if err != nil {
 		return nil, nil, err
 	}

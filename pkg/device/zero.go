@@ -46,32 +46,29 @@ func (t *Target) zeroRange(off, n int64) error {
 	// EOPNOTSUPP where the device cannot unmap to zeros: blkdev_fallocate in
 	// block/fops.c. A file that is not sparse keeps its space.
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | keep}
-	if t.facts.IsFile() && !t.opt.Sparse {
+	if t.facts.IsFile() && !t.sparse {
 		modes = []uint32{unix.FALLOC_FL_ZERO_RANGE | keep, unix.FALLOC_FL_PUNCH_HOLE | keep}
 	}
-	err := t.control(func(fd int) (err error) {
-		for _, mode := range modes {
-			for {
-				if err = unix.Fallocate(fd, mode, off, n); !errors.Is(err, unix.EINTR) {
-					break
-				}
-			}
-			if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
-				return err
-			}
-		}
-		if !t.facts.IsFile() {
-			err = zeroOut(fd, off, n)
-		}
-		return err
-	})
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTTY):
-		return t.writeZeros(off, off+n)
+	var ways []func() error
+	for _, mode := range modes {
+		ways = append(ways, func() error { return t.fallocate(mode, off, n) })
 	}
-	return t.writeError(off, err)
+	if !t.facts.IsFile() {
+		ways = append(ways, func() error { return t.control(func(fd int) error { return zeroOut(fd, off, n) }) })
+	}
+	for _, try := range ways {
+		err := try()
+		for errors.Is(err, unix.EINTR) {
+			err = try()
+		}
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY):
+			return t.writeError(off, err)
+		}
+	}
+	return t.writeZeros(off, off+n)
 }
 
 func (t *Target) writeZeros(from, to int64) error {
