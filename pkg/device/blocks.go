@@ -47,9 +47,9 @@ type blockTarget interface {
 
 // blockJournal remembers, on the target's host, which blocks are stored.
 type blockJournal interface {
-	// Stored calls f for every block that an earlier copy stored, in no
-	// order; a later call for the same block counts.
-	Stored(f func(index int64, sum Sum)) error
+	// Stored hands over, once, the hash of every block that an earlier copy
+	// stored, in their order and zero for all others.
+	Stored() []Sum
 	// Add notes blocks that are stored for good: synced before the call.
 	Add(blocks []Extent) error
 	// Remove forgets everything.

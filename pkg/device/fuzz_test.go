@@ -22,7 +22,7 @@ func FuzzJournal(f *testing.F) {
 	file, err := os.Create(filepath.Join(dir, "seed"))
 	require.NoError(f, err)
 	defer file.Close()
-	j := &Journal{f: file, cut: Cut{Block: block}, size: size, noted: make([]uint64, 1)}
+	j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
 	require.NoError(f, j.begin(want))
 	f.Add([]byte(nil))
 	add := func() {
@@ -43,17 +43,17 @@ func FuzzJournal(f *testing.F) {
 		require.NoError(t, err)
 		_, err = file.Seek(0, 0)
 		require.NoError(t, err)
-		j := &Journal{f: file, cut: Cut{Block: block}, size: size, noted: make([]uint64, 1)}
+		j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
 		reason, err := j.load(want)
 		require.NoError(t, err)
 		if reason != "" {
-			require.Zero(t, j.count)
+			require.Zero(t, j.noted)
 			return
 		}
 		require.LessOrEqual(t, j.good, int64(len(b)))
-		require.LessOrEqual(t, j.count, size/block)
-		require.LessOrEqual(t, int64(j.count)*recordSize, j.good-j.head)
-		require.NoError(t, j.Stored(func(i int64, _ Sum) { require.Less(t, i, int64(size/block)) }))
+		require.LessOrEqual(t, j.noted, size/block)
+		require.LessOrEqual(t, int64(j.noted)*recordSize, j.good)
+		require.LessOrEqual(t, j.noted, len(j.Stored()))
 	})
 }
 

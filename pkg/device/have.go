@@ -122,15 +122,13 @@ func (h *holdings) lacking(first int64, sums []Sum, wait *wire.Stopwatch, f func
 // announce is the telling side: it turns what a journal vouches for, and with
 // delta what the target hashes now, into ordered calls of tell.
 func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []Sum) error) error {
-	if err := s.load(delta); err != nil {
-		return err
-	}
 	if delta {
 		if err := s.hashPresent(ctx, tell); err != nil {
 			return err
 		}
 		return tell(s.count, nil)
 	}
+	s.load()
 	for first := int64(0); first < s.count; {
 		if s.state[first] != blockPresent {
 			first++

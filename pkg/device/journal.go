@@ -24,19 +24,16 @@ import (
 // of what copy it is, and a record for each block. It may be used by one
 // goroutine at a time.
 type Journal struct {
+	grid
 	f    *os.File
 	path string
-	cut  Cut
-	size int64
 	good int64 // bytes of the file, the header and whole records
-	head int64 // bytes of the header
 	// found are the signatures that were on the target when the copy began.
 	found []string
-
-	// The hashes stay in the file: a large device has millions. This has a bit
-	// for each block that is noted, and count is how many are.
-	noted []uint64
-	count int
+	// sums are those of the blocks that were noted when it was opened, of all
+	// others zero; nil where there are none. noted is how many.
+	sums  []Sum
+	noted int
 }
 
 // Extent is one block that is stored, and its hash.
@@ -84,20 +81,29 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "zxfer"), nil
 }
 
-// OpenJournal opens the journal of a copy of src to dst, cut like that. Reason tells why one that is there is of no use. With create there is
-// always a journal, a new one if need be; without, nothing is changed and it
-// is nil where there is none. A target file must exist to have a journal.
-func OpenJournal(src, dst Facts, cut Cut, create bool) (j *Journal, reason string, err error) {
+// What a journal is opened for.
+type journalUse int
+
+const (
+	lookAt  journalUse = iota // nothing is changed; there may be none
+	goOn                      // with what it notes, where that is of use
+	beginIt                   // whatever it notes
+)
+
+// OpenJournal opens the journal of a copy of src to dst, cut like that. Reason
+// tells why one that is there is of no use. It is nil where there is none that
+// could be looked at. A target file must exist to have a journal.
+func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
 	if err != nil {
 		return nil, "", err
 	}
-	return openJournal(dir, src, dst, cut, create)
+	return openJournal(dir, src, dst, cut, use)
 }
 
-func openJournal(dir string, src, dst Facts, cut Cut, create bool) (_ *Journal, reason string, err error) {
+func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journal, reason string, err error) {
 	want, err := header(src, dst, cut)
-	if errors.Is(err, os.ErrNotExist) && !create {
+	if errors.Is(err, os.ErrNotExist) && use == lookAt {
 		return nil, "", nil
 	}
 	if err != nil {
@@ -106,52 +112,51 @@ func openJournal(dir string, src, dst Facts, cut Cut, create bool) (_ *Journal, 
 	// The name leaves out the inode: a journal of a file that was deleted is
 	// found, and refused, under the same name.
 	name := sha256.Sum256([]byte(dst.identity()))
-	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"),
-		cut: cut, size: src.Size}
-	blocks := (src.Size + int64(cut.Block) - 1) / int64(cut.Block)
-	j.noted = make([]uint64, (blocks+63)/64)
+	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"), grid: newGrid(src.Size, cut)}
 	flags := os.O_RDONLY
-	if create {
+	if use != lookAt {
 		flags = os.O_RDWR | os.O_CREATE
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a directory that is", "directory of journals: %w", err)
 		}
 	}
-	if j.f, err = os.OpenFile(j.path, flags, 0o600); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, "", nil
-		}
+	j.f, err = os.OpenFile(j.path, flags, 0o600)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, "", nil
+	case err != nil:
 		return nil, "", err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, j.f.Close())
-		}
-	}()
-	if create {
-		if err := lock(j.f, dst.Path); err != nil {
-			return nil, "", err
-		}
+	if reason, err = j.open(dst.Path, want, use); err != nil {
+		return nil, "", errors.Join(err, j.f.Close())
 	}
-	reason, err = j.load(want)
-	if err != nil || !create {
-		return j, reason, err
-	}
-	if j.good == 0 {
-		return j, reason, j.begin(want)
-	}
-	// Cut a torn tail off, so that the next record begins where one may.
-	return j, "", j.f.Truncate(j.good)
+	return j, reason, nil
 }
 
-// lock keeps a second copy to the same target from writing this journal. The
-// kernel releases it when the process ends.
-func lock(f *os.File, target string) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fault.Refusef("wait for it to end", "another copy to %s is running", target)
+// open reads what is there, and begins the journal anew where that is of no use.
+func (j *Journal) open(target string, want journalHeader, use journalUse) (reason string, err error) {
+	if use != lookAt {
+		// Another copy to the same target must not write it. The kernel releases
+		// this when the process ends.
+		err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fault.Refusef("wait for it to end", "another copy to %s is running", target)
+		}
+		if err != nil {
+			return "", err
+		}
 	}
-	return err
+	if use != beginIt {
+		reason, err = j.load(want)
+	}
+	switch {
+	case err != nil || use == lookAt:
+		return reason, err
+	case j.good == 0:
+		return reason, j.begin(want)
+	}
+	// Cut a torn tail off, so that the next record begins where one may.
+	return "", j.f.Truncate(j.good)
 }
 
 func header(src, dst Facts, cut Cut) (journalHeader, error) {
@@ -191,38 +196,33 @@ func (j *Journal) load(want journalHeader) (reason string, err error) {
 	if reason := got.differs(want); reason != "" {
 		return reason, nil
 	}
-	j.head, j.found = int64(len(line)), got.Found
-	j.good, err = j.records(math.MaxInt64, func(i int64, _ Sum) { j.note(i) })
-	return "", err
+	j.good, j.found = int64(len(line)), got.Found
+	return "", j.records()
 }
 
-// note sets a block's bit.
-func (j *Journal) note(i int64) {
-	if bit := uint64(1) << (i % 64); j.noted[i/64]&bit == 0 {
-		j.noted[i/64] |= bit
-		j.count++
-	}
-}
-
-// records calls f for each record of the file before end, and returns where the
-// last good one ends. One that is torn or damaged ends the journal: what
-// follows was written later.
-func (j *Journal) records(end int64, f func(i int64, sum Sum)) (good int64, err error) {
-	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.head, end-j.head), 1<<16)
-	blocks := (j.size + int64(j.cut.Block) - 1) / int64(j.cut.Block)
+// records reads those of the file from j.good on. One that is torn or damaged
+// ends the journal: what follows was written later.
+func (j *Journal) records() error {
+	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.good, math.MaxInt64-j.good), 1<<16)
 	var rec [recordSize]byte
-	for good = j.head; ; good += recordSize {
+	for ; ; j.good += recordSize {
 		if _, err := io.ReadFull(r, rec[:]); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return good, nil
+				return nil
 			}
-			return good, err
+			return err
 		}
-		index := binary.BigEndian.Uint64(rec[:])
-		if crc32.ChecksumIEEE(rec[:recordCRC]) != binary.BigEndian.Uint32(rec[recordCRC:]) || index >= uint64(blocks) {
-			return good, nil
+		i := binary.BigEndian.Uint64(rec[:])
+		if crc32.ChecksumIEEE(rec[:recordCRC]) != binary.BigEndian.Uint32(rec[recordCRC:]) || i >= uint64(j.count) {
+			return nil
 		}
-		f(int64(index), Sum(rec[recordSum:recordCRC]))
+		if j.sums == nil {
+			j.sums = make([]Sum, j.count)
+		}
+		if j.sums[i] == (Sum{}) {
+			j.noted++
+		}
+		j.sums[i] = Sum(rec[recordSum:recordCRC])
 	}
 }
 
@@ -259,29 +259,19 @@ func (j *Journal) begin(h journalHeader) error {
 	if _, err := j.f.WriteAt(append(head, '\n'), 0); err != nil {
 		return err
 	}
-	j.head, j.found = int64(len(head))+1, h.Found
-	j.good = j.head
+	j.good, j.found = int64(len(head))+1, h.Found
 	if err := j.f.Sync(); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(j.path))
 }
 
-// Stored calls f for every block that is stored, in no order; a later call for
-// the same block counts.
-func (j *Journal) Stored(f func(index int64, sum Sum)) error {
-	if j.count == 0 {
-		return nil
-	}
-	good, err := j.records(j.good, f)
-	if err == nil && good != j.good {
-		err = fmt.Errorf("%s changed while it was read", j.path)
-	}
-	return err
+// Stored hands over what was noted when it was opened: the hashes by block, zero
+// where there is none.
+func (j *Journal) Stored() (sums []Sum) {
+	sums, j.sums = j.sums, nil
+	return sums
 }
-
-// Blocks is how many those are.
-func (j *Journal) Blocks() int { return j.count }
 
 // Add notes blocks that are stored for good: the target was synced after they
 // were written and before this call. When it returns, so is the note.
@@ -300,9 +290,6 @@ func (j *Journal) Add(blocks []Extent) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.good += int64(len(out))
-	for _, b := range blocks {
-		j.note(b.Index)
-	}
 	return nil
 }
 

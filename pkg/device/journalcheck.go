@@ -1,7 +1,6 @@
 package device
 
 import (
-	"math/bits"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -23,16 +22,16 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 	if dst.Unprobed != "" {
 		return false, false, nil
 	}
-	if j.Blocks() == 0 {
+	if j.noted == 0 {
 		// A journal of a file names its inode, but somebody else may have filled
 		// it: what this copy made has no first block yet.
 		if dst.Kind != KindFile || len(dst.Signatures) > 0 {
 			return false, false, nil
 		}
-		wrote, err = j.blank(dst)
+		wrote, err = j.every(dst, []int64{0}, func(_ int64, p []byte) bool { return IsZero(p) })
 		return false, wrote, err
 	}
-	wanted := map[int64]Sum{}
+	wanted := j.sample()
 	wrote = true
 	for _, s := range dst.Signatures {
 		at := s.Offset
@@ -41,8 +40,8 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 				at += p.Start
 			}
 		}
-		if i := at / int64(j.cut.Block); at < j.size && j.has(i) {
-			wanted[i] = Sum{}
+		if i := at / j.block; at < j.size && j.sums[i] != (Sum{}) {
+			wanted = append(wanted, i)
 			continue
 		}
 		wrote = false
@@ -50,18 +49,7 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 			return false, false, nil
 		}
 	}
-	for _, i := range j.sample() {
-		wanted[i] = Sum{}
-	}
-	err = j.Stored(func(i int64, sum Sum) {
-		if _, ok := wanted[i]; ok {
-			wanted[i] = sum
-		}
-	})
-	if err != nil {
-		return false, false, err
-	}
-	usable, err = j.holds(dst, wanted)
+	usable, err = j.every(dst, wanted, func(i int64, p []byte) bool { return j.sum(i, p) == j.sums[i] })
 	return usable, usable && wrote, err
 }
 
@@ -69,50 +57,36 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 // of its places.
 func (s Signature) mark() string { return s.Device + " " + s.Type + " " + s.UUID }
 
-func (j *Journal) has(i int64) bool { return j.noted[i/64]>>(i%64)&1 != 0 }
-
 // sample chooses blocks that are noted, evenly, the last one among them.
 func (j *Journal) sample() []int64 {
-	step := max(1, j.count/samples)
+	step := max(1, j.noted/samples)
 	out := make([]int64, 0, 2*samples)
-	left := j.count
-	for k, word := range j.noted {
-		for ; word != 0; word &= word - 1 {
-			if left--; left%step == 0 {
-				out = append(out, int64(k)*64+int64(bits.TrailingZeros64(word)))
-			}
+	left := j.noted
+	for i, sum := range j.sums {
+		if sum == (Sum{}) {
+			continue
+		}
+		if left--; left%step == 0 {
+			out = append(out, int64(i))
 		}
 	}
 	return out
 }
 
-// holds tells whether blocks of the target have those hashes. One that cannot be
-// read has not.
-func (j *Journal) holds(dst Facts, wanted map[int64]Sum) (bool, error) {
+// every tells whether blocks of the target are ok. One that cannot be read is not.
+func (j *Journal) every(dst Facts, blocks []int64, ok func(i int64, p []byte) bool) (bool, error) {
 	h, err := openHandle(dst, unix.O_RDONLY)
 	if err != nil {
 		return false, err
 	}
 	defer h.f.Close()
-	buf := AlignedBuffer(j.cut.Block)
-	for i, want := range wanted {
-		start := i * int64(j.cut.Block)
-		p := buf[:min(int64(j.cut.Block), j.size-start)]
-		if n, _ := h.readAt(p, start); n < len(p) || j.cut.Sum(p, start, j.size) != want {
+	buf := AlignedBuffer(int(j.block))
+	for _, i := range blocks {
+		start := i * j.block
+		p := buf[:max(0, min(j.length(i), dst.Size-start))]
+		if n, _ := h.readAt(p, start); n < len(p) || !ok(i, p) {
 			return false, nil
 		}
 	}
 	return true, nil
-}
-
-// blank tells whether the first block of a file holds nothing.
-func (j *Journal) blank(dst Facts) (bool, error) {
-	h, err := openHandle(dst, unix.O_RDONLY)
-	if err != nil {
-		return false, err
-	}
-	defer h.f.Close()
-	p := AlignedBuffer(int(min(int64(j.cut.Block), dst.Size)))
-	n, err := h.readAt(p, 0)
-	return err == nil && n == len(p) && IsZero(p), nil
 }

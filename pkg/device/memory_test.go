@@ -167,14 +167,15 @@ type memoryJournal struct {
 	Removed bool
 }
 
-// Stored calls f for every record.
-func (j *memoryJournal) Stored(f func(int64, Sum)) error {
+// Stored hands over the records.
+func (j *memoryJournal) Stored() (sums []Sum) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, b := range j.blocks {
-		f(b.Index, b.Sum)
+		sums = append(sums, make([]Sum, max(0, int(b.Index)+1-len(sums)))...)
+		sums[b.Index] = b.Sum
 	}
-	return nil
+	return sums
 }
 
 // Len is the number of records.

@@ -104,7 +104,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 		Request: Request{Options: Options{Options: transfer.Options{Block: block}}}}
 
 	// The interrupted copy had stored one block in the middle.
-	j, _, err := OpenJournal(src, planned, task.Options.Cut(), true)
+	j, _, err := OpenJournal(src, planned, task.Options.Cut(), goOn)
 	require.NoError(t, err)
 	const middle = size / 2
 	f, err := os.OpenFile(to, os.O_WRONLY, 0)

@@ -77,25 +77,21 @@ func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, po
 	return s
 }
 
-// load takes in what the journal vouches for; with delta the target itself
-// will tell.
-func (s *store) load(delta bool) error {
+// load takes in what the journal vouches for.
+func (s *store) load() {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if s.journal == nil || delta {
-		return nil
+	if s.journal == nil {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.journal.Stored(func(i int64, sum Sum) {
-		if i >= 0 && i < s.count {
-			s.state[i], s.sums[i] = blockPresent, sum
+	copy(s.sums, s.journal.Stored())
+	for i, sum := range s.sums {
+		if sum != (Sum{}) {
+			s.state[i] = blockPresent
 		}
-	})
-	if err != nil {
-		return &transfer.TargetError{Err: err}
 	}
-	return nil
 }
 
 // start starts to sync and to read back. fail is told of the first failure.

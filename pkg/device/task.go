@@ -79,7 +79,7 @@ func StateOf(t Task) (s State, err error) {
 	if t, err = t.filled(); err != nil {
 		return s, err
 	}
-	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
+	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), lookAt)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
@@ -94,10 +94,10 @@ func StateOf(t Task) (s State, err error) {
 	if err != nil {
 		return s, fmt.Errorf("%s, compared with the journal of its copy: %w", t.Target.Path, err)
 	}
-	if j.Blocks() > 0 && !usable {
+	if j.noted > 0 && !usable {
 		return State{Unusable: "somebody else has put the target to use since"}, nil
 	}
-	return State{Begun: wrote, Stored: min(int64(j.Blocks())*int64(t.Options.Block), t.Source.Size)}, nil
+	return State{Begun: wrote, Stored: min(int64(j.noted)*j.block, t.Source.Size)}, nil
 }
 
 // filled returns the task with bounds and defaults applied, whoever made it.
@@ -203,26 +203,13 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := now.openJournal(t.NoResume || state.Stored == 0)
+	use := goOn
+	if t.NoResume || state.Stored == 0 {
+		use = beginIt
+	}
+	j, _, err := OpenJournal(t.Source, now.Target, now.Options.Cut(), use)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
 	}
 	return dst, j, nil
-}
-
-// openJournal opens the journal of a copy, or begins it.
-func (t Task) openJournal(fresh bool) (*Journal, error) {
-	if fresh {
-		old, _, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), false)
-		if err != nil {
-			return nil, err
-		}
-		if old != nil {
-			if err := old.Remove(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	j, _, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), true)
-	return j, err
 }
