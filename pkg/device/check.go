@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,10 +63,10 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	}
 	for _, h := range dst.Holders {
 		j.add(finding.Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.release(),
-			"%s is held by %s %s", dst.Path, h.Kind, first(h.Label, h.Name))
+			"%s is held by %s %s", dst.Path, h.Kind, cmp.Or(h.Label, h.Name))
 	}
 	if dst.Busy && len(dst.Mounts)+len(dst.Swap)+len(dst.Holders) == 0 {
-		j.add(finding.Fail, "target-held", dst.uses(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
+		j.add(finding.Fail, "target-held", dst.found(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
 			"%s is in use: the kernel does not give it up for exclusive use", dst.Path)
 	}
 	if dst.Denied {
@@ -113,8 +114,8 @@ func (h Holder) release() string {
 	return paste("fuser -vm", "/dev/"+h.Name) + " tells what to stop"
 }
 
-// uses guesses from its contents who may hold a device.
-func (f Facts) uses() string {
+// found is what lies on a device, from which one may guess who holds it.
+func (f Facts) found() string {
 	var out []string
 	for _, s := range f.Signatures {
 		out = append(out, s.text())
@@ -161,21 +162,16 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 
 // contents judges what lies on the target.
 func (j *judge) contents(dst Facts, allow Allow) {
-	var found []string
-	for _, s := range dst.Signatures {
-		found = append(found, s.text())
-	}
-	summary := "there is something on %s"
+	summary, found := "there is something on %s", dst.found()
 	switch {
-	case len(found) > 0:
-	case dst.Unprobed != "":
-		summary, found = "what is on %s cannot be found out", []string{dst.Unprobed}
-	case dst.Kind == KindFile && dst.HasData:
-		summary, found = "%s is a file that holds data", []string{fmt.Sprintf("%d bytes", dst.Size)}
-	default:
+	case allow.Overwrite && dst.confirmedBy(allow.Confirm):
 		return
-	}
-	if allow.Overwrite && dst.confirmedBy(allow.Confirm) {
+	case found != "":
+	case dst.Unprobed != "":
+		summary, found = "what is on %s cannot be found out", dst.Unprobed
+	case dst.Kind == KindFile && dst.HasData:
+		summary, found = "%s is a file that holds data", fmt.Sprintf("%d bytes", dst.Size)
+	default:
 		return
 	}
 	words := dst.confirmations()
@@ -189,10 +185,11 @@ func (j *judge) contents(dst Facts, allow Allow) {
 		id = "target-confirm"
 		summary = "%s is not confirmed: {{confirm}} has not " + what
 	}
-	j.add(finding.Fail, id, strings.Join(found, ", "), remedy, summary, dst.Path)
-	(*j)[len(*j)-1].Consent = true
-	if len(found) > 0 && !allow.Overwrite {
-		(*j)[len(*j)-1].Summary += ": " + strings.Join(found, ", ")
+	j.add(finding.Fail, id, found, remedy, summary, dst.Path)
+	last := &(*j)[len(*j)-1]
+	last.Consent = true
+	if !allow.Overwrite {
+		last.Summary += ": " + found
 	}
 }
 
@@ -264,7 +261,7 @@ func checkSource(src Facts) []finding.Finding {
 		j.add(finding.Warn, "source-swap", s, "swapoff it", "%s is swap that is in use", src.Path)
 	}
 	if src.Busy && len(src.Mounts)+len(src.Swap) == 0 {
-		j.add(finding.Warn, "source-in-use", src.uses(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
+		j.add(finding.Warn, "source-in-use", src.found(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
 	}
 	return j
 }

@@ -45,12 +45,7 @@ func (d Digest) Differ(other Digest) (out []Range) {
 		if i < len(d.Parts) && i < len(other.Parts) && bytes.Equal(d.Parts[i], other.Parts[i]) {
 			continue
 		}
-		start := int64(i) * d.PartBytes
-		if n := len(out) - 1; n >= 0 && out[n].Start+out[n].Length == start {
-			out[n].Length += d.PartBytes
-		} else {
-			out = append(out, Range{start, d.PartBytes})
-		}
+		out = joined(out, Range{int64(i) * d.PartBytes, d.PartBytes})
 	}
 	return out
 }

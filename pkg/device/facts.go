@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,12 +123,7 @@ func (f Facts) IsFile() bool { return f.Kind == KindFile || f.Kind == KindMissin
 
 // confirmations are the words that identify it to a user, best first.
 func (f Facts) confirmations() []string {
-	var out []string
-	for _, s := range []string{f.Serial, f.WWN} {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
+	out := slices.DeleteFunc([]string{f.Serial, f.WWN}, func(s string) bool { return s == "" })
 	if len(out) == 0 {
 		out = append(out, strconv.FormatInt(f.Size, 10))
 	}
@@ -135,12 +131,7 @@ func (f Facts) confirmations() []string {
 }
 
 func (f Facts) confirmedBy(word string) bool {
-	for _, c := range f.confirmations() {
-		if strings.EqualFold(strings.TrimSpace(word), c) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.confirmations(), func(c string) bool { return strings.EqualFold(strings.TrimSpace(word), c) })
 }
 
 // Same tells whether two looks at one name found the same device, or the same

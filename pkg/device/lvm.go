@@ -14,10 +14,6 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// lvmTimeout bounds each command of LVM: creating a snapshot waits until the
-// file system on the volume is quiet.
-const lvmTimeout = 60 * time.Second
-
 // LVSnapshot is a snapshot of a logical volume, to be copied and removed.
 type LVSnapshot struct {
 	// Path is its device, or the name of its node if there is no udev.
@@ -45,7 +41,7 @@ func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) 
 	s := &LVSnapshot{name: group + "/zxfer-" + strings.ToLower(rand.Text()[:10])}
 	_, lv, _ := strings.Cut(s.name, "/")
 	args := append([]string{"--yes", "--quiet", "--snapshot", "--permission", "r", "--name", lv}, amount...)
-	if _, err := lvm(ctx, "lvcreate", append(args, f.Label)...); err != nil {
+	if _, err := runTool(ctx, "lvcreate", append(args, f.Label)...); err != nil {
 		// It may have got as far as the volume; lvremove of none is harmless.
 		if exists, _ := s.report(context.WithoutCancel(ctx)); exists != nil {
 			err = errors.Join(err, s.Remove(ctx))
@@ -71,12 +67,6 @@ func sizeArgs(size string) ([]string, error) {
 	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is no size of an LVM snapshot", size)
 }
 
-func lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, lvmTimeout)
-	defer cancel()
-	return runTool(ctx, name, args...)
-}
-
 // lvReport is what lvs tells of a snapshot.
 type lvReport struct {
 	Path string
@@ -85,7 +75,7 @@ type lvReport struct {
 }
 
 func (s *LVSnapshot) report(ctx context.Context) (*lvReport, error) {
-	raw, err := lvm(ctx, "lvs", "--reportformat", "json", "--options", "lv_dm_path,lv_attr,data_percent", s.name)
+	raw, err := runTool(ctx, "lvs", "--reportformat", "json", "--options", "lv_dm_path,lv_attr,data_percent", s.name)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +137,7 @@ func (s *LVSnapshot) Remove(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	for try := range 5 {
-		if _, err = lvm(ctx, "lvremove", "--yes", "--quiet", s.name); err == nil {
+		if _, err = runTool(ctx, "lvremove", "--yes", "--quiet", s.name); err == nil {
 			return nil
 		}
 		// udev may be looking at it just now.

@@ -73,26 +73,8 @@ func parseSwaps(s string) []string {
 	return out
 }
 
-// unescape undoes the kernel's \040 for blanks and the like: mangle_path in
-// fs/seq_file.c.
+// unescape undoes what the kernel writes for blanks and the like: seq_escape in
+// fs/proc_namespace.c.
 func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && octal(s[i+1:i+4]) {
-			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
-			i += 3
-			continue
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-func octal(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '7' {
-			return false
-		}
-	}
-	return s[0] <= '3'
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(s)
 }

@@ -10,12 +10,13 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// verifier reads spans back until there are no more.
+// verifier reads spans back until there are no more, which after a failure abandon
+// says.
 func (s *store) verifier(ctx context.Context, w int) error {
 	for {
-		sp, ok := s.check.take(ctx)
+		sp, ok := s.check.take()
 		if !ok {
-			return context.Cause(ctx)
+			return nil
 		}
 		b := s.pool.get()
 		s.verify.watch[w].Start()
@@ -75,56 +76,41 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 // spanQueue hands spans to the verifiers.
 type spanQueue struct {
 	mu     sync.Mutex
+	more   sync.Cond
 	spans  []span
 	closed bool
-	more   chan struct{} // holds a token while there may be something
 }
 
-func newSpanQueue() *spanQueue { return &spanQueue{more: make(chan struct{}, 1)} }
+func newSpanQueue() *spanQueue {
+	q := &spanQueue{}
+	q.more.L = &q.mu
+	return q
+}
 
 func (q *spanQueue) add(spans []span) {
 	q.mu.Lock()
 	q.spans = append(q.spans, spans...)
 	q.mu.Unlock()
-	q.wake()
+	q.more.Broadcast()
 }
 
 func (q *spanQueue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.wake()
-}
-
-func (q *spanQueue) wake() {
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
+	q.more.Broadcast()
 }
 
 // take waits for a span; ok is false when there are no more.
-func (q *spanQueue) take(ctx context.Context) (sp span, ok bool) {
-	for {
-		q.mu.Lock()
-		n, closed := len(q.spans), q.closed
-		if n > 0 {
-			sp, q.spans = q.spans[0], q.spans[1:]
-		}
-		q.mu.Unlock()
-		if n > 1 || closed {
-			q.wake() // for the next one
-		}
-		switch {
-		case n > 0:
-			return sp, true
-		case closed:
-			return span{}, false
-		}
-		select {
-		case <-q.more:
-		case <-ctx.Done():
-			return span{}, false
-		}
+func (q *spanQueue) take() (sp span, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.spans) == 0 && !q.closed {
+		q.more.Wait()
 	}
+	if len(q.spans) == 0 {
+		return span{}, false
+	}
+	sp, q.spans = q.spans[0], q.spans[1:]
+	return sp, true
 }

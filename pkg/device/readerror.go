@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func (s *Source) unit() int64 {
 	return pageSize
 }
 
-// badRanges is a sorted set of ranges.
+// badRanges are ranges that come in any order.
 type badRanges struct {
 	mu     sync.Mutex
 	ranges []Range
@@ -93,23 +94,28 @@ type badRanges struct {
 func (b *badRanges) add(start, length int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(b.ranges, start, func(r Range, s int64) int {
-		return int(min(1, max(-1, r.Start-s)))
-	})
-	b.ranges = slices.Insert(b.ranges, at, Range{start, length})
-	merged := b.ranges[:0]
-	for _, r := range b.ranges {
-		if n := len(merged) - 1; n >= 0 && r.Start <= merged[n].Start+merged[n].Length {
-			merged[n].Length = max(merged[n].Length, r.Start+r.Length-merged[n].Start)
-			continue
-		}
-		merged = append(merged, r)
-	}
-	b.ranges = merged
+	b.ranges = append(b.ranges, Range{start, length})
 }
 
+// list returns them in order and apart.
 func (b *badRanges) list() []Range {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.ranges)
+	slices.SortFunc(b.ranges, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	var out []Range
+	for _, r := range b.ranges {
+		out = joined(out, r)
+	}
+	b.ranges = slices.Clone(out)
+	return out
+}
+
+// joined adds a range to those before it, to the last one where that reaches it.
+func joined(ranges []Range, r Range) []Range {
+	n := len(ranges) - 1
+	if n < 0 || r.Start > ranges[n].Start+ranges[n].Length {
+		return append(ranges, r)
+	}
+	ranges[n].Length = max(ranges[n].Length, r.Start+r.Length-ranges[n].Start)
+	return ranges
 }

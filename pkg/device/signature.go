@@ -9,19 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"zxfer/pkg/fault"
 )
 
-// probeTimeout bounds a probe: a drive that fails answers each of its reads
-// after seconds.
-const probeTimeout = 60 * time.Second
-
 // runWipefs lists signatures; --no-act erases nothing whatever else is asked.
 func runWipefs(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
 	out, err := runTool(ctx, "wipefs", "--no-act", "--json", "--output", "OFFSET,TYPE,UUID,LABEL", path)
 	if errors.Is(err, exec.ErrNotFound) {
 		err = fault.Refusef("install util-linux", "%w", err)

@@ -10,21 +10,14 @@ import (
 // stacked finds what is made of a device: its partitions, what holds it or
 // those, and so on up; then which of all that is mounted or swap.
 func (f *Facts) stacked(v view, name string) {
-	all := []string{name}
-	for i := 0; i < len(all); i++ {
-		for _, p := range v.partitionsOf(all[i]) {
-			if !slices.Contains(all, p) {
-				all = append(all, p)
-			}
-		}
-		for _, h := range v.names("sys/class/block/" + all[i] + "/holders") {
+	all := closure(name, func(name string) []string {
+		holders := v.names("sys/class/block/" + name + "/holders")
+		for _, h := range holders {
 			kind, label := v.kind(h)
-			f.Holders = append(f.Holders, Holder{Name: h, Kind: kind, Label: label, On: all[i]})
-			if !slices.Contains(all, h) {
-				all = append(all, h)
-			}
+			f.Holders = append(f.Holders, Holder{Name: h, Kind: kind, Label: label, On: name})
 		}
-	}
+		return append(v.partitionsOf(name), holders...)
+	})
 	for _, m := range v.mounts() {
 		if slices.Contains(all, m.Device) {
 			f.Mounts = append(f.Mounts, m)
@@ -41,36 +34,39 @@ func (f *Facts) stacked(v view, name string) {
 	}
 }
 
-// isSystem tells mount points without which the running system does not go on.
-func isSystem(point string) bool {
-	for _, p := range []string{"/boot", "/usr", "/var", "/etc"} {
-		if point == p || p == "/boot" && strings.HasPrefix(point, "/boot/") {
-			return true
+// closure is a device, and all that follow from it, and from those.
+func closure(name string, next func(name string) []string) []string {
+	all := []string{name}
+	for i := 0; i < len(all); i++ {
+		for _, n := range next(all[i]) {
+			if n != "" && !slices.Contains(all, n) {
+				all = append(all, n)
+			}
 		}
 	}
-	return point == "/"
+	return all
+}
+
+// isSystem tells mount points without which the running system does not go on.
+func isSystem(point string) bool {
+	return slices.Contains([]string{"/", "/boot", "/usr", "/var", "/etc"}, point) || strings.HasPrefix(point, "/boot/")
 }
 
 // under finds what a device lies on, down to the disks: kernel names, and
 // backing files of loop devices.
 func (v view) under(name string) (devices, files []string) {
-	all := []string{name}
-	for i := 0; i < len(all); i++ {
-		dir := "sys/class/block/" + all[i] + "/"
+	all := closure(name, func(name string) []string {
+		dir := "sys/class/block/" + name + "/"
 		below := v.names(dir + "slaves")
 		if v.exists(dir + "partition") {
-			below = append(below, v.diskOf(all[i]))
+			below = append(below, v.diskOf(name))
 		}
 		if file := v.line(dir + "loop/backing_file"); file != "" {
 			files = append(files, file)
-			below = append(below, v.holding(file)...)
+			below = append(below, v.holding(file))
 		}
-		for _, b := range below {
-			if b != "" && !slices.Contains(all, b) {
-				all = append(all, b)
-			}
-		}
-	}
+		return below
+	})
 	return all[1:], files
 }
 
@@ -85,18 +81,15 @@ func (v view) below(dev uint64) []string {
 }
 
 // holding is the device whose file system a file is in, by the longest mount
-// point that leads to it.
-func (v view) holding(file string) []string {
+// point that leads to it; "" for none.
+func (v view) holding(file string) string {
 	var best Mount
 	for _, m := range v.mounts() {
 		if len(m.Point) >= len(best.Point) && (m.Point == "/" || file == m.Point || strings.HasPrefix(file, m.Point+"/")) {
 			best = m
 		}
 	}
-	if best.Device == "" {
-		return nil
-	}
-	return []string{best.Device}
+	return best.Device
 }
 
 // overlaps tells whether two devices or files have bytes in common, and in
@@ -105,10 +98,7 @@ func overlaps(a, b Facts) string {
 	if a.Boot != b.Boot || a.Boot == "" && a.Machine != b.Machine {
 		return ""
 	}
-	fileIn := func(f, in Facts) bool {
-		return f.Kind == KindFile && slices.Contains(in.Files, f.Real) ||
-			f.Kind == KindMissing && slices.Contains(in.Files, f.Real)
-	}
+	fileIn := func(f, in Facts) bool { return f.IsFile() && slices.Contains(in.Files, f.Real) }
 	switch {
 	case a.IsFile() && b.IsFile():
 		if a.Real == b.Real || a.Kind == KindFile && b.Kind == KindFile && a.Inode == b.Inode && a.Device == b.Device {

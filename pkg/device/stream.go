@@ -238,11 +238,6 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 			err = w.dst.Close()
 		}
 	}()
-	tail := w.n
-	alone := w.off == 0
-	if alone { // a device of one block has no other hash than its digest
-		w.digest = LeafHash(w.buf[:tail], 0, int64(tail))
-	}
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -254,12 +249,10 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if !alone {
-		if len(w.sums) == 1 {
-			w.digest = LeafHash(w.buf, 0, w.off) // what was read back or written last
-		} else {
-			w.digest = Root(w.sums)
-		}
+	if w.digest = Root(w.sums); len(w.sums) == 1 {
+		// One block that is all has another hash. It is what was read back or
+		// written last.
+		w.digest = LeafHash(w.buf[:w.off], 0, w.off)
 	}
 	return w.dst.Commit()
 }

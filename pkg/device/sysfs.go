@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -82,30 +83,19 @@ func (f *Facts) describe(v view) {
 	f.PhysicalSector = int(v.count(top + "queue/physical_block_size"))
 	f.Rotational = v.count(top+"queue/rotational") != 0
 	f.Model = strings.TrimSpace(v.line(top+"device/vendor") + " " + v.line(top+"device/model"))
-	f.WWN = first(v.line(top+"wwid"), v.line(top+"device/wwid"))
-	f.Serial = first(v.line(top+"device/serial"), v.line(top+"serial"), v.scsiSerial(top))
+	f.WWN = cmp.Or(v.line(top+"wwid"), v.line(top+"device/wwid"))
+	f.Serial = cmp.Or(v.line(top+"device/serial"), v.line(top+"serial"), v.scsiSerial(top))
 	// udev asks the drive itself, where the kernel does not (SATA).
 	if raw, err := fs.ReadFile(v.root, "run/udev/data/b"+v.line(top+"dev")); err == nil {
 		env := parseUevent(strings.ReplaceAll(string(raw), "E:", ""))
-		f.Serial = first(f.Serial, env["ID_SERIAL_SHORT"])
-		f.WWN = first(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
+		f.Serial = cmp.Or(f.Serial, env["ID_SERIAL_SHORT"])
+		f.WWN = cmp.Or(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
 	}
 	for _, name := range v.partitionsOf(f.Name) {
 		p := "sys/class/block/" + name + "/"
 		f.Partitions = append(f.Partitions, Partition{Name: name, Start: v.count(p+"start") * 512, Size: v.count(p+"size") * 512})
 	}
-	slices.SortStableFunc(f.Partitions, func(a, b Partition) int {
-		return int(min(1, max(-1, a.Start-b.Start)))
-	})
-}
-
-func first(s ...string) string {
-	for _, v := range s {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
+	slices.SortStableFunc(f.Partitions, func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
 }
 
 // scsiSerial is page 0x80 of a SCSI drive: four bytes of header, then text.

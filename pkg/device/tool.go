@@ -1,8 +1,8 @@
 package device
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,15 +11,19 @@ import (
 	"time"
 )
 
-// Bounds of what is kept of a tool's output, in bytes.
 const (
-	mostOutput = 1 << 20
+	// toolTimeout bounds a tool: a drive that fails answers each read after
+	// seconds, and a snapshot waits until the file system on the volume is quiet.
+	toolTimeout = 60 * time.Second
+	// mostErrors bounds what is told of a tool's complaints, in bytes.
 	mostErrors = 4 << 10
 )
 
 // runTool runs a tool of the system and returns what it prints. Its error
 // carries the command and the tail of what it complained of.
 func runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LVM_SUPPRESS_FD_WARNINGS=1")
 	// SIGTERM, not SIGKILL: LVM blocks signals while it has devices suspended,
@@ -27,36 +31,17 @@ func runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	out, complaints := &bounded{most: mostOutput}, &bounded{most: mostErrors}
-	cmd.Stdout, cmd.Stderr = out, complaints
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		text := strings.Join(strings.Fields(string(complaints.b)), " ")
-		if text != "" {
-			return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, text)
-		}
-		return nil, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	out, err := cmd.Output() // it keeps a bounded part of stderr
+	if err == nil {
+		return out, nil
 	}
-	if out.cut {
-		return nil, fmt.Errorf("%s: more than %d bytes of output", strings.Join(cmd.Args, " "), mostOutput)
+	text := ""
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		tail := exit.Stderr[max(0, len(exit.Stderr)-mostErrors):]
+		text = ": " + strings.Join(strings.Fields(string(tail)), " ")
 	}
-	return bytes.Clone(out.b), nil
-}
-
-// bounded keeps the last bytes written to it.
-type bounded struct {
-	most int
-	b    []byte
-	cut  bool
-}
-
-func (w *bounded) Write(p []byte) (int, error) {
-	w.b = append(w.b, p...)
-	if over := len(w.b) - w.most; over > 0 {
-		w.b = append(w.b[:0], w.b[over:]...)
-		w.cut = true
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return len(p), nil
+	return nil, fmt.Errorf("%s: %w%s", strings.Join(cmd.Args, " "), err, text)
 }
