@@ -20,11 +20,10 @@ func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal b
 	c.store = newStore(dst, journal, src.Size(), opt, c.pool)
 	n := opt.workers()
 	c.scan = newScan(src, c.store.grid, c.pool, n)
-	c.scan.keep, c.scan.zeros = c.data, c.zeros
-	c.held = newHoldings(c.scan.count)
-	c.asking, c.limited = transfer.NewWatches(n), transfer.NewWatches(n)
+	c.scan.each, c.scan.held = c.block, newHoldings(c.scan.count)
+	c.limited = transfer.NewWatches(n)
 	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
-	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.held.fail, Commit: c.commit,
+	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.held.fail, Commit: c.commit,
 		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.scan.read.bytes.Load() + c.store.moved() }}
 	res, err := c.life.Run(ctx)
@@ -44,10 +43,8 @@ type copying struct {
 
 	store   *store
 	scan    *scan
-	held    *holdings
 	pool    *blockPool
 	limit   *transfer.Bandwidth
-	asking  transfer.Watches // by worker
 	limited transfer.Watches // by worker
 
 	root           [32]byte
@@ -60,7 +57,7 @@ func (c *copying) move(ctx context.Context) (err error) {
 	told.Add(1)
 	go func() {
 		defer told.Done()
-		if err := c.store.announce(ctx, c.opt.Delta, c.held.tell); err != nil {
+		if err := c.store.announce(ctx, c.opt.Delta, c.scan.held.tell); err != nil {
 			c.life.Fail(err)
 		}
 	}()
@@ -89,22 +86,16 @@ func (c *copying) commit(context.Context) error {
 	return nil
 }
 
-func (c *copying) data(ctx context.Context, w int, i int64, b *wire.Block) error {
-	defer c.pool.put(b)
-	has, err := c.held.has(i, c.scan.sums[i], c.asking[w])
-	if has || err != nil {
-		return err
+func (c *copying) block(ctx context.Context, w int, first, count int64, b *wire.Block) error {
+	sums := c.scan.sums[first : first+count]
+	if b == nil {
+		return c.store.zeros(w, first, sums)
 	}
+	defer c.pool.put(b)
 	if err := c.limit.Wait(ctx, len(b.Payload()), c.limited[w]); err != nil {
 		return err
 	}
-	sum := c.scan.sums[i]
-	return c.store.data(w, i, b.Payload(), sum, c.scan.mark(b.Payload(), sum))
-}
-
-func (c *copying) zeros(_ context.Context, w int, first, count int64) error {
-	return c.held.lacking(first, c.scan.sums[first:first+count], c.asking[w],
-		func(i, end int64) error { return c.store.zeros(w, i, c.scan.sums[i:end]) }, func(int64) {})
+	return c.store.data(w, first, b.Payload(), sums[0], c.scan.mark(b.Payload(), sums[0]))
 }
 
 // account counts what was there already, too.

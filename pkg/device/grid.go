@@ -49,6 +49,15 @@ func trail(b *wire.Block, n int, sums []Sum, mark Mark) {
 	b.SetLen(n + copy(room[n:], mark[:]))
 }
 
+// cutSums takes hashes out of a payload.
+func cutSums(p []byte) []Sum {
+	sums := make([]Sum, len(p)/wire.SumSize)
+	for i := range sums {
+		copy(sums[i][:], p[i*wire.SumSize:])
+	}
+	return sums
+}
+
 // cutTrail takes a payload apart; the header said that it is long enough.
 func cutTrail(p []byte) (data []byte, sum Sum, mark Mark) {
 	n := len(p) - wire.TrailSize
@@ -82,7 +91,11 @@ func (p *blockPool) get() *wire.Block {
 	return wire.NewAlignedBlock(p.size)
 }
 
+// put takes a block back, nil for none.
 func (p *blockPool) put(b *wire.Block) {
+	if b == nil {
+		return
+	}
 	p.mu.Lock()
 	p.free = append(p.free, b)
 	p.mu.Unlock()

@@ -60,11 +60,7 @@ func (h *holdings) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%wire.SumSize != 0 {
 		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", wire.ErrTampered, len(payload), position, h.count)
 	}
-	sums := make([]Sum, len(payload)/wire.SumSize)
-	for i := range sums {
-		copy(sums[i][:], payload[i*wire.SumSize:])
-	}
-	return h.tell(int64(position), sums)
+	return h.tell(int64(position), cutSums(payload))
 }
 
 // fail ends all waits.
@@ -91,32 +87,6 @@ func (h *holdings) has(i int64, sum Sum, wait *wire.Stopwatch) (bool, error) {
 		return false, h.err
 	}
 	return h.sums != nil && h.sums[i] == sum, nil
-}
-
-// lacking calls f for each run of blocks from first on that the target does not
-// hold, and skip for each that it does.
-func (h *holdings) lacking(first int64, sums []Sum, wait *wire.Stopwatch, f func(first, end int64) error, skip func(i int64)) error {
-	end := first + int64(len(sums))
-	for i := first; i < end; {
-		to := i
-		for ; to < end; to++ {
-			has, err := h.has(to, sums[to-first], wait)
-			if err != nil {
-				return err
-			}
-			if has {
-				skip(to)
-				break
-			}
-		}
-		if to > i {
-			if err := f(i, to); err != nil {
-				return err
-			}
-		}
-		i = to + 1 // the one at to is there already
-	}
-	return nil
 }
 
 // announce is the telling side: it turns what a journal vouches for, and with
@@ -157,7 +127,8 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 	var mu sync.Mutex
 	told := int64(0)
 	// As ordered telling needs a lock anyway, whoever completes the prefix tells.
-	hashed := func(first, count int64) error {
+	scanner.each = func(_ context.Context, _ int, first, count int64, b *wire.Block) error {
+		s.pool.put(b)
 		mu.Lock()
 		defer mu.Unlock()
 		for i := first; i < first+count; i++ {
@@ -174,7 +145,9 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 			n := min(perHave, end-told)
 			// From here on a block may be sent, and its hash be replaced.
 			sums := append([]Sum(nil), scanner.sums[told:told+n]...)
-			s.found(told, sums)
+			s.mu.Lock()
+			s.set(told, sums, blockPresent)
+			s.mu.Unlock()
 			if err := tell(told, sums); err != nil {
 				return err
 			}
@@ -182,11 +155,6 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 		}
 		return nil
 	}
-	scanner.keep = func(_ context.Context, _ int, i int64, b *wire.Block) error {
-		s.pool.put(b)
-		return hashed(i, 1)
-	}
-	scanner.zeros = func(_ context.Context, _ int, first, count int64) error { return hashed(first, count) }
 	return scanner.run(ctx)
 }
 

@@ -173,10 +173,7 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 		first := int64(p.header.Position) / r.store.block
 		payload := p.block.Payload()
 		if p.header.Flags&wire.Zero != 0 {
-			sums := make([]Sum, len(payload)/wire.SumSize)
-			for k := range sums {
-				copy(sums[k][:], payload[k*wire.SumSize:])
-			}
+			sums := cutSums(payload[:len(payload)-wire.MarkSize])
 			if foldSums(sums) != Mark(payload[len(sums)*wire.SumSize:]) {
 				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", wire.ErrTampered, p.header.Position)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -22,12 +23,16 @@ type scan struct {
 	grid
 	src  scanned
 	sums []Sum // by block, filled as it goes
-	// keep receives every block that holds data; it owns b, whose payload
-	// that is. w is the goroutine's number.
-	keep func(ctx context.Context, w int, i int64, b *wire.Block) error
-	// zeros receives every run of blocks that hold none.
-	zeros func(ctx context.Context, w int, first, count int64) error
-	pool  *blockPool
+	// each receives every block that holds data, and owns b, whose payload that
+	// is; and every run of blocks that hold none, with b nil. w is the
+	// goroutine's number.
+	each func(ctx context.Context, w int, first, count int64, b *wire.Block) error
+	pool *blockPool
+
+	// What a target is known to hold each does not receive; nil for none.
+	held    *holdings
+	asking  transfer.Watches // by goroutine: it is not known yet what is held
+	present atomic.Int64     // bytes that are
 
 	read *effort
 	hash *effort
@@ -45,7 +50,7 @@ type scanned interface {
 
 // newScan scans all blocks of g with n goroutines.
 func newScan(src scanned, g grid, pool *blockPool, n int) *scan {
-	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool,
+	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, asking: transfer.NewWatches(n),
 		read: newEffort(transfer.StageRead, n), hash: newEffort(transfer.StageHash, n)}
 }
 
@@ -128,7 +133,7 @@ func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 	s.pool.put(b)
 	s.hash.bytes.Add(s.bytes(first, count))
 	s.read.bytes.Add(s.bytes(first, count))
-	return s.zeros(ctx, w, first, count)
+	return s.give(ctx, w, first, count, nil)
 }
 
 func (s *scan) data(ctx context.Context, w int, i int64) error {
@@ -152,10 +157,39 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 	s.hash.bytes.Add(n)
 	if zero {
 		s.pool.put(b)
-		return s.zeros(ctx, w, i, 1)
+		return s.give(ctx, w, i, 1, nil)
 	}
 	b.SetLen(int(n))
-	return s.keep(ctx, w, i, b)
+	return s.give(ctx, w, i, 1, b)
+}
+
+// give hands on what the target does not hold.
+func (s *scan) give(ctx context.Context, w int, first, count int64, b *wire.Block) error {
+	if s.held == nil {
+		return s.each(ctx, w, first, count, b)
+	}
+	for end := first + count; first < end; first++ {
+		to, has := first, false
+		for ; to < end; to++ {
+			var err error
+			if has, err = s.held.has(to, s.sums[to], s.asking[w]); err != nil {
+				return err
+			}
+			if has {
+				s.present.Add(s.length(to))
+				break
+			}
+		}
+		if to > first {
+			if err := s.each(ctx, w, first, to-first, b); err != nil {
+				return err
+			}
+			b = nil
+		}
+		first = to
+	}
+	s.pool.put(b)
+	return nil
 }
 
 // stages are those of reading and hashing.

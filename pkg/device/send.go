@@ -38,20 +38,18 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 	}
 	s.queue = make(chan piece, opt.queue(held))
 	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
-	s.scan.keep, s.scan.zeros = s.data, s.zeros
-	s.held = newHoldings(s.scan.count)
-	s.out.Have = s.held.parse
-	s.asking = transfer.NewWatches(workers)
-	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.held.fail, Account: s.account,
+	s.scan.each, s.scan.held = s.block, newHoldings(s.scan.count)
+	s.out.Have = s.scan.held.parse
+	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// How long the receiver may look at what it holds is its to say.
-		Idle:    func() bool { return slices.ContainsFunc(s.asking, (*wire.Stopwatch).Running) },
-		Stalled: func() (string, bool) { return s.out.Stalled(s.scan.read.bytes.Load()-s.present.Load(), src.Name()) }}
+		Idle:    func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.Stopwatch).Running) },
+		Stalled: func() (string, bool) { return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name()) }}
 	res, err := s.life.Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr
 	}
-	d := Account{Size: src.Size(), Block: opt.Block, Data: s.written.Load(), Zeros: s.zeroed.Load(), Present: s.present.Load(),
+	d := Account{Size: src.Size(), Block: opt.Block, Data: s.written.Load(), Zeros: s.zeroed.Load(), Present: s.scan.present.Load(),
 		TargetDigest: hex.EncodeToString(s.ack), BadRanges: src.BadRanges()}
 	if err == nil {
 		d.SourceDigest = s.scan.digest(s.root)
@@ -73,15 +71,13 @@ type sending struct {
 	out  *transfer.Outgoing
 
 	scan    *scan
-	held    *holdings
-	asking  transfer.Watches // by reader: the receiver has not said yet what it holds
 	pool    *blockPool
 	queue   chan piece
 	pack    *transfer.Compressor // nil without compression
 	packing *effort
 	packers chan *wire.Stopwatch // as many as may compress at once
 
-	written, zeroed, present atomic.Int64 // bytes
+	written, zeroed atomic.Int64 // bytes
 
 	root [32]byte
 	ack  []byte
@@ -115,50 +111,31 @@ func (s *sending) move(ctx context.Context) (err error) {
 	return err
 }
 
-// data sends a block, unless the receiver has it.
-func (s *sending) data(ctx context.Context, w int, i int64, b *wire.Block) error {
-	sum := s.scan.sums[i]
-	raw := len(b.Payload())
-	has, err := s.held.has(i, sum, s.asking[w])
-	if err != nil {
-		return err
+// block sends a block, or tells of a run of zeros.
+func (s *sending) block(ctx context.Context, _ int, first, count int64, b *wire.Block) error {
+	sums := s.scan.sums[first : first+count]
+	h := wire.Header{Kind: wire.Data, Flags: wire.Summed, Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, count))}
+	if b == nil {
+		h.Flags |= wire.Zero
+		b = s.pool.get()
+		trail(b, 0, sums, foldSums(sums))
+		return s.enqueue(ctx, piece{h, b})
 	}
-	if has {
-		s.pool.put(b)
-		s.present.Add(int64(raw))
-		return nil
-	}
-	mark := s.scan.mark(b.Payload(), sum)
-	h := wire.Header{Kind: wire.Data, Flags: wire.Summed, Position: uint64(i * s.scan.block), Raw: uint32(raw)}
+	mark := s.scan.mark(b.Payload(), sums[0])
 	if s.pack != nil {
 		watch := <-s.packers // whoever has it never waits for more than the processor
 		watch.Start()
 		packed := s.pack.Encode(b, int64(len(s.queue)), s.pool.get, s.pool.put)
 		watch.Stop()
 		s.packers <- watch
-		s.packing.bytes.Add(int64(raw))
+		s.packing.bytes.Add(int64(h.Raw))
 		if packed != nil {
 			h.Flags |= wire.Compressed
 			s.pool.put(b)
 			b = packed
 		}
 	}
-	trail(b, len(b.Payload()), []Sum{sum}, mark)
-	return s.enqueue(ctx, piece{h, b})
-}
-
-// zeros tells of a run of zeros, but for the parts that the receiver has.
-func (s *sending) zeros(ctx context.Context, w int, first, count int64) error {
-	return s.held.lacking(first, s.scan.sums[first:first+count], s.asking[w],
-		func(i, end int64) error { return s.zeroRun(ctx, i, end) },
-		func(i int64) { s.present.Add(s.scan.length(i)) })
-}
-
-func (s *sending) zeroRun(ctx context.Context, first, end int64) error {
-	b := s.pool.get()
-	trail(b, 0, s.scan.sums[first:end], foldSums(s.scan.sums[first:end]))
-	h := wire.Header{Kind: wire.Data, Flags: wire.Zero | wire.Summed,
-		Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, end-first))}
+	trail(b, len(b.Payload()), sums, mark)
 	return s.enqueue(ctx, piece{h, b})
 }
 
@@ -210,5 +187,5 @@ func (s *sending) account(life time.Duration) (int64, []transfer.Stage) {
 	if s.pack != nil {
 		stages = append(stages, s.packing.stage(life, true))
 	}
-	return s.out.Bytes() + s.present.Load(), append(stages, s.out.Stages(life)...)
+	return s.out.Bytes() + s.scan.present.Load(), append(stages, s.out.Stages(life)...)
 }

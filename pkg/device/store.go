@@ -131,25 +131,28 @@ func (s *store) spansOf(is func(blockState) bool) []span {
 	defer s.mu.Unlock()
 	var out []span
 	for i := int64(0); i < s.count; i++ {
-		if !is(s.state[i]) {
-			continue
-		}
-		if n := len(out) - 1; n >= 0 && out[n].first+out[n].count == i && out[n].count < holeRun {
-			out[n].count++
-		} else {
-			out = append(out, span{i, 1})
+		if is(s.state[i]) {
+			out = withRun(out, i, 1)
 		}
 	}
 	return out
 }
 
-// found notes blocks that the target was read to hold.
-func (s *store) found(first int64, sums []Sum) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, sum := range sums {
-		i := first + int64(k)
-		s.state[i], s.sums[i] = blockPresent, sum
+// withRun adds blocks to spans, to the last one where they follow it.
+func withRun(spans []span, first, count int64) []span {
+	n := len(spans) - 1
+	if n < 0 || spans[n].first+spans[n].count != first || spans[n].count+count > holeRun {
+		return append(spans, span{first, count})
+	}
+	spans[n].count += count
+	return spans
+}
+
+// set notes what is known of blocks.
+func (s *store) set(first int64, sums []Sum, st blockState) {
+	copy(s.sums[first:], sums)
+	for i := range sums {
+		s.state[first+int64(i)] = st
 	}
 }
 
@@ -180,50 +183,39 @@ func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 }
 
 func (s *store) put(w int, i int64, p []byte, sum Sum, mark Mark) error {
-	s.write.watch[w].Start()
-	_, err := s.dst.WriteAt(p, i*s.block)
-	s.write.watch[w].Stop()
-	if err != nil {
-		return &transfer.TargetError{Err: err}
-	}
-	s.write.bytes.Add(int64(len(p)))
 	if s.marks != nil {
 		s.marks[i] = mark // it is in nobody else's hands before done
 	}
-	s.done(i, []Sum{sum}, blockData)
-	return nil
+	return s.written(w, i, []Sum{sum}, blockData, func() error {
+		_, err := s.dst.WriteAt(p, i*s.block)
+		return err
+	})
 }
 
 // zeros makes a run of blocks zeros.
 func (s *store) zeros(w int, first int64, sums []Sum) error {
-	n := s.bytes(first, int64(len(sums)))
+	return s.written(w, first, sums, blockZero, func() error {
+		return s.dst.Zero(first*s.block, s.bytes(first, int64(len(sums))))
+	})
+}
+
+// written writes blocks, and notes that they are not synced.
+func (s *store) written(w int, first int64, sums []Sum, st blockState, write func() error) error {
 	s.write.watch[w].Start()
-	err := s.dst.Zero(first*s.block, n)
+	err := write()
 	s.write.watch[w].Stop()
 	if err != nil {
 		return &transfer.TargetError{Err: err}
 	}
+	count := int64(len(sums))
+	n := s.bytes(first, count)
 	s.write.bytes.Add(n)
-	s.done(first, sums, blockZero)
-	return nil
-}
-
-// done notes blocks that were written but not synced.
-func (s *store) done(first int64, sums []Sum, st blockState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, sum := range sums {
-		i := first + int64(k)
-		s.state[i], s.sums[i] = st, sum
-	}
-	count := int64(len(sums))
-	if n := len(s.unsynced) - 1; n >= 0 && s.unsynced[n].first+s.unsynced[n].count == first && s.unsynced[n].count+count <= holeRun {
-		s.unsynced[n].count += count
-	} else {
-		s.unsynced = append(s.unsynced, span{first, count})
-	}
+	s.set(first, sums, st)
+	s.unsynced = withRun(s.unsynced, first, count)
 	if st == blockData {
-		s.waiting += s.bytes(first, count)
+		s.waiting += n
 	}
 	if s.waiting >= syncBytes {
 		select {
@@ -231,6 +223,7 @@ func (s *store) done(first int64, sums []Sum, st blockState) {
 		default:
 		}
 	}
+	return nil
 }
 
 // stop ends the syncer.
