@@ -21,12 +21,11 @@ import (
 type holdings struct {
 	count int64
 
-	mu      sync.Mutex
-	more    sync.Cond
-	known   int64 // blocks before this one are decided
-	sums    []Sum // nil until there is one; all zero bytes mean none
-	present int64 // blocks told of
-	err     error
+	mu    sync.Mutex
+	more  sync.Cond
+	known int64 // blocks before this one are decided
+	sums  []Sum // nil until there is one; all zero bytes mean none
+	err   error
 }
 
 // perHave is how many hashes a frame holds.
@@ -49,7 +48,6 @@ func (h *holdings) tell(first int64, sums []Sum) error {
 		h.sums = make([]Sum, h.count)
 	}
 	copy(h.sums[min(first, int64(len(h.sums))):], sums)
-	h.present += int64(len(sums))
 	h.known = first + int64(len(sums))
 	h.more.Broadcast()
 	return nil

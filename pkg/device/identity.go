@@ -36,7 +36,7 @@ func (h *handle) sameObject() error {
 		if is := diskSeq(fd); facts.DiskSeq != 0 && is != facts.DiskSeq {
 			return changed("its disk sequence", facts.DiskSeq, is)
 		}
-		size, err := deviceSize(fd)
+		size, err := unix.Seek(fd, 0, unix.SEEK_END)
 		if err != nil {
 			return fmt.Errorf("%s: size: %w", facts.Path, err)
 		}

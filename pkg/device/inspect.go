@@ -62,10 +62,7 @@ func host() view {
 
 func inspect(ctx context.Context, v view, path string) (Facts, error) {
 	f := Facts{Path: path, Boot: v.line("proc/sys/kernel/random/boot_id"), Machine: v.line("etc/machine-id")}
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		real, err = filepath.Abs(real)
-	}
+	real, st, err := resolve(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return inspectMissing(v, f)
 	}
@@ -73,15 +70,11 @@ func inspect(ctx context.Context, v view, path string) (Facts, error) {
 		return f, err
 	}
 	f.Real = real
-	var st unix.Stat_t
-	if err := unix.Stat(real, &st); err != nil {
-		return f, &os.PathError{Op: "stat", Path: real, Err: err}
-	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFBLK:
 		err = f.inspectDevice(v, uint64(st.Rdev))
 	case unix.S_IFREG:
-		err = f.inspectFile(v, &st)
+		err = f.inspectFile(v, st)
 	case unix.S_IFDIR:
 		return f, fault.Refusef("name a file in it, or a device; a dataset is copied by zxfer send", "%s is a directory", path)
 	default:
@@ -94,24 +87,30 @@ func inspect(ctx context.Context, v view, path string) (Facts, error) {
 	return f, nil
 }
 
+// resolve follows symbolic links to what a path names.
+func resolve(path string) (real string, st unix.Stat_t, err error) {
+	if real, err = filepath.EvalSymlinks(path); err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err == nil {
+		if err = unix.Stat(real, &st); err != nil {
+			err = &os.PathError{Op: "stat", Path: real, Err: err}
+		}
+	}
+	return real, st, err
+}
+
 // inspectMissing looks at the directory of what is to be created.
 func inspectMissing(v view, f Facts) (Facts, error) {
 	if _, err := os.Lstat(f.Path); err == nil {
 		return f, fault.Refusef("remove it, or name where it is to lead", "%s is a symbolic link to nothing", f.Path)
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(f.Path))
+	dir, st, err := resolve(filepath.Dir(f.Path))
 	if errors.Is(err, os.ErrNotExist) {
 		return f, fault.Refusef("check the name, or make the directory first", "%s: there is no directory %s", f.Path, filepath.Dir(f.Path))
 	}
-	if err == nil {
-		dir, err = filepath.Abs(dir)
-	}
 	if err != nil {
 		return f, fmt.Errorf("%s: its directory: %w", f.Path, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return f, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return f, fault.Refusef("", "%s is no directory", dir)
@@ -122,7 +121,7 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 }
 
 // inspectFile looks at a regular file and the file system that it is in.
-func (f *Facts) inspectFile(v view, st *unix.Stat_t) error {
+func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, pageSize
 	f.Inode, f.Device, f.Allocated = st.Ino, uint64(st.Dev), st.Blocks*512
 	f.ModTime = time.Unix(st.Mtim.Unix())
@@ -209,7 +208,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 		return nil
 	}
 	defer unix.Close(fd)
-	if n, err := deviceSize(fd); err == nil {
+	if n, err := unix.Seek(fd, 0, unix.SEEK_END); err == nil {
 		f.Size = n // sysfs counts sectors of 512 bytes: the same, but maybe older
 	}
 	if n := diskSeq(fd); n != 0 {

@@ -27,12 +27,6 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) error {
 	}
 }
 
-func deviceSize(fd int) (int64, error) {
-	var n uint64
-	err := ioctl(fd, unix.BLKGETSIZE64, unsafe.Pointer(&n))
-	return int64(n), err
-}
-
 // diskSeq is 0 where the kernel does not count disks.
 func diskSeq(fd int) uint64 {
 	var n uint64

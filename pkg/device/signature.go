@@ -37,20 +37,11 @@ func parseWipefs(raw []byte, device string) ([]Signature, error) {
 	}
 	var got struct {
 		Signatures []struct {
-			Offset string  `json:"offset"`
-			Type   string  `json:"type"`
-			UUID   *string `json:"uuid"`
-			Label  *string `json:"label"`
+			Offset, Type, UUID, Label string // null is ""
 		} `json:"signatures"`
 	}
 	if err := json.Unmarshal(raw, &got); err != nil {
 		return nil, fmt.Errorf("wipefs of %s: %w", device, err)
-	}
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
 	}
 	var out []Signature
 	for _, g := range got.Signatures {
@@ -58,7 +49,7 @@ func parseWipefs(raw []byte, device string) ([]Signature, error) {
 		if err != nil || off < 0 || g.Type == "" {
 			return nil, fmt.Errorf("wipefs of %s: type %q at offset %q", device, g.Type, g.Offset)
 		}
-		s := Signature{Device: device, Type: g.Type, Offset: off, Label: text(g.Label), UUID: text(g.UUID)}
+		s := Signature{Device: device, Type: g.Type, Offset: off, Label: g.Label, UUID: g.UUID}
 		i := slices.IndexFunc(out, func(o Signature) bool { return o.Type == s.Type && o.UUID == s.UUID })
 		if i < 0 {
 			out = append(out, s)

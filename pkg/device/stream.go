@@ -104,7 +104,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, size: size, grows: t.Target.IsFile(), verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{dst: dst, verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -177,8 +177,6 @@ func (r *deviceReader) Name() string { return r.src.Name() }
 // an image file.
 type deviceWriter struct {
 	dst    *Target
-	size   int64 // of the device
-	grows  bool  // a file, which has no size of its own
 	verify bool
 	buf    []byte
 	n      int // bytes of buf that are filled
@@ -209,13 +207,13 @@ func (w *deviceWriter) flush() error {
 		return nil
 	}
 	switch end := w.off + int64(len(p)); {
-	case w.grows:
-		if err := w.dst.Grow(end); err != nil {
+	case w.dst.facts.IsFile():
+		if err := w.dst.grow(end); err != nil {
 			return err
 		}
-	case end > w.size:
+	case end > w.dst.size:
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
-			"the stream is longer than %s, which has %d bytes", w.Name(), w.size)
+			"the stream is longer than %s, which has %d bytes", w.Name(), w.dst.size)
 	}
 	w.sums = append(w.sums, LeafHash(p, w.off, math.MaxInt64))
 	var err error

@@ -132,12 +132,9 @@ func (t *Target) extend() error {
 	return nil
 }
 
-// Grow makes a copy whose size is not known beforehand reach to a byte, which a
-// file can. It must not be called beside other methods.
-func (t *Target) Grow(to int64) error {
-	if !t.facts.IsFile() {
-		return fmt.Errorf("%s does not grow", t.facts.Path)
-	}
+// grow makes a copy into a file, whose size is not known beforehand, reach to a
+// byte. It must not be called beside other methods.
+func (t *Target) grow(to int64) error {
 	t.size = max(t.size, to)
 	return t.extend()
 }

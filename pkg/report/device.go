@@ -157,15 +157,14 @@ func deviceSummary(r *job.DevReport) string {
 	for _, b := range last.BadRanges {
 		unreadable += b.Length
 	}
-	if unreadable > 0 {
-		parts = append(parts, size.Text(uint64(unreadable))+" unreadable")
+	amount := func(n int64, what string) {
+		if n > 0 {
+			parts = append(parts, size.Text(uint64(n))+what)
+		}
 	}
-	if last.Zeros > 0 {
-		parts = append(parts, size.Text(uint64(last.Zeros))+" zeros")
-	}
-	if last.Present > 0 {
-		parts = append(parts, size.Text(uint64(last.Present))+" were there already")
-	}
+	amount(unreadable, " unreadable")
+	amount(last.Zeros, " zeros")
+	amount(last.Present, " were there already")
 	if last.Wire != "local" {
 		parts = append(parts, size.Text(uint64(last.WireBytes))+" over the wire")
 	}
