@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/device/devicetest"
 )
 
 // chaCha is a source of bytes that do not compress.
@@ -147,7 +149,7 @@ func digestOfVolume(t *testing.T, snapshot string) string {
 	dataset, _, _ := strings.Cut(snapshot, "@")
 	zfsCmd(t, "set", "snapdev=visible", dataset)
 	defer zfsCmd(t, "inherit", "snapdev", dataset)
-	return sum(t, volumeNode(t, snapshot))
+	return devicetest.Sum(t, volumeNode(t, snapshot))
 }
 
 func mountSnapshot(t *testing.T, snapshot string) string {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device/devicetest"
 )
 
 // chaosDevice is the work of zxfer dev.
@@ -28,7 +30,7 @@ const journals = "/var/lib/zxfer"
 func newDevice(t *testing.T, c chaos) *chaosDevice {
 	t.Helper()
 	r := seeded(c.seed, "device")
-	d := &chaosDevice{c: c, p: placeOf(c), dir: scratch(t), size: int64(c.mib) << 20}
+	d := &chaosDevice{c: c, p: placeOf(c), dir: devicetest.Scratch(t), size: int64(c.mib) << 20}
 	if c.kind == "file" {
 		d.size += r.Int64N(1 << 20)
 	}
@@ -54,7 +56,7 @@ func newDevice(t *testing.T, c chaos) *chaosDevice {
 		}
 		d.confirm = strconv.FormatInt(sizeOf(t, d.dst), 10)
 	}
-	d.want = sum(t, d.src)
+	d.want = devicetest.Sum(t, d.src)
 	return d
 }
 
@@ -71,7 +73,7 @@ func (d *chaosDevice) make(t *testing.T, end string, size int64) string {
 		d.disk = newLabDisk(t, "zxchaos"+end, size)
 		return d.disk.path()
 	}
-	return loop(t, size, 512)
+	return devicetest.Loop(t, size, 512)
 }
 
 func (d *chaosDevice) argv() []string {
@@ -91,12 +93,12 @@ func (d *chaosDevice) state(t *testing.T) string {
 	if _, err := os.Stat(d.dst); err != nil {
 		return "missing"
 	}
-	return sum(t, d.dst)
+	return devicetest.Sum(t, d.dst)
 }
 
 func (d *chaosDevice) sound(t *testing.T) {
 	t.Helper()
-	require.Equal(t, d.want, sum(t, d.src), "the source was changed")
+	require.Equal(t, d.want, devicetest.Sum(t, d.src), "the source was changed")
 }
 
 func (d *chaosDevice) whole(t *testing.T) {

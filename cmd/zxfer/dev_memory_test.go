@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device/devicetest"
 )
 
 // beyondBuffer is what either end of a copy may use beside --buffer, in bytes.
@@ -28,7 +30,7 @@ func buildMetered(t *testing.T) *metered {
 	if os.Getenv("ZXFER_GUEST") != "" {
 		t.Skip("the guest has no Go to build zxfer with")
 	}
-	m := &metered{dir: scratch(t)}
+	m := &metered{dir: devicetest.Scratch(t)}
 	m.binary, m.shell = filepath.Join(m.dir, "zxfer"), filepath.Join(m.dir, "rsh")
 	build := exec.Command("go", "build", "-o", m.binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,47 +17,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/device/devicetest"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 )
 
 // The tests of zxfer dev run on the two hosts of the lab, which share one
 // kernel and its devices: loop devices, device mapper, LVM and MD.
-
-// loop makes a loop device of size bytes, with sectors of sector bytes.
-func loop(t *testing.T, size int64, sector int) string {
-	t.Helper()
-	file := filepath.Join(scratch(t), fmt.Sprintf("loop-%d", rand.Uint32()))
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.NoError(t, os.Truncate(file, size))
-	dev := strings.TrimSpace(run(t, "losetup", "--find", "--show", "--sector-size", strconv.Itoa(sector), file))
-	t.Cleanup(func() {
-		_ = exec.Command("losetup", "-d", dev).Run() // a test may have detached it
-		_ = os.Remove(file)
-	})
-	return dev
-}
-
-// scratch is a directory on a tmpfs.
-func scratch(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "zxfer-dev-")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// sum is a hash of what a device or file holds.
-func sum(t *testing.T, name string) string {
-	t.Helper()
-	f, err := os.Open(name)
-	require.NoError(t, err)
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	require.NoError(t, err)
-	return hex.EncodeToString(h.Sum(nil))
-}
 
 // noise writes n random bytes at an offset.
 func noise(t *testing.T, name string, off, n int64) {
@@ -84,16 +48,16 @@ func devReport(t *testing.T, o ending) job.DevReport {
 func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 96 << 20
-	src := loop(t, size, 512)
+	src := devicetest.Loop(t, size, 512)
 	// An ext4 filesystem with files, noise and zeros.
 	run(t, "mkfs.ext4", "-q", "-F", src, "64m")
-	mnt := scratch(t)
+	mnt := devicetest.Scratch(t)
 	run(t, "mount", src, mnt)
 	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte(strings.Repeat("hello, world\n", 1<<16)), 0o600))
 	run(t, "cp", "-r", "/etc", mnt)
 	run(t, "umount", mnt)
 	noise(t, src, 70<<20, 13<<20+777*512)
-	want := sum(t, src)
+	want := devicetest.Sum(t, src)
 	for name, c := range map[string]struct {
 		from, to, wire string
 		verify         bool // by a command of its own, too
@@ -106,14 +70,14 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 		"ssh":   {"", "beta:", "ssh", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dst := loop(t, size, 512)
+			dst := devicetest.Loop(t, size, 512)
 			args := []string{"dev", "--json", "--wire", c.wire, c.from + src, c.to + dst}
 			if c.wire == "plain" {
 				args = append(args, "--trusted-link")
 			}
 			r := devReport(t, mustZxfer(t, args...))
 			require.Equal(t, "done", r.Outcome)
-			require.Equal(t, want, sum(t, dst))
+			require.Equal(t, want, devicetest.Sum(t, dst))
 			require.Equal(t, r.Results[0].SourceDigest, r.Results[0].TargetDigest)
 			require.EqualValues(t, size, r.Results[0].Verified)
 			if c.verify {
@@ -130,7 +94,7 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 
 func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	dir := scratch(t)
+	dir := devicetest.Scratch(t)
 	for _, size := range []int64{0, 1, 511, 4096, 1<<20 - 1, 1 << 20, 5<<20 + 12345} {
 		src, dst := filepath.Join(dir, "src"), filepath.Join(dir, fmt.Sprintf("dst-%d", size))
 		require.NoError(t, os.WriteFile(src, nil, 0o600))
@@ -141,7 +105,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 		run(t, "cmp", src, dst)
 		// Onto devices, which are as large or larger.
 		for _, sector := range []int{512, 4096} {
-			dev := loop(t, (size+8191)/4096*4096, sector)
+			dev := devicetest.Loop(t, (size+8191)/4096*4096, sector)
 			mustZxfer(t, "dev", src, "beta:"+dev)
 			if size > 0 {
 				run(t, "cmp", "-n", strconv.FormatInt(size, 10), src, dev)
@@ -149,7 +113,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 		}
 	}
 	// Between devices of different sectors, and back into a file.
-	a, b := loop(t, 7<<20+4096, 4096), loop(t, 7<<20+4096, 512)
+	a, b := devicetest.Loop(t, 7<<20+4096, 4096), devicetest.Loop(t, 7<<20+4096, 512)
 	noise(t, a, 0, 7<<20+4096)
 	mustZxfer(t, "dev", a, "beta:"+b)
 	run(t, "cmp", a, b)
@@ -160,7 +124,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 
 func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	dir := scratch(t)
+	dir := devicetest.Scratch(t)
 	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "dst")
 	require.NoError(t, os.WriteFile(src, nil, 0o600))
 	require.NoError(t, os.Truncate(src, 300<<20))
@@ -177,7 +141,7 @@ func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
 func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 48 << 20
-	src := loop(t, size, 512)
+	src := devicetest.Loop(t, size, 512)
 	noise(t, src, 0, size)
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dev string) (target string)
@@ -185,7 +149,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 	}{
 		"mounted": {func(t *testing.T, dev string) string {
 			run(t, "mkfs.ext4", "-q", dev)
-			mnt := scratch(t)
+			mnt := devicetest.Scratch(t)
 			run(t, "mount", "-o", "ro,noload", dev, mnt) // mounted for writing, ext4 writes by itself
 			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 			return dev
@@ -219,7 +183,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			return dev
 		}, "is held by"},
 		"held by ZFS": {func(t *testing.T, dev string) string {
-			big := loop(t, 128<<20, 512)
+			big := devicetest.Loop(t, 128<<20, 512)
 			run(t, "zpool", "create", "zxheld", big)
 			t.Cleanup(func() { _ = exec.Command("zpool", "destroy", "-f", "zxheld").Run() })
 			return big
@@ -229,7 +193,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			t.Cleanup(func() { _ = exec.Command("blockdev", "--setrw", dev).Run() }) // it would outlive the loop
 			return dev
 		}, "is read-only"},
-		"too small":  {func(t *testing.T, _ string) string { return loop(t, size-512, 512) }, "too small"},
+		"too small":  {func(t *testing.T, _ string) string { return devicetest.Loop(t, size-512, 512) }, "too small"},
 		"itself":     {func(*testing.T, string) string { return src }, "is the source"},
 		"no device":  {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
 		"filesystem": {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
@@ -242,13 +206,13 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			return dev
 		}, "dos"},
 		"a file": {func(t *testing.T, _ string) string {
-			file := filepath.Join(scratch(t), "image")
+			file := filepath.Join(devicetest.Scratch(t), "image")
 			require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
 			return file
 		}, "file that holds data"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			target := c.prepare(t, loop(t, size, 512))
+			target := c.prepare(t, devicetest.Loop(t, size, 512))
 			before := ""
 			_, missing := os.Stat(target)
 			if missing == nil {
@@ -302,7 +266,7 @@ func contents(t *testing.T, target, name string) string {
 		run(t, "zpool", "scrub", "-w", "zxheld")
 		return run(t, "zpool", "status", "-x", "zxheld")
 	}
-	return sum(t, target)
+	return devicetest.Sum(t, target)
 }
 
 // sizeOf is the size of a device or file.
@@ -320,7 +284,7 @@ func sizeOf(t *testing.T, name string) int64 {
 // of it would still be found as that member.
 func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	src, dst := loop(t, 32<<20, 512), loop(t, 96<<20, 512)
+	src, dst := devicetest.Loop(t, 32<<20, 512), devicetest.Loop(t, 96<<20, 512)
 	noise(t, src, 0, 32<<20)
 	pool := fmt.Sprintf("zxformer%x", rand.Uint32())
 	run(t, "zpool", "create", "-O", "mountpoint=none", pool, dst)
@@ -340,7 +304,7 @@ func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is
 func TestDevDelta(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 200 << 20
-	src, dst := loop(t, size, 512), loop(t, size, 512)
+	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
 	noise(t, src, 0, size)
 	mustZxfer(t, "dev", src, "beta:"+dst)
 	for i := range int64(2) { // 1 % of the blocks of 1 MiB
@@ -373,7 +337,7 @@ func (p *process) begun(t *testing.T) bool {
 func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 48 << 20
-	src, dst := loop(t, size, 512), loop(t, size, 512)
+	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
 	noise(t, src, 0, size)
 	rounds, resumed, killed := randomRounds(t), 0, 0
 	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "16MiB", "--buffer", "8MiB", src, "beta:" + dst}
@@ -421,7 +385,7 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 128 << 20
-	src, dst := loop(t, size, 512), loop(t, size, 512)
+	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
 	noise(t, src, 0, size)
 	p := start(t, "dev", "--json", "--compress", "off", "--bwlimit", "30MiB", src, "beta:"+dst)
 	require.True(t, p.begun(t))
@@ -448,7 +412,7 @@ func dmDevice(t *testing.T, name, table string) string {
 func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size, bad = 64 << 20, 20<<20 + 512*7
-	good, other := loop(t, size, 512), loop(t, size, 512)
+	good, other := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
 	noise(t, good, 0, size)
 	const sectors = size / 512
 	broken := func(dev string) string {
@@ -461,7 +425,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	require.Contains(t, o.stderr, "cannot be read")
 	require.Contains(t, o.stderr, "--skip-errors")
 
-	m := filepath.Join(scratch(t), "map")
+	m := filepath.Join(devicetest.Scratch(t), "map")
 	o = zxfer(t, "dev", "--skip-errors", "--map", m, src, "beta:"+other)
 	require.Equal(t, 1, o.code, "%s", o)
 	text, err := os.ReadFile(m)
@@ -488,9 +452,9 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 
 func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	src := loop(t, 64<<20, 512)
+	src := devicetest.Loop(t, 64<<20, 512)
 	noise(t, src, 0, 64<<20)
-	dir := scratch(t)
+	dir := devicetest.Scratch(t)
 	run(t, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dir)
 	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
 	o := zxfer(t, "dev", src, "beta:"+filepath.Join(dir, "image"))
@@ -527,14 +491,14 @@ func onAlpha(t *testing.T, script string) string {
 
 func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	dir := scratch(t)
+	dir := devicetest.Scratch(t)
 	src, back := filepath.Join(dir, "src"), filepath.Join(dir, "back")
 	for _, size := range []int64{0, 1, 1 << 20, 1<<20 + 1, 7<<20 + 12345} {
 		require.NoError(t, os.WriteFile(src, nil, 0o600))
 		if size > 0 {
 			noise(t, src, 0, size)
 		}
-		dev := loop(t, 8<<20, 512)
+		dev := devicetest.Loop(t, 8<<20, 512)
 		for _, host := range []string{"", "beta:"} {
 			run(t, "blkdiscard", "-z", dev)
 			out := onAlpha(t, fmt.Sprintf("cat %s | zxfer dev - %s%s", src, host, dev))
@@ -579,7 +543,7 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 		require.NoFileExists(t, image)
 	}
 	noise(t, src, 0, 9<<20)
-	dev := loop(t, 8<<20, 512)
+	dev := devicetest.Loop(t, 8<<20, 512)
 	out, err := exec.Command("ip", "netns", "exec", alphaPool, "sh", "-c", fmt.Sprintf("%s dev - %s < %s", alphaBin, dev, src)).CombinedOutput()
 	require.Error(t, err, "%s", out)
 	nothingLeft(t, 10*time.Second)
@@ -587,7 +551,7 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 
 func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
-	pv, dst := loop(t, 160<<20, 512), loop(t, 64<<20, 512)
+	pv, dst := devicetest.Loop(t, 160<<20, 512), devicetest.Loop(t, 64<<20, 512)
 	run(t, "pvcreate", "-q", pv)
 	run(t, "vgcreate", "-q", "zxsnap", pv)
 	t.Cleanup(func() {
@@ -597,7 +561,7 @@ func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	run(t, "lvcreate", "-q", "-y", "-Zn", "-L", "64m", "-n", "lv", "zxsnap")
 	lv := "/dev/mapper/zxsnap-lv"
 	run(t, "mkfs.ext4", "-q", lv)
-	mnt := scratch(t)
+	mnt := devicetest.Scratch(t)
 	run(t, "mount", lv, mnt)
 	t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte("hello"), 0o600))
@@ -607,7 +571,7 @@ func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the snapshot is gone")
 
 	// It is gone after a failure, too.
-	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+loop(t, 32<<20, 512))
+	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+devicetest.Loop(t, 32<<20, 512))
 	require.Equal(t, 3, o.code, "%s", o)
 	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-")
 	o = zxfer(t, "dev", "--lvm-snapshot", "32m", pv, "beta:"+dst)

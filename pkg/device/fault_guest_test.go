@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/device/devicetest"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 )
@@ -29,10 +30,10 @@ func broken(t *testing.T, dev string, sectors, first, count int64) string {
 // others, are zeros, and ddrescue reads their list.
 func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	dev := loop(t, 4*mib, 512)
+	dev := devicetest.Loop(t, 4*mib, 512)
 	want := noise(4 * mib)
 	require.NoError(t, os.WriteFile(dev, want, 0))
-	command(t, "sync")
+	devicetest.Run(t, "sync")
 	f := look(t, broken(t, dev, 8192, 2051, 3))
 	require.Equal(t, KindDM, f.Kind)
 	src, err := OpenSource(context.Background(), f, false)
@@ -62,17 +63,17 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	var b strings.Builder
 	require.NoError(t, WriteMapfile(&b, src.Size(), src.BadRanges()))
 	require.NoError(t, src.Close())
-	list := filepath.Join(scratch(t), "map")
+	list := filepath.Join(devicetest.Scratch(t), "map")
 	require.NoError(t, os.WriteFile(list, []byte(b.String()), 0o600))
-	require.Equal(t, "2051\n2052\n2053", command(t, "ddrescuelog", "--list-blocks=-", "--block-size=512", list))
-	require.Contains(t, command(t, "ddrescuelog", "--show-status", list), "bad-sector:     1536 B")
+	require.Equal(t, "2051\n2052\n2053", devicetest.Run(t, "ddrescuelog", "--list-blocks=-", "--block-size=512", list))
+	require.Contains(t, devicetest.Run(t, "ddrescuelog", "--show-status", list), "bad-sector:     1536 B")
 }
 
 // A write that fails is an error at the latest when it is synced, and every
 // sync after that fails, too.
 func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	dev := loop(t, 4*mib, 512)
+	dev := devicetest.Loop(t, 4*mib, 512)
 	for _, buffered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("buffered %v", buffered), func(t *testing.T) {
 			f := look(t, broken(t, dev, 8192, 4096, 8))
@@ -99,7 +100,7 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 // is not taken for stored.
 func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	dev := loop(t, 4*mib, 512)
+	dev := devicetest.Loop(t, 4*mib, 512)
 	flakey := mapped(t, fmt.Sprintf("0 8192 flakey %s 0 0 60 1 error_writes", dev))
 	target, err := OpenTarget(context.Background(), look(t, flakey), 4*mib, false)
 	require.NoError(t, err)
@@ -114,7 +115,7 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 // space is asked for at once, and nothing is left behind.
 func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	dev := loop(t, 16*mib, 512)
+	dev := devicetest.Loop(t, 16*mib, 512)
 	mkfs(t, dev)
 	dir := mount(t, dev)
 	name := filepath.Join(dir, "image")
@@ -143,10 +144,10 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 // gone afterwards.
 func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	pv := loop(t, 96*mib, 512)
-	command(t, "vgcreate", "--quiet", "zx-snap", pv)
+	pv := devicetest.Loop(t, 96*mib, 512)
+	devicetest.Run(t, "vgcreate", "--quiet", "zx-snap", pv)
 	undo(t, "vgremove", "--force", "--yes", "zx-snap")
-	command(t, "lvcreate", "--quiet", "--yes", "--size", "32m", "--name", "data-1", "zx-snap")
+	devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--size", "32m", "--name", "data-1", "zx-snap")
 	dev := "/dev/zx-snap/data-1"
 	mkfs(t, dev)
 	dir := mount(t, dev)
@@ -162,13 +163,13 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	s, err := SnapshotLV(context.Background(), f, "8m")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "after"), noise(mib), 0o600))
-	command(t, "sync")
+	devicetest.Run(t, "sync")
 	snap := look(t, s.Path)
 	require.Equal(t, f.Size, snap.Size)
 	require.Empty(t, checkSource(snap))
 	src, err := OpenSource(context.Background(), snap, false)
 	require.NoError(t, err)
-	name := filepath.Join(scratch(t), "copy")
+	name := filepath.Join(devicetest.Scratch(t), "copy")
 	target, err := OpenTarget(context.Background(), look(t, name), snap.Size, false)
 	require.NoError(t, err)
 	p := AlignedBuffer(int(mib))
@@ -184,7 +185,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, s.Remove(ctx), "also when the copy was given up")
-	require.Equal(t, "data-1", command(t, "lvs", "--noheadings", "-o", "lv_name", "zx-snap"))
+	require.Equal(t, "data-1", devicetest.Run(t, "lvs", "--noheadings", "-o", "lv_name", "zx-snap"))
 
 	back := mount(t, name, "-o", "loop")
 	got, err := os.ReadFile(filepath.Join(back, "before"))
@@ -197,10 +198,10 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 // nothing behind.
 func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	pv := loop(t, 96*mib, 512)
-	command(t, "vgcreate", "--quiet", "zxover", pv)
+	pv := devicetest.Loop(t, 96*mib, 512)
+	devicetest.Run(t, "vgcreate", "--quiet", "zxover", pv)
 	undo(t, "vgremove", "--force", "--yes", "zxover")
-	command(t, "lvcreate", "--quiet", "--yes", "--size", "64m", "--name", "data", "zxover")
+	devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--size", "64m", "--name", "data", "zxover")
 	f := look(t, "/dev/zxover/data")
 	for _, size := range []string{"", "-5G", "5X", "1G; true", "--yes", "10%FOO"} {
 		_, err := SnapshotLV(context.Background(), f, size)
@@ -210,7 +211,7 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	_, err = SnapshotLV(context.Background(), f, "40m") // of 28 that are left
 	require.ErrorContains(t, err, "lvcreate")
-	require.Equal(t, "data", command(t, "lvs", "--noheadings", "-o", "lv_name", "zxover"))
+	require.Equal(t, "data", devicetest.Run(t, "lvs", "--noheadings", "-o", "lv_name", "zxover"))
 
 	s, err := SnapshotLV(context.Background(), f, "4m")
 	require.NoError(t, err)

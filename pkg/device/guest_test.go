@@ -3,9 +3,7 @@ package device
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/device/devicetest"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 )
@@ -30,56 +29,16 @@ func guest(t *testing.T) {
 	}
 }
 
-// command runs one and returns what it prints.
-func command(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), out)
-	return strings.TrimSpace(string(out))
-}
-
-// scratch is a directory on a tmpfs.
-func scratch(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "blockdev-")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// image is a file of size bytes, all hole.
-func image(t *testing.T, size int64) string {
-	t.Helper()
-	name := filepath.Join(scratch(t), "image")
-	require.NoError(t, os.WriteFile(name, nil, 0o600))
-	require.NoError(t, os.Truncate(name, size))
-	return name
-}
-
-// attach makes a loop device of a file.
-func attach(t *testing.T, file string, args ...string) string {
-	t.Helper()
-	dev := command(t, "losetup", append(append([]string{"--find", "--show"}, args...), file)...)
-	t.Cleanup(func() { _ = exec.Command("losetup", "-d", dev).Run() }) // it may be detached
-	return dev
-}
-
-// loop makes a loop device of size bytes, with sectors of sector bytes.
-func loop(t *testing.T, size int64, sector int) string {
-	t.Helper()
-	return attach(t, image(t, size), "--sector-size", strconv.Itoa(sector))
-}
-
 // undo runs a command when the test ends, and must succeed.
 func undo(t *testing.T, name string, args ...string) {
-	t.Cleanup(func() { command(t, name, args...) })
+	t.Cleanup(func() { devicetest.Run(t, name, args...) })
 }
 
 // mount mounts a device and unmounts it when the test ends.
 func mount(t *testing.T, dev string, args ...string) string {
 	t.Helper()
-	dir := scratch(t)
-	command(t, "mount", append(args, dev, dir)...)
+	dir := devicetest.Scratch(t)
+	devicetest.Run(t, "mount", append(args, dev, dir)...)
 	undo(t, "umount", dir)
 	return dir
 }
@@ -88,19 +47,19 @@ func mount(t *testing.T, dev string, args ...string) string {
 // the inode tables and the journal are not left for later.
 func mkfs(t *testing.T, args ...string) {
 	t.Helper()
-	command(t, "mkfs.ext4", append([]string{"-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, args...)...)
+	devicetest.Run(t, "mkfs.ext4", append([]string{"-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, args...)...)
 }
 
 // partitioned is a disk with one DOS partition, 1 MiB to 9 MiB.
 func partitioned(t *testing.T, size int64) string {
 	t.Helper()
-	file := image(t, size)
+	file := devicetest.Image(t, size)
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = f.WriteAt(mbr(2048, 16384), 0)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	return attach(t, file, "--partscan")
+	return devicetest.Attach(t, file, "--partscan")
 }
 
 // mbr is a DOS partition table with one Linux partition.
@@ -112,18 +71,6 @@ func mbr(start, sectors uint32) []byte {
 	}
 	b[510], b[511] = 0x55, 0xaa
 	return b
-}
-
-// hash is that of all that a device or file holds.
-func hash(t *testing.T, name string) string {
-	t.Helper()
-	f, err := os.Open(name)
-	require.NoError(t, err)
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	require.NoError(t, err)
-	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 func look(t *testing.T, path string) Facts {
@@ -145,7 +92,7 @@ func ids(problems []finding.Finding, s finding.Severity) []string {
 }
 
 // source is a blank device to copy from.
-func source(t *testing.T, size int64) Facts { return look(t, loop(t, size, 512)) }
+func source(t *testing.T, size int64) Facts { return look(t, devicetest.Loop(t, size, 512)) }
 
 // Each rule refuses with its reason, and neither looking, judging nor a
 // refused open changes a byte. What consent permits, it does, with the words
@@ -156,8 +103,8 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 		t.Run(c.name, func(t *testing.T) {
 			src := source(t, 5*mib)
 			dev := c.make(t)
-			command(t, "sync")
-			before := hash(t, dev)
+			devicetest.Run(t, "sync")
+			before := devicetest.Sum(t, dev)
 			captureIf(t, dev)
 			f := look(t, dev)
 			problems := checkTarget(src, f, Allow{})
@@ -185,7 +132,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "nothing overrides it")
 				}
 			}
-			require.Equal(t, before, hash(t, dev))
+			require.Equal(t, before, devicetest.Sum(t, dev))
 		})
 	}
 }
@@ -194,19 +141,19 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	disk := partitioned(t, 16*mib)
-	file := image(t, 16*mib)
-	onFile := attach(t, file)
-	twice := attach(t, file)
+	file := devicetest.Image(t, 16*mib)
+	onFile := devicetest.Attach(t, file)
+	twice := devicetest.Attach(t, file)
 	dm := mapped(t, fmt.Sprintf("0 8192 linear %s 0", disk))
 	node := fmt.Sprintf("/dev/zx-node-%08x", rand.Uint32())
 	t.Cleanup(func() { _ = os.Remove(node) })
 	f := look(t, disk)
-	command(t, "mknod", node, "b", fmt.Sprint(f.Major), fmt.Sprint(f.Minor))
-	link := filepath.Join(scratch(t), "link")
+	devicetest.Run(t, "mknod", node, "b", fmt.Sprint(f.Major), fmt.Sprint(f.Minor))
+	link := filepath.Join(devicetest.Scratch(t), "link")
 	require.NoError(t, os.Symlink(disk, link))
 	hard := file + ".hard"
 	require.NoError(t, os.Link(file, hard))
-	inside := loop(t, 32*mib, 512)
+	inside := devicetest.Loop(t, 32*mib, 512)
 	mkfs(t, inside)
 	within := filepath.Join(mount(t, inside), "image")
 	for _, c := range []struct{ name, src, dst string }{
@@ -234,29 +181,29 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 // The device under a name is another one by the time that it is opened.
 func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	first, second := image(t, 8*mib), image(t, 8*mib)
-	dev := attach(t, first)
+	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
+	dev := devicetest.Attach(t, first)
 	f := look(t, dev)
-	command(t, "losetup", "-d", dev)
-	command(t, "losetup", dev, second)
-	before := hash(t, dev)
+	devicetest.Run(t, "losetup", "-d", dev)
+	devicetest.Run(t, "losetup", dev, second)
+	before := devicetest.Sum(t, dev)
 	_, err := OpenTarget(context.Background(), f, 4*mib, false)
 	require.ErrorContains(t, err, "not what it was when the copy was planned")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	_, err = OpenSource(context.Background(), f, false)
 	require.ErrorContains(t, err, "disk sequence")
-	require.Equal(t, before, hash(t, dev))
+	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
 // While a target is open nobody else can claim it.
 func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	dev := loop(t, 16*mib, 512)
+	dev := devicetest.Loop(t, 16*mib, 512)
 	mkfs(t, dev)
 	f := look(t, dev)
 	target, err := OpenTarget(context.Background(), f, 16*mib, false)
 	require.NoError(t, err)
-	require.Error(t, exec.Command("mount", dev, scratch(t)).Run())
+	require.Error(t, exec.Command("mount", dev, devicetest.Scratch(t)).Run())
 	_, err = OpenTarget(context.Background(), f, 16*mib, false)
 	require.ErrorContains(t, err, "in use")
 	require.True(t, look(t, dev).Busy)
@@ -272,7 +219,7 @@ func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devic
 		for _, size := range []int64{0, 1, 511, 512, 4096, mib + 1, 3*mib + 4097} {
 			t.Run(fmt.Sprintf("%d bytes in sectors of %d", size, sector), func(t *testing.T) {
 				const whole = 4 * mib
-				dev := loop(t, whole, sector)
+				dev := devicetest.Loop(t, whole, sector)
 				f := look(t, dev)
 				require.Equal(t, sector, f.LogicalSector)
 				old := noise(whole)

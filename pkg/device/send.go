@@ -43,8 +43,10 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// How long the receiver may look at what it holds is its to say.
-		Idle:    func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.Stopwatch).Running) },
-		Stalled: func() (string, bool) { return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name()) }}
+		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.Stopwatch).Running) },
+		Stalled: func() (string, bool) {
+			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
+		}}
 	res, err := s.life.Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device/devicetest"
+	"zxfer/pkg/zfs/zfstest"
 )
 
 // A setup makes a device that must not be written, and returns it; held tells
@@ -24,35 +26,37 @@ const mib = int64(1 << 20)
 // setups are the ways in which a device is in use or holds something.
 func setups() []setup {
 	ext4 := func(t *testing.T) string {
-		dev := loop(t, 16*mib, 512)
+		dev := devicetest.Loop(t, 16*mib, 512)
 		mkfs(t, dev)
 		return dev
 	}
 	group := func(t *testing.T, names ...string) (pv, vg string) {
-		pv, vg = loop(t, 32*mib, 512), fmt.Sprintf("zx-%08x", rand.Uint32())
-		command(t, "pvcreate", "--quiet", pv)
-		command(t, "vgcreate", "--quiet", vg, pv)
+		pv, vg = devicetest.Loop(t, 32*mib, 512), fmt.Sprintf("zx-%08x", rand.Uint32())
+		devicetest.Run(t, "pvcreate", "--quiet", pv)
+		devicetest.Run(t, "vgcreate", "--quiet", vg, pv)
 		undo(t, "vgremove", "--force", "--yes", vg)
 		for _, lv := range names {
-			command(t, "lvcreate", "--quiet", "--yes", "--wipesignatures", "n", "--size", "8m", "--name", lv, vg)
+			devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--wipesignatures", "n", "--size", "8m", "--name", lv, vg)
 		}
 		return pv, vg
 	}
 	array := func(t *testing.T) (member, md string) {
-		member, md = loop(t, 32*mib, 512), fmt.Sprintf("/dev/md%d", 100+rand.IntN(100))
-		command(t, "mdadm", "--create", md, "--run", "--force", "--level=1", "--raid-devices=1", "--metadata=1.2", member)
+		member, md = devicetest.Loop(t, 32*mib, 512), fmt.Sprintf("/dev/md%d", 100+rand.IntN(100))
+		devicetest.Run(t, "mdadm", "--create", md, "--run", "--force", "--level=1", "--raid-devices=1", "--metadata=1.2", member)
 		return member, md
 	}
 	pool := func(t *testing.T) (member, name string) {
-		member, name = loop(t, 96*mib, 512), fmt.Sprintf("zx%08x", rand.Uint32())
-		command(t, "zpool", "create", "-m", "none", name, member)
+		member, name = devicetest.Loop(t, 96*mib, 512), fmt.Sprintf("zx%08x", rand.Uint32())
+		devicetest.Run(t, "zpool", "create", "-m", "none", name, member)
 		return member, name
 	}
 	zvol := func(t *testing.T) string {
 		_, name := pool(t)
 		undo(t, "zpool", "destroy", name)
-		command(t, "zfs", "create", "-V", "16m", name+"/vol")
-		return zvolDevice(t, name+"/vol")
+		devicetest.Run(t, "zfs", "create", "-V", "16m", name+"/vol")
+		dev := zfstest.Device(t, name+"/vol")
+		require.NoError(t, dev.Close())
+		return dev.Name()
 	}
 	return []setup{
 		{"mounted", func(t *testing.T) string { d := ext4(t); mount(t, d); return d }, []string{"target-mounted"}, true},
@@ -80,15 +84,15 @@ func setups() []setup {
 			if _, err := os.Stat("/proc/swaps"); err != nil {
 				t.Skip("this kernel has no swap: ", err)
 			}
-			d := loop(t, 16*mib, 512)
-			command(t, "mkswap", d)
-			command(t, "swapon", d)
+			d := devicetest.Loop(t, 16*mib, 512)
+			devicetest.Run(t, "mkswap", d)
+			devicetest.Run(t, "swapon", d)
 			undo(t, "swapoff", d)
 			return d
 		}, []string{"target-system", "target-swap"}, true},
 		{"swap not in use", func(t *testing.T) string {
-			d := loop(t, 16*mib, 512)
-			command(t, "mkswap", d)
+			d := devicetest.Loop(t, 16*mib, 512)
+			devicetest.Run(t, "mkswap", d)
 			return d
 		}, []string{"target-contents"}, false},
 		{"physical volume in use", func(t *testing.T) string { pv, _ := group(t, "a"); return pv }, []string{"target-held"}, true},
@@ -100,7 +104,7 @@ func setups() []setup {
 		}, []string{"target-mounted", "target-held"}, true},
 		{"physical volume not in use", func(t *testing.T) string {
 			pv, vg := group(t, "a")
-			command(t, "vgchange", "-an", vg)
+			devicetest.Run(t, "vgchange", "-an", vg)
 			return pv
 		}, []string{"target-contents"}, false},
 		{"mounted logical volume", func(t *testing.T) string {
@@ -116,7 +120,7 @@ func setups() []setup {
 		}, []string{"target-held"}, true},
 		{"member of a stopped array", func(t *testing.T) string {
 			m, md := array(t)
-			command(t, "mdadm", "--stop", md)
+			devicetest.Run(t, "mdadm", "--stop", md)
 			return m
 		}, []string{"target-contents"}, false},
 		{"mounted array", func(t *testing.T) string {
@@ -127,7 +131,7 @@ func setups() []setup {
 			return md
 		}, []string{"target-mounted"}, true},
 		{"under device-mapper", func(t *testing.T) string {
-			d := loop(t, 16*mib, 512)
+			d := devicetest.Loop(t, 16*mib, 512)
 			mapped(t, fmt.Sprintf("0 %d linear %s 0", 16*mib/512, d))
 			return d
 		}, []string{"target-held"}, true},
@@ -138,7 +142,7 @@ func setups() []setup {
 		}, []string{"target-held"}, true},
 		{"member of an exported pool", func(t *testing.T) string {
 			m, name := pool(t)
-			command(t, "zpool", "export", name)
+			devicetest.Run(t, "zpool", "export", name)
 			return m
 		}, []string{"target-contents"}, false},
 		{"mounted zvol", func(t *testing.T) string {
@@ -152,53 +156,39 @@ func setups() []setup {
 			mkfs(t, d)
 			return d
 		}, []string{"target-contents"}, false},
-		{"read-only", func(t *testing.T) string { return attach(t, image(t, 16*mib), "--read-only") }, []string{"target-read-only"}, true},
+		{"read-only", func(t *testing.T) string { return devicetest.Attach(t, devicetest.Image(t, 16*mib), "--read-only") }, []string{"target-read-only"}, true},
 		{"image of a loop device", func(t *testing.T) string {
-			file := image(t, 16*mib)
-			attach(t, file)
+			file := devicetest.Image(t, 16*mib)
+			devicetest.Attach(t, file)
 			return file
 		}, []string{"target-held"}, false},
 		{"another link to the image of a loop device", func(t *testing.T) string {
-			file := image(t, 16*mib)
+			file := devicetest.Image(t, 16*mib)
 			require.NoError(t, os.Link(file, file+".hard"))
-			attach(t, file)
+			devicetest.Attach(t, file)
 			return file + ".hard"
 		}, []string{"target-held"}, false},
 		{"image of a loop device under a new name", func(t *testing.T) string {
-			file := image(t, 16*mib)
+			file := devicetest.Image(t, 16*mib)
 			require.NoError(t, os.Link(file, file+".hard"))
-			attach(t, file)
+			devicetest.Attach(t, file)
 			require.NoError(t, os.Remove(file))
 			return file + ".hard"
 		}, []string{"target-held"}, false},
 		{"image with a file system", func(t *testing.T) string {
-			file := image(t, 16*mib)
+			file := devicetest.Image(t, 16*mib)
 			mkfs(t, "-F", file)
 			return file
 		}, []string{"target-contents"}, false},
-		{"too small", func(t *testing.T) string { return loop(t, 4*mib, 4096) }, []string{"target-too-small"}, true},
+		{"too small", func(t *testing.T) string { return devicetest.Loop(t, 4*mib, 4096) }, []string{"target-too-small"}, true},
 	}
-}
-
-// zvolDevice is the node of a zvol, found by its name: there is no udev.
-func zvolDevice(t *testing.T, dataset string) string {
-	t.Helper()
-	all, err := filepath.Glob("/dev/zd*")
-	require.NoError(t, err)
-	for _, dev := range all {
-		if f := look(t, dev); f.Label == dataset {
-			return dev
-		}
-	}
-	require.Fail(t, "no zvol", "%s among %q", dataset, all)
-	return ""
 }
 
 // mapped makes a device-mapper device.
 func mapped(t *testing.T, table string) string {
 	t.Helper()
 	name := fmt.Sprintf("zx%08x", rand.Uint32())
-	command(t, "dmsetup", "create", name, "--table", table)
+	devicetest.Run(t, "dmsetup", "create", name, "--table", table)
 	undo(t, "dmsetup", "remove", "--retry", name)
 	return "/dev/mapper/" + name
 }
