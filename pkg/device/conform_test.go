@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -85,6 +86,29 @@ func TestADeviceWrittenInOrderIsASink(t *testing.T) {
 				b, err := os.ReadFile(name)
 				return b, err == nil
 			}
+		},
+	})
+}
+
+// What is written to standard output is its reader's at once.
+func TestStandardOutputIsASink(t *testing.T) {
+	t.Parallel()
+	opened := func(t *testing.T, out io.Writer) transfer.Sink {
+		sink, err := Task{Target: Facts{Path: Standard}}.streamSink(t.Context(), Streams{Out: out})
+		require.NoError(t, err)
+		return sink
+	}
+	transfertest.SinkConforms(t, transfertest.Sinks{
+		Stream: transfertest.Random(3_000_000),
+		Final:  true,
+		Sink: func(t *testing.T) (transfer.Sink, func() ([]byte, bool)) {
+			var out bytes.Buffer
+			return opened(t, &out), func() ([]byte, bool) { return out.Bytes(), true }
+		},
+		Full: func(t *testing.T) (transfer.Sink, error) {
+			r, w := io.Pipe()
+			require.NoError(t, r.Close())
+			return opened(t, w), io.ErrClosedPipe
 		},
 	})
 }

@@ -1,0 +1,27 @@
+package probe
+
+import (
+	"testing"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+)
+
+func TestNoiseIsASource(t *testing.T) {
+	t.Parallel()
+	transfertest.SourceConforms(t, transfertest.Sources{Endless: func(*testing.T) transfer.Source { return Noise(time.Hour) }})
+}
+
+// What it is given is nowhere, as it is meant to be.
+func TestNowhereIsASink(t *testing.T) {
+	t.Parallel()
+	stream := transfertest.Random(3_000_000)
+	transfertest.SinkConforms(t, transfertest.Sinks{
+		Stream: stream,
+		Final:  true,
+		Sink: func(*testing.T) (transfer.Sink, func() ([]byte, bool)) {
+			return Nowhere(), func() ([]byte, bool) { return stream, true }
+		},
+	})
+}
