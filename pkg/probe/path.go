@@ -178,7 +178,7 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t 
 	for range atOnce {
 		wg.Go(func() {
 			p := device.AlignedBuffer(chunk / atOnce)
-			for time.Since(start) < d && ctx.Err() == nil {
+			for first := true; first || time.Since(start) < d && ctx.Err() == nil; first = false {
 				n, err := f.ReadAt(p, next.Add(int64(len(p)))-int64(len(p)))
 				read.Add(int64(n))
 				if err != nil && err != io.EOF {
