@@ -20,16 +20,16 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// slow makes a stream of 16 MiB that takes some three seconds, with so small a
-// ring that both ends are at work all the time.
-func slow(p *zfstest.Pool) stream {
+// slow makes a stream of 16 MiB that takes some eight seconds, however late a test
+// comes to disturb it, with so small a ring that both ends are at work all the time.
+func slow(p ground) stream {
 	ds := p.Create("a")
 	p.Write(ds, "file", 16<<20, 1)
 	p.Snapshot(ds, "x")
 	return stream{
 		send:    zfs.SendSpec{Dataset: ds, To: "x", Flags: packed()},
 		receive: zfs.ReceiveSpec{Target: p.Dataset("b")},
-		options: transfer.Options{BandLimit: 5 << 20, Buffer: 256 << 10},
+		options: transfer.Options{BandLimit: 2 << 20, Buffer: 256 << 10},
 	}
 }
 
@@ -58,7 +58,7 @@ func requireClosed(t *testing.T, address string) {
 	}, prompt, 20*time.Millisecond, "%s still accepts", address)
 }
 
-func (s *suite) testCancel(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testCancel(t *testing.T, p ground) {
 	st := slow(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *suite) testCancel(t *testing.T, p *zfstest.Pool) {
 }
 
 // One end alone is given up: the other must notice, and say so.
-func (s *suite) testCancelOneEnd(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 	st := slow(p)
 	for _, end := range []string{"source", "target"} {
 		for _, mode := range []wire.Mode{wire.Signed, wire.Plain} {
@@ -111,7 +111,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p *zfstest.Pool) {
 			}()
 			go func() {
 				defer close(received)
-				_, receiveErr = s.target.Transfer(receiving, site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, st.send, target), Options: st.options}}, progress)
+				_, receiveErr = s.target.Transfer(receiving, site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: s.into(t, st.send, target), Options: st.options}}, progress)
 			}()
 			wait(t, moved)
 			cancel()
@@ -132,7 +132,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p *zfstest.Pool) {
 	}
 }
 
-func (s *suite) testCancelAlone(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testCancelAlone(t *testing.T, p ground) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ticket, err := s.target.Offer(t.Context(), wire.Offer{Mode: wire.TLS, Streams: 1, Address: "127.0.0.1", Deadline: time.Minute})
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func (s *suite) testCancelAlone(t *testing.T, p *zfstest.Pool) {
 		ended <- err
 	}()
 	time.Sleep(100 * time.Millisecond)
-	require.Empty(t, running(t, p.Name), "nothing runs before the other end is there")
+	require.Empty(t, running(t, p.Root()), "nothing runs before the other end is there")
 	cancel()
 	select {
 	case err := <-ended:
@@ -173,7 +173,8 @@ func children(t *testing.T) (pids []string) {
 	return pids
 }
 
-func (s *suite) testClose(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
 	st := slow(p)
 	for _, closes := range []string{"source", "target"} {
 		before := children(t)
@@ -216,19 +217,21 @@ func kill(t *testing.T, word string) {
 	require.NoError(t, syscall.Kill(pids[0], syscall.SIGKILL))
 }
 
-func (s *suite) testSourceFails(t *testing.T, p *zfstest.Pool) {
-	t.Run("at once", func(t *testing.T) {
-		ds := p.Create("e")
-		o := s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, To: "none"}, receive: zfs.ReceiveSpec{Target: p.Dataset("f")}})()
-		requireKind(t, o.sendErr, zfs.NotFound)
-		var peer *transfer.PeerError
-		require.ErrorAs(t, o.receiveErr, &peer)
-		require.Contains(t, peer.Text, "e@none", "the other end's own words")
-		require.False(t, exists(t, p, p.Dataset("f")))
-	})
+func (s *suite) testSourceRefuses(t *testing.T, p ground) {
+	ds := p.Create("e")
+	o := s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, To: "none"}, receive: zfs.ReceiveSpec{Target: p.Dataset("f")}})()
+	requireKind(t, o.sendErr, zfs.NotFound)
+	var peer *transfer.PeerError
+	require.ErrorAs(t, o.receiveErr, &peer)
+	require.Contains(t, peer.Text, "e@none", "the other end's own words")
+	require.False(t, exists(t, p, p.Dataset("f")))
+}
+
+func (s *suite) testSourceKilled(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
 	st := slow(p)
 	for _, mode := range []wire.Mode{wire.Signed, wire.TLS, wire.Plain} {
-		t.Run("killed "+string(mode), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			st.mode, st.receive.Target = mode, p.Dataset("b-"+string(mode))
 			var moved <-chan struct{}
 			st.receiving, moved = after(enough)
@@ -242,12 +245,12 @@ func (s *suite) testSourceFails(t *testing.T, p *zfstest.Pool) {
 			requireResumable(t, p, st.receive.Target, st.send.To)
 		})
 	}
-	t.Run("killed in a local copy", func(t *testing.T) {
+	t.Run("in a local copy", func(t *testing.T) {
 		target := p.Dataset("copy")
 		progress, moved := after(enough)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: st.send, Options: st.options}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, st.send, target)}}, progress)
+			_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: st.send, Options: st.options}, To: site.ReceiveStream{Spec: s.into(t, st.send, target)}}, progress)
 			ended <- err
 		}()
 		wait(t, moved)
@@ -258,20 +261,22 @@ func (s *suite) testSourceFails(t *testing.T, p *zfstest.Pool) {
 	})
 }
 
-func (s *suite) testTargetFails(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testTargetRefuses(t *testing.T, p ground) {
 	st := slow(p)
-	t.Run("at once", func(t *testing.T) {
-		refused := st
-		refused.receive.Target = p.Dataset("none/b")
-		o := soon(t, s.start(t.Context(), t, refused))
-		requireKind(t, o.receiveErr, zfs.NotFound)
-		var peer *transfer.PeerError
-		require.ErrorAs(t, o.sendErr, &peer)
-		require.Contains(t, peer.Text, "none/b", "the other end's own words")
-		requireEnded(t, p)
-	})
+	st.receive.Target = p.Dataset("none/b")
+	o := soon(t, s.start(t.Context(), t, st))
+	requireKind(t, o.receiveErr, zfs.NotFound)
+	var peer *transfer.PeerError
+	require.ErrorAs(t, o.sendErr, &peer)
+	require.Contains(t, peer.Text, "none/b", "the other end's own words")
+	requireEnded(t, p)
+}
+
+func (s *suite) testTargetKilled(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
+	st := slow(p)
 	for _, mode := range []wire.Mode{wire.Signed, wire.TLS, wire.Plain} {
-		t.Run("killed "+string(mode), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			st.mode, st.receive.Target = mode, p.Dataset("b-"+string(mode))
 			var moved <-chan struct{}
 			st.receiving, moved = after(enough)
@@ -287,24 +292,24 @@ func (s *suite) testTargetFails(t *testing.T, p *zfstest.Pool) {
 	}
 }
 
-func (s *suite) testNoSpace(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testNoSpace(t *testing.T, p ground) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 12<<20, 1)
 	p.Snapshot(ds, "x")
-	full := p.Create("full", "-o", "quota=5M")
+	full := p.Create("full", "-o", "quota=5242880")
 	o := soon(t, s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, To: "x"}, receive: zfs.ReceiveSpec{Target: full + "/b"}, streams: 3}))
 	requireKind(t, o.receiveErr, zfs.NoSpace)
 	require.ErrorAs(t, o.sendErr, new(*transfer.PeerError))
 	require.False(t, exists(t, p, full+"/b@x"))
 	requireEnded(t, p)
 
-	_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: site.ReceiveStream{Spec: *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}}, nil)
+	_, err := s.source.Transfer(t.Context(), site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: site.ReceiveStream{Spec: s.into(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}}, nil)
 	requireKind(t, err, zfs.NoSpace)
 	requireEnded(t, p)
 }
 
 // A second receive into a dataset is turned away, and does the first no harm.
-func (s *suite) testBusy(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testBusy(t *testing.T, p ground) {
 	st := slow(p)
 	p.Write(st.send.Dataset, "file", 8<<20, 2)
 	p.Snapshot(st.send.Dataset, "y")

@@ -83,7 +83,7 @@ func (g memory) ZFS(args ...string) string {
 }
 
 func on(t *testing.T, h *zfsmem.Host) site.Full {
-	l := site.On(h, "test", func(line string) { t.Log(line) })
+	l := site.On(h, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
@@ -107,13 +107,16 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()
+			s := newSuite(t, func(t *testing.T) site.Full { return open(t, h) })
 			pools := 0
-			datasetsConform(t, open(t, h), func(t *testing.T) ground {
+			pool := func(t *testing.T) ground {
 				pools++
-				g := memory{h, t, fmt.Sprint("zxt", pools)}
-				h.Create(g.pool, nil)
-				return g
-			})
+				m := memory{h, t, fmt.Sprint("inmemory", pools)}
+				h.Create(m.pool, nil)
+				return m
+			}
+			run(t, s, datasets(), pool)
+			run(t, s, streams(), pool)
 		})
 	}
 }

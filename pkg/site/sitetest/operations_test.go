@@ -201,31 +201,32 @@ func (s *suite) testCreateParents(t *testing.T, p ground) {
 	requireKind(t, s.site.CreateParents(t.Context(), "zxt-no-pool/a/b"), zfs.NotFound)
 }
 
-func (s *suite) testErrors(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testErrors(t *testing.T, p ground) {
 	err := s.source.Snapshot(t.Context(), []string{p.Dataset("none@x")})
 	requireKind(t, err, zfs.NotFound)
 	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 	require.NotErrorIs(t, err, site.ErrLost)
-	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Name, To: "none"}})
+	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}})
 	requireKind(t, err, zfs.NotFound)
 	err = s.source.Hold(t.Context(), "x", []string{"not a name"})
 	requireKind(t, err, zfs.InvalidName)
 }
 
-func (s *suite) testEndedContext(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testEndedContext(t *testing.T, p ground) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.source.List(ctx, site.ListQuery{Dataset: p.Name})
+	_, err := s.source.List(ctx, site.ListQuery{Dataset: p.Root()})
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Name + "@x"}), context.Canceled)
-	_, err = s.source.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Name, To: "x"}})
+	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Root() + "@x"}), context.Canceled)
+	_, err = s.source.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}})
 	require.ErrorIs(t, err, context.Canceled)
-	require.False(t, exists(t, p, p.Name+"@x"))
+	require.False(t, exists(t, p, p.Root()+"@x"))
 }
 
 // What a user is told to do about it is as much a part of an error as its
 // text.
-func (s *suite) testHints(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
 	_, err := s.target.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Address: "192.0.2.1"})
 	var e *fault.Error
 	require.ErrorAs(t, err, &e)
@@ -241,14 +242,14 @@ func (s *suite) testHints(t *testing.T, p *zfstest.Pool) {
 
 	enc, _ := p.CreateEncrypted("e")
 	p.Snapshot(enc, "x")
-	lock(p, enc)
+	lock(p.Pool, enc)
 	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}})
 	requireKind(t, err, zfs.KeyMissing)
 	require.Contains(t, fault.HintOf(err), "zfs load-key "+enc)
 	require.ErrorContains(t, err, enc+"@x")
 }
 
-func (s *suite) testDigest(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testDigest(t *testing.T, p ground) {
 	one, other := p.Create("one"), p.Create("other")
 	for ds, seed := range map[string]uint64{one: 1, other: 2} {
 		p.Write(ds, "file", 1<<20, seed)

@@ -12,10 +12,9 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfstest"
 )
 
-func (s *suite) testNobody(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testNobody(t *testing.T, p ground) {
 	ticket, err := s.target.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = s.target.Transfer(t.Context(), site.Task{From: site.Accept{Session: ticket.Session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
@@ -31,9 +30,9 @@ func (s *suite) testNobody(t *testing.T, p *zfstest.Pool) {
 	requireEnded(t, p)
 }
 
-func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
-	spec := zfs.SendSpec{Dataset: p.Name, To: "x"}
-	send, receive := site.SendStream{Spec: spec}, site.ReceiveStream{Spec: *zfstest.Receive(t, spec, p.Dataset("b"))}
+func (s *suite) testBadTasks(t *testing.T, p ground) {
+	spec := zfs.SendSpec{Dataset: p.Root(), To: "x"}
+	send, receive := site.SendStream{Spec: spec}, site.ReceiveStream{Spec: s.into(t, spec, p.Dataset("b"))}
 	into := func(r zfs.ReceiveSpec) site.To { return site.ReceiveStream{Spec: r} }
 	offer := func() wire.Ticket {
 		ticket, err := s.source.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
@@ -49,21 +48,21 @@ func (s *suite) testBadTasks(t *testing.T, p *zfstest.Pool) {
 		"nothing was offered":   {From: send, To: site.Accept{Session: strings.Repeat("0", 32)}},
 		"a stream to nowhere":   {From: send, To: site.Nowhere{}},
 		"illegal name":          {From: site.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
-		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Name + "//b"})},
+		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
 		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
-		"a token that is an -o": {From: site.SendStream{Spec: zfs.SendSpec{Dataset: p.Name, To: "x", Token: "-o"}}, To: receive},
+		"a token that is an -o": {From: site.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
 	} {
 		_, err := s.source.Transfer(t.Context(), task, nil)
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, site.ErrLost, name)
 	}
-	require.Empty(t, running(t, p.Name))
+	require.Empty(t, running(t, p.Root()))
 	require.False(t, exists(t, p, p.Dataset("b")))
 	_, err := s.source.Offer(t.Context(), wire.Offer{Mode: "loud", Streams: 1, Address: "127.0.0.1"})
 	require.Error(t, err)
 }
 
-func (s *suite) testDiscard(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testDiscard(t *testing.T, p ground) {
 	st := slow(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

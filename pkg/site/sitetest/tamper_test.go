@@ -11,7 +11,6 @@ import (
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfstest"
 )
 
 // preface is more than what a dialler says before its first frame.
@@ -30,7 +29,7 @@ func tampering() map[string]func(before, after []byte) ([]byte, bool) {
 
 // Whoever changes the stream on its way is found out before zfs receive has
 // it whole: no snapshot comes to be, wherever the change is.
-func (s *suite) testTampered(t *testing.T, p *zfstest.Pool) {
+func (s *suite) testTampered(t *testing.T, p ground) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 1<<20, 1)
 	p.Snapshot(ds, "x")
