@@ -61,6 +61,17 @@ func arriving(t *testing.T, b []byte) (a zfs.Arrival) {
 	}
 }
 
+// full is a receive of a full stream of a snapshot.
+func full(t *testing.T, c *zfsexec.CLI, dataset, name, target string) zfs.ReceiveSpec {
+	t.Helper()
+	snapshot := dataset + "@" + name
+	all, err := c.Properties(t.Context(), []string{snapshot}, []string{"guid"})
+	require.NoError(t, err)
+	guid, err := strconv.ParseUint(all[snapshot]["guid"].Value, 10, 64)
+	require.NoError(t, err)
+	return zfs.ReceiveSpec{Target: target, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: name, GUID: guid}}}}
+}
+
 // store receives a whole stream.
 func store(t *testing.T, c *zfsexec.CLI, r zfs.ReceiveSpec, b []byte) {
 	t.Helper()
@@ -240,7 +251,7 @@ func TestNoSpace(t *testing.T) {
 	src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})
 	require.NoError(t, err)
 	defer src.Close()
-	sink, err := c.OpenReceive(t.Context(), *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "a"}, small.Dataset("d")))
+	sink, err := c.OpenReceive(t.Context(), full(t, c, ds, "a", small.Dataset("d")))
 	require.NoError(t, err)
 	_, err = io.CopyBuffer(struct{ io.Writer }{sink}, src, make([]byte, 1<<20))
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NoSpace})
@@ -369,7 +380,7 @@ func TestChildProcess(t *testing.T) {
 	src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "a"})
 	require.NoError(t, err)
 	if role == "receive" {
-		sink, err := c.OpenReceive(t.Context(), *zfstest.Receive(t, zfs.SendSpec{Dataset: ds, To: "a"}, target))
+		sink, err := c.OpenReceive(t.Context(), full(t, c, ds, "a", target))
 		require.NoError(t, err)
 		_, err = io.CopyN(sink, src, 10<<20)
 		require.NoError(t, err)
