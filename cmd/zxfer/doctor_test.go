@@ -197,7 +197,14 @@ func checksPage() string {
 
 ` + "`zxfer doctor`" + ` evaluates all of them; ` + "`zxfer send`" + ` and ` + "`zxfer dev`" + ` those that
 concern them, before they change anything: a finding at level fail stops them,
-unless ` + "`--skip-check ID`" + ` passes over it. Levels are ok, note, warn and fail.
+unless ` + "`--skip-check ID`, in a job file `transfer.skip_checks`," + ` passes over it, which
+it can over all but `)
+	for _, c := range preflight.Checks() {
+		if !preflight.Skippable(c.ID) {
+			b.WriteString("`" + c.ID + "`")
+		}
+	}
+	b.WriteString(`. Levels are ok, note, warn and fail.
 
 | id | what holds where it finds nothing | reads | source of its rule |
 |---|---|---|---|
