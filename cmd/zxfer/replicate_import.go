@@ -142,13 +142,11 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 
 // save writes the job file.
 func (o *importOptions) save(text string) error {
+	put := record.Create
 	if o.overwrite {
-		if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
-			return err
-		}
-		return record.Replace(o.output, []byte(text), 0o644)
+		put = record.Replace
 	}
-	err := writeNew(o.output, text)
+	err := errors.Join(os.MkdirAll(filepath.Dir(o.output), 0o755), put(o.output, []byte(text), 0o644))
 	if errors.Is(err, os.ErrExist) {
 		return fault.Refusef("name another, or give --overwrite", "%s exists", o.output)
 	}

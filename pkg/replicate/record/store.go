@@ -180,23 +180,28 @@ func (s *Store) Save(st *State) error {
 
 // Replace writes a file as a whole: a reader, or a crash, finds the old one
 // or the new one.
-func Replace(path string, text []byte, mode os.FileMode) (err error) {
+func Replace(path string, text []byte, mode os.FileMode) error {
+	return write(path, text, mode, os.Rename)
+}
+
+// Create is Replace where there is no such file yet, else fs.ErrExist.
+func Create(path string, text []byte, mode os.FileMode) error {
+	return write(path, text, mode, os.Link)
+}
+
+// write writes a file beside a path, and then puts it there.
+func write(path string, text []byte, mode os.FileMode, put func(from, to string) error) error {
 	// Hidden and without the suffix: the textfile collector must not read it.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+"-*.new")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
+	defer os.Remove(f.Name()) // renamed, it is gone
 	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if err := put(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))

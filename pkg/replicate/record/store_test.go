@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -164,4 +165,28 @@ func TestMetrics(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "last_success_seconds{job=\"a\\\"b\",source=\"tank/b\"", "never is not 1970")
+}
+
+// Until a file is whole there is none of its name, or the old one.
+func TestFilesAreWhole(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "jobs.toml")
+	require.NoError(t, Create(name, []byte("one"), 0o644))
+	require.ErrorIs(t, Create(name, []byte("two"), 0o644), fs.ErrExist)
+	require.NoError(t, write(name, []byte("two"), 0o600, func(from, to string) error {
+		now, err := os.ReadFile(to)
+		require.NoError(t, err)
+		require.Equal(t, "one", string(now))
+		next, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.Equal(t, "two", string(next))
+		return os.Rename(from, to)
+	}))
+	require.Error(t, write(name, nil, 0o600, func(string, string) error { return fs.ErrInvalid }))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(text))
+	all, err := os.ReadDir(filepath.Dir(name))
+	require.NoError(t, err)
+	require.Len(t, all, 1, "nothing else is left")
 }
