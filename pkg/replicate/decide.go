@@ -17,10 +17,13 @@ type View struct {
 	State *State
 	// Started names the run's snapshots; Now is the clock that retention goes by.
 	Started, Now time.Time
-	// Root is the source's dataset; Source are those that the job selects, but for
-	// those of which an earlier run found that there is nothing to do.
+	// Root is the source's dataset; All is what was found there. Source are those
+	// that the job selects, but for Idle, by name: of these an earlier run found that
+	// there is nothing to do.
 	Root   string
+	All    []*zfs.Dataset
 	Source *zfs.Listing
+	Idle   map[string]bool
 	// Targets are what was seen of the job's, in its order; none before it was tried
 	// to send to them.
 	Targets []*Seen

@@ -162,14 +162,7 @@ func TestDecideHoldings(t *testing.T) {
 			require.True(t, a.Moving)
 
 			// Once it is done nothing more is to be.
-			gone := func(s Shift) map[string]bool {
-				out := map[string]bool{}
-				for _, n := range s.Drop {
-					out[n] = true
-				}
-				return out
-			}
-			h.Placed(gone(h.Source), gone(h.There), true)
+			h.Placed(h.Source.Drop, h.There.Drop, true)
 			require.LessOrEqual(t, len(a.Held), 1)
 			require.Empty(t, Decide(v.at(*a)).Holdings)
 		})

@@ -116,13 +116,21 @@ func (s *Shift) drop(old, now string) {
 
 // Placed takes the names out of the arrivals that certainly carry no hold, on the
 // source and on the target; whole tells that all was done that was to be.
-func (h *Holding) Placed(source, there map[string]bool, whole bool) {
+func (h *Holding) Placed(source, there []string, whole bool) {
+	bare := func(names []string) map[string]bool {
+		set := make(map[string]bool, len(names))
+		for _, n := range names {
+			set[n] = true
+		}
+		return set
+	}
+	bareSource, bareThere := bare(source), bare(there)
 	for _, a := range h.Arrivals {
 		for i := range a.Held {
-			if source[a.Held[i].Source] {
+			if bareSource[a.Held[i].Source] {
 				a.Held[i].Source = ""
 			}
-			if there[a.Held[i].There] {
+			if bareThere[a.Held[i].There] {
 				a.Held[i].There = ""
 			}
 		}

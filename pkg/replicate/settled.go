@@ -74,8 +74,8 @@ func (v *View) unmoved(d *zfs.Dataset, s *Settled, known *Known) bool {
 }
 
 // Settle are the datasets for which there was nothing to do, by name, after all
-// that was decided is done.
-func Settle(v *View, prunings []*Pruning) map[string]*Settled {
+// that was decided is done. What was left out is as it was before.
+func Settle(v *View, prunings []*Pruning, before map[string]*Settled) map[string]*Settled {
 	open := map[string]bool{} // to retention
 	for _, p := range prunings {
 		for source, l := range p.Looked {
@@ -83,6 +83,9 @@ func Settle(v *View, prunings []*Pruning) map[string]*Settled {
 		}
 	}
 	out := map[string]*Settled{}
+	for name := range v.Idle {
+		out[name] = before[name]
+	}
 	for _, d := range v.Source.Datasets {
 		if open[d.Name] || d.Inconsistent() || !shows(d, v.Source.Began) {
 			continue

@@ -1,9 +1,12 @@
 package replicate
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
 )
 
@@ -28,16 +31,35 @@ type Known struct {
 	Alone *Alone `json:"alone,omitempty"`
 }
 
+// Identify notes which dataset it is.
+func (k *Known) Identify(d *zfs.Dataset) {
+	k.GUID, k.EncryptionRoot = d.GUID, d.Get("encryptionroot")
+}
+
 // Alone is a dataset of a job without a target.
 type Alone struct {
 	Snapshot string `json:"snapshot,omitempty"` // the newest that concerns the job
-	// Success is the begin of the last run that took a snapshot of it, or found
-	// nothing new in it to take one of; of a job that takes none, of the last
-	// one that applied its retention.
-	Success time.Time `json:"success,omitzero"`
-	Tried   time.Time `json:"tried"`           // begin of the last run
-	Error   string    `json:"error,omitempty"` // of the last run, "" where it succeeded
+	// Attempt succeeds where a snapshot of it was taken, or nothing new was found in it
+	// to take one of; of a job that takes none, where its retention was applied.
+	Attempt
+}
+
+// Attempt is what came of the runs for a dataset.
+type Attempt struct {
+	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
+	Tried   time.Time `json:"tried"`            // begin of the last run
+	Error   string    `json:"error,omitempty"`  // of the last run, "" where it succeeded
 	Hint    string    `json:"hint,omitempty"`
+}
+
+// Ended notes what came of the run that began at a time.
+func (a *Attempt) Ended(began time.Time, err error) {
+	a.Tried, a.Error, a.Hint = began, "", ""
+	if err == nil {
+		a.Success = began
+		return
+	}
+	a.Error, a.Hint = err.Error(), fault.HintOf(err)
 }
 
 // Arrival is a dataset at one target.
@@ -51,13 +73,10 @@ type Arrival struct {
 	Moving         bool   `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
 	// Sending is the createtxg on the source of the newest snapshot of streams
 	// that are under way, or did not all arrive; 0 = none.
-	Sending uint64    `json:"sending,omitempty"`
-	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
-	Tried   time.Time `json:"tried"`            // begin of the last run
-	Bytes   uint64    `json:"bytes"`            // that the last run moved
-	Seconds float64   `json:"seconds"`
-	Error   string    `json:"error,omitempty"` // of the last run, "" where it succeeded
-	Hint    string    `json:"hint,omitempty"`
+	Sending uint64  `json:"sending,omitempty"`
+	Bytes   uint64  `json:"bytes"` // that the last run moved
+	Seconds float64 `json:"seconds"`
+	Attempt
 }
 
 // Held is a snapshot that the job holds for a target, on both sides, by full
@@ -131,6 +150,53 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 				a.Held = append(a.Held, h)
 			}
 			now.Targets[target] = &a
+		}
+	}
+}
+
+// EndAlone notes how a run without targets ended. missed is why snapshots of datasets
+// could not be taken; failed is why retention was not applied.
+func (v *View) EndAlone(missed map[string]error, failed error) {
+	for name := range v.Idle {
+		v.State.Alone(name).Ended(v.Started, nil)
+	}
+	for _, d := range v.Source.Datasets {
+		v.State.Dataset(d.Name).Identify(d)
+		a := v.State.Alone(d.Name)
+		a.Snapshot = ""
+		for _, s := range d.Snapshots() {
+			if v.Scope.Has(s.Name) {
+				a.Snapshot = s.Name
+			}
+		}
+		err := missed[d.Name]
+		switch {
+		case err != nil:
+		case v.Scope.Naming() == nil: // all there is to do is retention
+			err = failed
+		case d.Inconsistent():
+			err = fault.Refusef("resume the receive, or abort it: "+zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}),
+				"a receive into it is under way, or was interrupted: no snapshot can be taken of it")
+		}
+		a.Ended(v.Started, err)
+	}
+}
+
+// Forget drops what the job does not concern any more, so that status calls
+// nothing late that nobody wants. What is held of it is stale: holds --gc.
+func (v *View) Forget() {
+	concerned := map[string]bool{}
+	maps.Copy(concerned, v.Idle)
+	for _, d := range v.Source.Datasets {
+		concerned[d.Name] = true
+	}
+	maps.DeleteFunc(v.State.Datasets, func(name string, _ *Known) bool { return !concerned[name] })
+	for _, d := range v.State.Datasets {
+		maps.DeleteFunc(d.Targets, func(name string, _ *Arrival) bool {
+			return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
+		})
+		if len(v.Job.Targets) > 0 {
+			d.Alone = nil
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 )
 
@@ -38,7 +37,7 @@ func Metrics(states []*State) []byte {
 			for _, s := range states {
 				for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 					if a := s.Datasets[source].Alone; a != nil {
-						if v, ok := value(&replicate.Arrival{Success: a.Success, Error: a.Error}); ok {
+						if v, ok := value(&replicate.Arrival{Attempt: a.Attempt}); ok {
 							sample(fmt.Sprintf("job=%s,source=%s,target=\"\"", quoted(s.Job), quoted(source)), v)
 						}
 					}
@@ -56,7 +55,7 @@ func Metrics(states []*State) []byte {
 	family("zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.",
 		perRun(func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }))
 	family("zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.",
-		perRun(func(r *Run) float64 { return truth(r.Outcome == outcome.Done || r.Outcome == outcome.UpToDate) }))
+		perRun(func(r *Run) float64 { return truth(r.Succeeded()) }))
 	family("zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
 		perDataset(func(a *replicate.Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }))
 	family("zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",

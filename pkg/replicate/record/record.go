@@ -1,8 +1,12 @@
 package record
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 )
 
@@ -59,4 +63,95 @@ type State struct {
 	// LastRun is the last run as a whole, without its datasets.
 	LastRun *Run `json:"last_run,omitempty"`
 	replicate.State
+}
+
+// Brief is the run as a whole, without its datasets.
+func (r *Run) Brief() *Run {
+	brief := *r
+	brief.Targets = nil
+	for _, t := range r.Targets {
+		short := *t
+		short.Datasets = nil
+		brief.Targets = append(brief.Targets, &short)
+	}
+	return &brief
+}
+
+// Conclude makes the run's outcome of those of its targets, and of an error of the
+// whole. stopped tells that it was told to end.
+func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
+	r.Ended, r.Outcome = ended, outcome.UpToDate
+	if r.Snapshots > 0 || r.Pruned > 0 {
+		r.Outcome = outcome.Done
+	}
+	for _, t := range r.Targets {
+		r.Outcome = outcome.Worst(r.Outcome, t.Outcome)
+	}
+	if err != nil {
+		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	}
+	if stopped && r.Outcome == outcome.Failed {
+		r.Outcome = outcome.Interrupted
+	}
+}
+
+// Succeeded tells that nothing of the run failed.
+func (r *Run) Succeeded() bool { return r.Outcome == outcome.Done || r.Outcome == outcome.UpToDate }
+
+// Failure is why a target, or a dataset at one, failed.
+type Failure struct{ Target, Source, Error, Hint string }
+
+// Failures are those of the run's parts.
+func (r *Run) Failures() []Failure {
+	var out []Failure
+	for _, t := range r.Targets {
+		if t.Error != "" {
+			out = append(out, Failure{t.Target, "", t.Error, t.Hint})
+		}
+		for _, d := range t.Datasets {
+			if d.Error != "" {
+				out = append(out, Failure{t.Target, d.Source, d.Error, d.Hint})
+			}
+		}
+	}
+	return out
+}
+
+// FirstError is why a run failed: the run's own error, else that of the first
+// target or dataset that has one.
+func (r *Run) FirstError() string {
+	if all := r.Failures(); r.Error == "" && len(all) > 0 {
+		return all[0].Target + ": " + all[0].Error
+	}
+	return r.Error
+}
+
+// Verdict is the run as an error, err that of the whole: nil, Interrupted where
+// only that happened, Refused where nothing was tried, else Failed.
+func (r *Run) Verdict(err error) error {
+	switch {
+	case err != nil:
+		err = OfJob(fmt.Errorf("job %q: %w", r.Job, err))
+	case r.Succeeded():
+		return nil
+	default:
+		var errs []error
+		for _, f := range r.Failures() {
+			errs = append(errs, fault.Failf(f.Hint, "job %q to %s: %s", r.Job, f.Target, f.Error))
+		}
+		err = &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
+	}
+	if r.Outcome == outcome.Interrupted {
+		err = fault.Interrupt("the next run, or the same command, resumes", err)
+	}
+	return err
+}
+
+// OfJob makes a failure of what a single command would call wrong usage, as a name
+// that is too long: the command line named none of it.
+func OfJob(err error) error {
+	if err == nil || fault.ClassOf(err) != fault.Usage {
+		return err
+	}
+	return &fault.Error{Class: fault.Failed, Err: err}
 }

@@ -1,8 +1,10 @@
 package record
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"os"
+	"maps"
 
 	"zxfer/pkg/replicate"
 )
@@ -22,31 +24,23 @@ type Settled struct {
 	Datasets map[string]*replicate.Settled `json:"datasets"`
 }
 
-// Settled reads what is settled under the job's settings; nothing where that
+// Settled reads what is settled under the settings of a job; nothing where that
 // was never written, under other settings, or is damaged.
-func (s *Store) Settled(job string) *Settled {
-	none := &Settled{Version: settledVersion, Job: job, Datasets: map[string]*replicate.Settled{}}
-	text, err := os.ReadFile(s.file("settled.json"))
+func (s *Store) Settled(j *replicate.Job) *Settled {
+	text, err := json.Marshal(j)
 	if err != nil {
-		return none
+		return &Settled{} // under no name is anything settled
 	}
+	sum := sha256.Sum256(text)
+	st := &Settled{Version: settledVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.Settled{}}
 	var found Settled
-	if json.Unmarshal(text, &found) != nil || found.Version != settledVersion || found.Job != job || found.Datasets == nil {
-		return none
+	text, err = s.read("settled.json")
+	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
+		maps.Copy(st.Datasets, found.Datasets)
+		maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.Settled) bool { return d == nil })
 	}
-	for name, d := range found.Datasets {
-		if d == nil {
-			delete(found.Datasets, name)
-		}
-	}
-	return &found
+	return st
 }
 
 // SaveSettled replaces what is settled.
-func (s *Store) SaveSettled(st *Settled) error {
-	text, err := json.Marshal(st)
-	if err != nil {
-		return err
-	}
-	return Replace(s.file("settled.json"), append(text, '\n'), 0o640)
-}
+func (s *Store) SaveSettled(st *Settled) error { return s.save("settled.json", st) }

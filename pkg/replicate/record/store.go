@@ -170,12 +170,14 @@ func (s *Store) State() (*State, error) {
 }
 
 // Save replaces the state of the job.
-func (s *Store) Save(st *State) error {
-	text, err := json.Marshal(st)
+func (s *Store) Save(st *State) error { return s.save("state.json", st) }
+
+func (s *Store) save(name string, v any) error {
+	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return Replace(s.file("state.json"), append(text, '\n'), 0o640)
+	return Replace(s.file(name), append(text, '\n'), 0o640)
 }
 
 // Replace writes a file as a whole: a reader, or a crash, finds the old one

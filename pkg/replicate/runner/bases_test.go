@@ -44,7 +44,7 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 					r.now += 10
 					run, _ := r.run(t)
 					if !away {
-						require.Equal(t, string(Renamed), run.Targets[0].Datasets[0].Conflict)
+						require.Equal(t, replicate.Renamed, run.Targets[0].Datasets[0].Conflict)
 						_, err := r.gc(t)
 						require.NoError(t, err)
 					}
@@ -55,7 +55,7 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 				r.rename("dst/copy/a", "dst/copy/b")
 				r.now += 10
 				run, _ := r.run(t)
-				require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+				require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 				require.Zero(t, run.Targets[0].Datasets[0].Full)
 				require.Equal(t, []string{"s4", "s5", "s6"}, r.names("src/b"))
 				held, err := r.gc(t)
@@ -101,13 +101,13 @@ func TestBookmarksThatStay(t *testing.T) {
 	r.snapshot("src", "s22")
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Targets[0].Failed)
-	require.Equal(t, 1, run.Targets[1].Sent, FirstError(run))
+	require.Equal(t, 1, run.Targets[1].Sent, run.FirstError())
 	require.Zero(t, run.Targets[1].Datasets[0].Full)
 	require.Equal(t, []string{"s21", "s22"}, r.names("src"))
 	require.NoError(t, r.destroy("src@s21"))
 	set(r.datasets["dst/copy"], "written", "0")
 	run, _ = r.run(t)
-	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
@@ -135,7 +135,7 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 
 	r.broken, r.now = nil, r.now+10
 	run, _ = r.run(t)
-	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
 	require.Equal(t, []string{"s3"}, r.names("src"))
 	require.Equal(t, []string{"zxfer:j:s3"}, r.marks("src"))

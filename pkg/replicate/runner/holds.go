@@ -13,7 +13,6 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
-	"zxfer/pkg/way"
 )
 
 // HeldSnapshot is a hold that a job placed.
@@ -26,12 +25,6 @@ type HeldSnapshot struct {
 	// is not in the file, or the hold is not on the base that the state knows.
 	Stale    bool `json:"stale"`
 	Released bool `json:"released"`
-}
-
-// place is a tree of datasets where holds are looked for.
-type place struct {
-	host, dataset string
-	way           *way.Way
 }
 
 // Holds lists the holds of all jobs at the places that the file and the
@@ -47,32 +40,31 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 		found, err := r.holdsAt(ctx, f, p, release)
 		out = append(out, found...)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", on(label(p.host), p.dataset), err))
+			errs = append(errs, fmt.Errorf("%s:%s: %w", p.host.Label(), p.at.Name, err))
 		}
 	}
 	return out, errors.Join(errs...)
 }
 
 // places are the sources and targets of the file's jobs, and of jobs that
-// have records but are gone from the file.
-func (r *Runner) places(f *replicate.File) ([]place, error) {
-	var out []place
-	add := func(source, e string, w *way.Way) error {
-		at, err := endpoint.Parse(e)
+// have records but are gone from the file, with the datasets where holds are.
+func (r *Runner) places(f *replicate.File) ([]*side, error) {
+	var out []*side
+	add := func(source, e string, tr *replicate.Transfer) error {
+		p, err := newSide(r.hosts, "", e, tr)
 		if err != nil {
 			return err
 		}
-		p := place{host: at.Host, dataset: at.Name, way: w}
 		if source != "" {
 			from, err := endpoint.Parse(source)
 			if err != nil {
 				return err
 			}
-			if p.dataset, err = plan.TargetName(from.Name, at.Name); err != nil {
+			if p.at.Name, err = plan.TargetName(from.Name, p.at.Name); err != nil {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(out, func(o place) bool { return o.host == p.host && o.dataset == p.dataset }) {
+		if !slices.ContainsFunc(out, func(o *side) bool { return o.at == p.at }) {
 			out = append(out, p)
 		}
 		return nil
@@ -80,9 +72,9 @@ func (r *Runner) places(f *replicate.File) ([]place, error) {
 	var errs []error
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		errs = append(errs, add("", j.Source, &j.Transfer.Way))
+		errs = append(errs, add("", j.Source, &j.Transfer))
 		for k := range j.Targets {
-			errs = append(errs, add(j.Source, j.Targets[k].To, &j.TransferTo(&j.Targets[k]).Way))
+			errs = append(errs, add(j.Source, j.Targets[k].To, j.TransferTo(&j.Targets[k])))
 		}
 	}
 	dirs, err := os.ReadDir(r.StateDir)
@@ -98,9 +90,9 @@ func (r *Runner) places(f *replicate.File) ([]place, error) {
 			return nil, err
 		}
 		if last := st.LastRun; last != nil {
-			errs = append(errs, add("", last.Source, &way.Way{}))
+			errs = append(errs, add("", last.Source, &replicate.Transfer{}))
 			for _, t := range last.Targets {
-				errs = append(errs, add(last.Source, t.To, &way.Way{}))
+				errs = append(errs, add(last.Source, t.To, &replicate.Transfer{}))
 			}
 		}
 	}
@@ -136,9 +128,8 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 	return out, nil
 }
 
-func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, release bool) ([]*HeldSnapshot, error) {
-	at := r.hosts.At(p.host, p.way)
-	l, err := at.List(ctx, site.ListQuery{Dataset: p.dataset, Recursive: true, Versions: true})
+func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
+	l, err := p.list(ctx, site.ListQuery{Dataset: p.at.Name, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +139,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 			names = append(names, v.In(d.Name))
 		}
 	}
-	tags, err := at.Holds(ctx, names)
+	tags, err := p.host.Holds(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +158,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 				continue
 			}
 			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.host, Snapshot: name, Tag: tag, Job: job, Stale: !known || names != nil && !names[name]}
+			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known || names != nil && !names[name]}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
@@ -182,7 +173,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p place, releas
 		for _, h := range stale[tag] {
 			gone = append(gone, h.Snapshot)
 		}
-		if err := at.Again(ctx, func(st site.Site) error { return st.Release(ctx, tag, gone) }); err != nil {
+		if _, err := p.shift(ctx, tag, replicate.Shift{Drop: gone}); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {

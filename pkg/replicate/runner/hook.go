@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -44,28 +47,45 @@ func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
 		"ZXFER_STARTED=" + strconv.FormatInt(r.Started.Unix(), 10), "LC_ALL=C",
 	}
 	if kind != "before" {
-		env = append(env, "ZXFER_OUTCOME="+r.Outcome, "ZXFER_ERROR="+strings.ReplaceAll(FirstError(r), "\x00", " "))
+		env = append(env, "ZXFER_OUTCOME="+r.Outcome, "ZXFER_ERROR="+strings.ReplaceAll(r.FirstError(), "\x00", " "))
 	}
 	return env
 }
 
-// FirstError is why a run failed: the run's own error, else that of the first
-// target or dataset that has one.
-func FirstError(r *record.Run) string {
-	if r.Error != "" {
-		return r.Error
-	}
-	for _, t := range r.Targets {
-		if t.Error != "" {
-			return t.Target + ": " + t.Error
-		}
-		for _, d := range t.Datasets {
-			if d.Error != "" {
-				return t.Target + ": " + d.Error
-			}
+// before runs the hooks that come first.
+func (w *work) before(ctx context.Context) error {
+	for i := range w.job.Before {
+		h := &w.job.Before[i]
+		err := runHook(ctx, h, HookEnvironment("before", w.job, w.run), nil)
+		switch {
+		case err != nil && h.OnFailure == "continue":
+			w.note("hook before the run: %v", err)
+		case err != nil:
+			return fault.Refusef(`on_failure = "continue" would go on`, "hook before the run: %w", err)
 		}
 	}
-	return ""
+	return nil
+}
+
+// after runs the hooks that come last, and the alert where there is need.
+// They run also when the run was interrupted.
+func (w *work) after(ctx context.Context) {
+	text, err := json.Marshal(w.run)
+	if err != nil {
+		w.note("record for the hooks: %v", err)
+		return
+	}
+	run := func(h *replicate.Hook, kind, name string) {
+		if err := runHook(context.WithoutCancel(ctx), h, HookEnvironment(kind, w.job, w.run), bytes.NewReader(text)); err != nil {
+			w.note("%s: %v", name, err)
+		}
+	}
+	for i := range w.job.After {
+		run(&w.job.After[i], "after", "hook after the run")
+	}
+	if w.job.Alert != nil && !w.run.Succeeded() {
+		run(w.job.Alert, "alert", "alert")
+	}
 }
 
 // runHook runs one hook to its end, or to its timeout's.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/way"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -21,63 +21,55 @@ type Delegation struct {
 // delegations are the zfs allow lines of the hosts where a job does not run as
 // root. A line that is in force already is listed all the same: who may read
 // the permissions differs by release.
-func (w *work) delegations(ctx context.Context) []*Delegation {
+func delegations(ctx context.Context, j *replicate.Job, source *side, targets []*side) []*Delegation {
 	var out []*Delegation
-	add := func(host string, over *way.Way, dataset string, permissions func(zfsVersion string) []string) {
-		f, err := w.hosts.At(host, over).Facts(ctx)
-		if err != nil || f.Root || f.User == "" {
-			return // of what failed the preview tells
+	for _, s := range append([]*side{source}, targets...) {
+		dataset := source.at.Name
+		if s.target != nil {
+			name := s.target.CopyOf(dataset, dataset)
+			if dataset = zfs.ParentOf(name); dataset == "" { // else what creates it is asked of the one above
+				dataset = name
+			}
 		}
-		out = append(out, &Delegation{Host: host, User: f.User,
-			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(f.ZFS), ","), dataset})})
-	}
-	add(w.source.Host, &w.job.Transfer.Way, w.source.Name, func(string) []string { return w.sourcePermissions() })
-	for _, t := range w.targets {
-		name := t.CopyOf(w.source.Name, w.source.Name)
-		if name == "" {
-			continue // its plan is refused for it
+		f, err := s.host.Facts(ctx)
+		if err != nil || f.Root || f.User == "" || dataset == "" {
+			continue // of what failed, or is refused, the preview tells
 		}
-		if parent := zfs.ParentOf(name); parent != "" {
-			name = parent // what creates the dataset is asked of the one above
-		}
-		add(t.to.Host, &t.transfer.Way, name, func(zfsVersion string) []string { return w.targetPermissions(t, zfsVersion) })
+		out = append(out, &Delegation{Host: s.at.Host, User: f.User,
+			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(j, s.target, f.ZFS), ","), dataset})})
 	}
 	return out
 }
 
-func (w *work) sourcePermissions() []string {
+// permissions are what a job's part takes at a target or, for nil, at its source.
+func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []string {
 	var p []string
-	if w.scope.Naming() != nil {
-		p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
-	}
-	if len(w.targets) > 0 {
-		p = append(p, "send")
-		if w.job.Holds != "none" && w.job.Holds != "target" {
-			p = append(p, "hold", "release")
+	others, retention := "source", j.Retention
+	if t != nil {
+		p = []string{preflight.ReceivePermission(zfsVersion, false), "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
+		for name := range t.Properties.Set {
+			if !zfs.UserProperty(name) {
+				p = append(p, name)
+			}
 		}
-		if w.job.Bookmarks != "none" {
-			p = append(p, "bookmark")
+		retention = t.Retention
+	} else {
+		others = "target"
+		if j.Snapshots.Take != "" {
+			p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
+		}
+		if len(j.Targets) > 0 {
+			p = append(p, "send")
+			if j.Bookmarks != "none" {
+				p = append(p, "bookmark")
+			}
 		}
 	}
-	if w.job.Retention != nil {
-		p = append(p, "destroy", "mount")
-	}
-	slices.Sort(p)
-	return slices.Compact(p)
-}
-
-func (w *work) targetPermissions(t *targetWork, zfsVersion string) []string {
-	p := []string{preflight.ReceivePermission(zfsVersion, false), "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
-	if w.job.Holds != "none" && w.job.Holds != "source" {
+	if len(j.Targets) > 0 && j.Holds != "none" && j.Holds != others {
 		p = append(p, "hold", "release")
 	}
-	if t.Retention != nil {
-		p = append(p, "destroy")
-	}
-	for name := range t.Properties.Set {
-		if !zfs.UserProperty(name) {
-			p = append(p, name)
-		}
+	if retention != nil {
+		p = append(p, "destroy", "mount") // the latter is among a target's anyhow
 	}
 	slices.Sort(p)
 	return slices.Compact(p)

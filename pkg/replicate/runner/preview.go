@@ -1,13 +1,12 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -31,26 +30,22 @@ type Preview struct {
 
 // TargetPreview is a preview's part for one target.
 type TargetPreview struct {
-	Target  string               `json:"target"`
-	To      string               `json:"to"`
-	Plan    *plan.Plan           `json:"plan,omitempty"`
-	Wire    meet.Report          `json:"wire"`
-	Refused []*record.DatasetRun `json:"refused,omitempty"`
-	Error   string               `json:"error,omitempty"`
-	Hint    string               `json:"hint,omitempty"`
+	Target  string              `json:"target"`
+	To      string              `json:"to"`
+	Plan    *plan.Plan          `json:"plan,omitempty"`
+	Wire    meet.Report         `json:"wire"`
+	Refused []record.DatasetRun `json:"refused,omitempty"`
+	Error   string              `json:"error,omitempty"`
+	Hint    string              `json:"hint,omitempty"`
 }
 
-// Failed tells whether the next run would fail in any part.
-func (p *Preview) Failed() bool {
-	if p.Error != "" {
-		return true
+// Wrong is why the next run would fail, in any part, as an error for the exit code.
+func (p *Preview) Wrong() error {
+	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
+		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
+		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
 	}
-	for _, t := range p.Targets {
-		if t.Error != "" || len(t.Refused) > 0 {
-			return true
-		}
-	}
-	return slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" })
+	return nil
 }
 
 // Preview reaches all hosts of a job and plans its next run; it changes
@@ -61,46 +56,43 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		return nil, err
 	}
 	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
-	if err := w.survey(ctx); err != nil {
+	v, err := w.survey(ctx)
+	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
-	p.Datasets = len(w.listing.Datasets)
-	p.Snapshots = append(p.Snapshots, replicate.Decide(w.view()).Snapshots...)
-	now := w.listing
-	w.listing = pretend(w.listing, p.Snapshots)
+	p.Datasets = len(v.Source.Datasets)
+	p.Snapshots = append(p.Snapshots, replicate.Decide(v).Snapshots...)
+	taken, then := pretend(*v.Source, p.Snapshots), *v
+	then.Source = &taken
 	for _, t := range w.targets {
-		p.Targets = append(p.Targets, w.previewTarget(ctx, t, len(p.Snapshots) > 0))
+		req := w.request(t, &then)
+		req.DryRun, req.Pretended = true, len(p.Snapshots) > 0
+		b := run(ctx, w.hosts, t, req, &quiet{log: w.Log})
+		p.Targets = append(p.Targets, b.preview())
+		v.Targets = append(v.Targets, b.seen())
 	}
-	w.listing = now
-	p.Prunings = append(p.Prunings, w.decide(ctx).Prunings...)
+	p.Prunings = append(p.Prunings, w.decide(ctx, v).Prunings...)
 	for _, side := range p.Prunings {
-		w.partHeld(ctx, side)
+		w.side(side.Side).showHeld(ctx, side)
 	}
-	p.Delegations = w.delegations(ctx)
+	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()
 }
 
-func (w *work) previewTarget(ctx context.Context, t *targetWork, pretended bool) *TargetPreview {
-	tp := &TargetPreview{Target: t.Name, To: t.To}
-	b := w.request(t, nil)
-	b.DryRun, b.Pretended = true, pretended
-	res, err := job.RunBatch(ctx, b, w.hosts, &quiet{log: w.Log})
-	err, t.result, tp.Plan, tp.Wire = replicate.InKeys(err), res, res.Report.Plan, res.Report.Wire
-	tp.Wire.Why = replicate.Keys(tp.Wire.Why)
-	if err != nil {
-		tp.Error, tp.Hint = err.Error(), fault.HintOf(err)
-		t.run.Error = tp.Error
-		return tp
+func (b *batch) preview() *TargetPreview {
+	p := &TargetPreview{Target: b.name, To: b.target.To, Plan: b.result.Report.Plan, Wire: b.result.Report.Wire}
+	p.Wire.Why = replicate.Keys(p.Wire.Why)
+	if b.err != nil {
+		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
+		return p
 	}
-	for _, d := range res.Datasets {
-		if d.Err = replicate.InKeys(d.Err); d.Err == nil {
-			continue
+	for _, d := range b.result.Datasets {
+		if d.Err != nil {
+			p.Refused = append(p.Refused, datasetRun(d))
 		}
-		tp.Refused = append(tp.Refused, &record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
-			Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 	}
-	return tp
+	return p
 }
 
 // pretend adds the snapshots that a run would take to a copy of a listing.
@@ -112,12 +104,4 @@ func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
 		}
 	}
 	return plan.Pretend(l, func(dataset string) string { return names[dataset] })
-}
-
-// Wrong is why a check failed, as an error for the exit code.
-func (p *Preview) Wrong() error {
-	if !p.Failed() {
-		return nil
-	}
-	return fault.Failf("", "job %q: %s", p.Job, or(p.Error, "the next run would fail in part: see above"))
 }

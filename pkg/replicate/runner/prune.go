@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
@@ -16,53 +16,41 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
-	"zxfer/pkg/zfs"
 )
 
 // Prune applies the retention of a job, without a transfer. With dryRun it
 // only says what it would remove. With beyond there is no limit to what one run
 // may remove; else, where any side is beyond it, nothing is removed on any.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
-	store, err := record.Open(r.StateDir, j.Name)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	unlock, err := store.Lock(ctx, false)
-	if errors.Is(err, record.ErrRunning) {
-		return nil, fault.Refusef("wait for its end", "job %q: %w", j.Name, err)
-	}
+	w, unlock, err := r.locked(ctx, j, false, "wait for its end")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	w, err := r.work(j, store)
+	v, err := w.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.survey(ctx); err != nil {
-		return nil, err
-	}
-	w.beyond = beyond
+	v.Beyond = beyond
 	var errs []error
 	for _, t := range w.targets {
-		l, err := w.listTarget(ctx, t)
-		if err != nil {
-			t.run.Error = err.Error()
-			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, err))
-			continue
+		b := batch{side: t, result: &job.BatchResult{}}
+		q := site.ListQuery{Recursive: j.Recursive, Versions: true}
+		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {
+			b.result.Target, b.err = t.list(ctx, q)
 		}
-		t.result = &job.BatchResult{Target: l}
+		if b.err != nil {
+			errs = append(errs, fmt.Errorf("target %s: %w", t.name, b.err))
+		}
+		v.Targets = append(v.Targets, b.seen())
 	}
-	all := w.decide(ctx).Prunings
+	all := w.decide(ctx, v).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {
 		if dryRun {
-			w.partHeld(ctx, p)
+			w.side(p.Side).showHeld(ctx, p)
 		} else {
-			w.state.Learn(p)
-		}
-		if !dryRun && !refused {
-			w.apply(ctx, p)
+			w.apply(ctx, p, !refused)
 		}
 		if err := p.Failed(); err != nil && p.Refused {
 			errs = append(errs, err)
@@ -71,104 +59,84 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 	}
 	if !dryRun {
-		errs = append(errs, store.Save(w.state))
+		errs = append(errs, w.store.Save(w.state))
 	}
-	return all, ofJob(errors.Join(errs...))
-}
-
-func (w *work) listTarget(ctx context.Context, t *targetWork) (l zfs.Listing, err error) {
-	name, err := plan.TargetName(w.source.Name, t.to.Name)
-	if err != nil {
-		return l, err
-	}
-	err = w.onTarget(ctx, t, func(st site.Site) (err error) {
-		l, err = st.List(ctx, site.ListQuery{Dataset: name, Recursive: w.job.Recursive, Versions: true})
-		return err
-	})
-	return l, err
+	return all, record.OfJob(errors.Join(errs...))
 }
 
 // prune applies retention at the end of a run. What fails makes the run fail,
 // though the data did arrive.
-func (w *work) prune(ctx context.Context, all []*replicate.Pruning) {
-	for _, p := range all {
-		w.state.Learn(p)
-		w.apply(ctx, p)
+func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) {
+	for _, p := range d.Prunings {
+		removed := w.apply(ctx, p, true)
+		i := slices.IndexFunc(w.targets, func(t *side) bool { return t.name == p.Side })
+		if i < 0 {
+			w.run.Pruned += removed
+		} else {
+			w.run.Targets[i].Pruned += removed
+		}
 		if p.Error == "" {
 			continue
 		}
 		w.note("retention on %s: %s", p.Side, p.Error)
-		if t := w.target(p.Side); t != nil {
-			t.run.Outcome, t.run.Error, t.run.Hint = outcome.Failed, "retention: "+p.Error, p.Hint
-		} else if w.run.Error == "" {
-			w.pruneFailed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
+		if i < 0 {
+			failed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
+		} else {
+			t := w.run.Targets[i]
+			t.Outcome, t.Error, t.Hint = outcome.Failed, "retention: "+p.Error, p.Hint
 		}
 	}
-}
-
-// side is one host's datasets as retention sees them.
-type side struct {
-	do    func(context.Context, func(site.Site) error) error
-	count *int // of the record
-}
-
-func (w *work) side(name string) side {
-	t := w.target(name)
-	if t == nil {
-		return side{w.onSource, &w.run.Pruned}
+	if len(d.Bookmarks) == 0 {
+		return failed
 	}
-	return side{func(ctx context.Context, f func(site.Site) error) error { return w.onTarget(ctx, t, f) }, &t.run.Pruned}
+	if err := w.source.do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+		w.note("bookmarks: %v", err)
+		return failed
+	}
+	w.run.Pruned += len(d.Bookmarks)
+	return failed
 }
 
-// partHeld finds out what is held or has clones, for showing. To destroy, ZFS
-// itself says so, faster than asking it about every snapshot.
-func (w *work) partHeld(ctx context.Context, p *replicate.Pruning) {
-	if len(p.Remove) == 0 {
+// apply takes over what retention learnt of a side and, where that is wanted, does
+// what it decided. It tells how many snapshots are gone.
+func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int {
+	w.state.Learn(p)
+	if !remove {
+		return 0
+	}
+	began, due := time.Now(), len(p.Remove)
+	gone := w.side(p.Side).apply(ctx, p)
+	if due > 0 && !p.Refused {
+		w.Log(fmt.Sprintf("%s: retention removed %s on %s in %s", w.job.Name, english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+	}
+	return gone
+}
+
+// hold moves a target's holds, and bookmarks what was sent. What fails is noted:
+// the data did arrive.
+func (w *work) hold(ctx context.Context, h *replicate.Holding) {
+	for source, a := range h.Arrivals {
+		w.state.Dataset(source).Targets[h.Target] = a
+	}
+	if err := w.store.Save(w.state); err != nil {
+		w.note("%s: no holds were placed: %v", h.Target, err)
 		return
 	}
-	var props map[string]map[string]zfs.Property
-	err := w.side(p.Side).do(ctx, func(st site.Site) (err error) {
-		props, err = st.Properties(ctx, p.Remove, []string{"userrefs", "clones"})
-		return err
-	})
-	if err != nil {
-		p.Error = err.Error()
-		return
-	}
-	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
-		of := props[n]
-		held := of != nil && (of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "")
-		if held {
-			p.Stay(n)
+	var marked error
+	if len(h.Bookmarks) > 0 {
+		if marked = w.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, h.Bookmarks) }); marked != nil {
+			marked = fmt.Errorf("bookmark: %w", marked)
 		}
-		return held || of == nil
-	})
-}
-
-// creations asks when snapshots were taken: by dataset and name.
-func (w *work) creations(ctx context.Context, side string, names []string) (map[string]map[string]time.Time, error) {
-	out := map[string]map[string]time.Time{}
-	var props map[string]map[string]zfs.Property
-	err := w.side(side).do(ctx, func(st site.Site) (err error) {
-		props, err = st.Properties(ctx, names, []string{"creation"})
-		return err
-	})
-	if err != nil {
-		return nil, err
 	}
-	for full, of := range props {
-		dataset, name, err := zfs.ParseSnapshot(full)
+	tag := replicate.Tag(w.job.Name, h.Target)
+	source, errSource := w.source.shift(ctx, tag, h.Source)
+	there, errThere := w.side(h.Target).shift(ctx, tag, h.There)
+	whole := true
+	for _, err := range []error{marked, errSource, errThere} {
 		if err != nil {
-			return nil, err
+			whole = false
+			w.note("%s: %v", h.Target, err)
 		}
-		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("creation of %s: got %q, expected seconds", full, of["creation"].Value)
-		}
-		if out[dataset] == nil {
-			out[dataset] = map[string]time.Time{}
-		}
-		out[dataset][name] = time.Unix(seconds, 0)
 	}
-	return out, nil
+	h.Placed(source, there, whole)
 }

@@ -1,27 +1,17 @@
 package runner
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize/english"
-
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
-	"zxfer/pkg/outcome"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
-	"zxfer/pkg/zfs"
 )
 
 // Runner runs jobs. Runs of one Runner share their connections.
@@ -51,241 +41,152 @@ func (r *Runner) command(words string) string { return "zxfer replicate " + word
 // Close ends all connections.
 func (r *Runner) Close() error { return r.hosts.Close() }
 
-// work is one run of a job.
+// work is one run of a job: what of it stays, and its record. What it finds goes
+// from stage to stage, as a replicate.View and what is decided by that.
 type work struct {
 	*Runner
-	job   *replicate.Job
-	scope *replicate.Scope
-	store *record.Store
-	state *record.State
-	run   *record.Run
-
-	source endpoint.Endpoint
-	all    zfs.Listing // the source, as it was found
-	// listing has the datasets that the job selects, but for those in idle.
-	listing zfs.Listing
-	// selected are the names of all that the job selects.
-	selected map[string]bool
-	targets  []*targetWork
-	// settled is what earlier runs found nothing to do for, idle what of it is
-	// as it was then, by name: this run leaves it out.
-	settled *record.Settled
-	idle    map[string]bool
-	// beyond tells that there is no limit to what one run may remove.
-	beyond bool
-	// unsnapped is why no snapshot was taken of datasets that needed one.
-	unsnapped map[string]error
-	// pruneFailed is why retention on the source did.
-	pruneFailed error
+	job     *replicate.Job
+	scope   *replicate.Scope
+	store   *record.Store
+	source  *side
+	targets []*side
+	run     *record.Run
 	// shared is held for state and run while several targets are served.
 	shared sync.Mutex
-}
-
-// targetWork is the part of a run that is one target's.
-type targetWork struct {
-	*replicate.Target
-	to       endpoint.Endpoint
-	transfer *replicate.Transfer
-	run      *record.TargetRun
-	result   *job.BatchResult // nil until there is one
-	cut      map[string]bool  // source datasets whose streams were cut in this run
+	state  *record.State
 }
 
 func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store, run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}, idle: map[string]bool{}, unsnapped: map[string]error{}}
+	w = &work{Runner: r, job: j, store: store,
+		run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
-	}
-	if w.source, err = endpoint.Parse(j.Source); err != nil {
-		return nil, err
 	}
 	if w.state, err = store.State(); err != nil {
 		return nil, err
 	}
+	if w.source, err = newSide(r.hosts, replicate.SourceSide, j.Source, &j.Transfer); err != nil {
+		return nil, err
+	}
 	for i := range j.Targets {
-		t := &targetWork{Target: &j.Targets[i], transfer: j.TransferTo(&j.Targets[i]), cut: map[string]bool{}}
-		if t.to, err = endpoint.Parse(t.To); err != nil {
+		t := &j.Targets[i]
+		s, err := newSide(r.hosts, t.Name, t.To, j.TransferTo(t))
+		if err != nil {
 			return nil, err
 		}
-		t.run = &record.TargetRun{Target: t.Name, To: t.To}
-		w.targets = append(w.targets, t)
-		w.run.Targets = append(w.run.Targets, t.run)
+		s.target = t
+		w.targets = append(w.targets, s)
+		w.run.Targets = append(w.run.Targets, &record.TargetRun{Target: t.Name, To: t.To})
 	}
 	return w, nil
+}
+
+// locked begins what changes the records of a job. Where the job runs already it
+// waits for the end of that, or fails with record.ErrRunning (fault.Refused).
+func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *work, unlock func(), err error) {
+	store, err := record.Open(r.StateDir, j.Name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state directory: %w", err)
+	}
+	unlock, err = store.Lock(ctx, wait)
+	switch {
+	case errors.Is(err, record.ErrRunning):
+		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
+	case errors.Is(err, context.Canceled):
+		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))
+	case err != nil:
+		return nil, nil, err
+	}
+	if w, err = r.work(j, store); err != nil {
+		unlock()
+	}
+	return w, unlock, err
 }
 
 // Run runs a job once. The record is returned, as far as it got, with an error
 // too, and is in the log by then. Where the job runs already, Run waits for its
 // end, or with wait false fails with record.ErrRunning (fault.Refused).
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.Run, error) {
-	store, err := record.Open(r.StateDir, j.Name)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	unlock, err := store.Lock(ctx, wait)
-	if errors.Is(err, record.ErrRunning) {
-		return nil, fault.Refusef("wait for its end: "+r.command("run --wait "+j.Name), "job %q: %w", j.Name, err)
-	}
-	if errors.Is(err, context.Canceled) {
-		return nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))
-	}
+	w, unlock, err := r.locked(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	w, err := r.work(j, store)
-	if err != nil {
-		return nil, err
-	}
-	err = w.before(ctx)
-	if err == nil {
+	if err = w.before(ctx); err == nil {
 		err = w.move(ctx)
 	}
-	w.conclude(ctx, err)
-	if stored := w.remember(); stored != nil {
+	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	w.state.LastRun = w.run.Brief()
+	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
 		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
 	}
 	w.after(ctx)
-	return w.run, w.verdict(err)
+	return w.run, w.run.Verdict(err)
 }
 
 // move does the work between the hooks. Its error concerns the whole run.
 func (w *work) move(ctx context.Context) error {
-	if err := w.surveyChanged(ctx); err != nil {
+	settled := w.store.Settled(w.job)
+	v, err := w.surveyChanged(ctx, settled)
+	if err != nil {
 		return err
 	}
-	snapErr := w.takeSnapshots(ctx) // what there is, is sent all the same
-	w.send(ctx)
-	d := w.decide(ctx)
-	for _, h := range d.Holdings { // what arrived is to be held also where the run was interrupted
-		w.hold(context.WithoutCancel(ctx), w.target(h.Target), h)
+	defer v.Forget()
+	v, missed, snapErr := w.takeSnapshots(ctx, v) // what there is, is sent all the same
+	for i, b := range w.send(ctx, v) {
+		w.run.Targets[i] = b.record(len(v.Idle))
+		b.learn(v, missed)
+		v.Targets = append(v.Targets, b.seen())
 	}
+	d := w.decide(ctx, v)
+	for _, h := range d.Holdings { // what arrived is to be held also where the run was interrupted
+		w.hold(context.WithoutCancel(ctx), h)
+	}
+	var pruneErr error
 	if ctx.Err() == nil {
-		w.prune(ctx, d.Prunings)
-		w.forget(ctx, d.Bookmarks)
+		pruneErr = w.prune(ctx, d)
 	}
 	if len(w.targets) == 0 {
-		w.updateAlone(ctx)
+		v.EndAlone(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
 	if ctx.Err() == nil && snapErr == nil {
-		w.settle(d.Prunings)
-	}
-	return errors.Join(snapErr, w.pruneFailed)
-}
-
-// sourceHost is reached by the job's own settings.
-func (w *work) sourceHost() *hosts.Host { return w.hosts.At(w.source.Host, &w.job.Transfer.Way) }
-
-// onSource does at the source what may be done twice. What records, hooks and JSON
-// are told of its errors names the keys of the job file, as for onTarget.
-func (w *work) onSource(ctx context.Context, f func(site.Site) error) error {
-	return replicate.InKeys(w.sourceHost().Again(ctx, f))
-}
-
-func (w *work) onTarget(ctx context.Context, t *targetWork, f func(site.Site) error) error {
-	return replicate.InKeys(w.hosts.At(t.to.Host, &t.transfer.Way).Again(ctx, f))
-}
-
-// survey lists the source, once.
-func (w *work) survey(ctx context.Context) error {
-	return w.list(ctx, site.ListQuery{Dataset: w.source.Name, Recursive: w.job.Recursive, Versions: true, Changed: true})
-}
-
-func (w *work) list(ctx context.Context, q site.ListQuery) error {
-	err := w.onSource(ctx, func(st site.Site) (err error) {
-		w.all, err = st.List(ctx, q)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if len(w.all.Datasets) == 0 {
-		return w.missingSource(ctx)
-	}
-	w.listing = w.all
-	w.listing.Datasets, w.selected = nil, map[string]bool{}
-	for _, d := range w.all.Datasets {
-		if w.job.Selects(w.source.Name, d.Name) {
-			w.listing.Datasets = append(w.listing.Datasets, d)
-			w.selected[d.Name] = true
+		settled.Datasets = replicate.Settle(v, d.Prunings, settled.Datasets)
+		if err := w.store.SaveSettled(settled); err != nil {
+			w.note("what is up to date could not be remembered: %v", err)
 		}
 	}
-	w.state.Follow(w.listing.Datasets)
-	w.run.Datasets = len(w.listing.Datasets)
-	if w.run.Datasets == 0 {
-		return fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %s over", w.source, english.Plural(len(w.all.Datasets), "dataset", ""))
-	}
-	return nil
+	return errors.Join(snapErr, pruneErr)
 }
 
-// request is the batch for one target.
-func (w *work) request(t *targetWork, g *gate) job.Batch {
-	tr := t.transfer
-	retries := way.Retries
-	if w.job.Retries != nil {
-		retries = *w.job.Retries
+// decide returns what is to be done by all that was seen. What decides about
+// retention and is in no listing is asked for.
+func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decision {
+	v.Now = w.Now()
+	d := replicate.Decide(v)
+	if len(d.Ask) > 0 {
+		v.Created, v.Unasked = map[string]map[string]map[string]time.Time{}, map[string]error{}
+		for name, snapshots := range d.Ask {
+			v.Created[name], v.Unasked[name] = w.side(name).created(ctx, snapshots)
+		}
+		d = replicate.Decide(v)
 	}
-	b := job.Batch{Survey: w.listing, Send: job.Send{
-		Source: w.source, Target: t.to,
-		Plan: plan.Request{
-			Source: w.source.Name, Target: t.to.Name, Recursive: w.job.Recursive,
-			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: tr.Decrypt,
-			CarryProperties: t.Properties.Carry, Set: t.Properties.Set, Exclude: t.Properties.Exclude,
-		},
-		Way: tr.Way, Clock: w.Now, Retries: retries, SkipChecks: tr.SkipChecks,
-	}}
-	if len(w.idle) > 0 {
-		b.Copies = replicate.Decide(w.view()).Copies[t.Name]
-	}
-	if g != nil {
-		b.Gate = g.of(t.Name)
-	}
-	b.Review = func(p *plan.Plan, st plan.State) { w.review(t, p, st) }
-	return b
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
-// before runs the hooks that come first.
-func (w *work) before(ctx context.Context) error {
-	for i := range w.job.Before {
-		h := &w.job.Before[i]
-		err := runHook(ctx, h, HookEnvironment("before", w.job, w.run), nil)
-		switch {
-		case err != nil && h.OnFailure == "continue":
-			w.note("hook before the run: %v", err)
-		case err != nil:
-			return fault.Refusef(`on_failure = "continue" would go on`, "hook before the run: %w", err)
+	for _, p := range d.Prunings {
+		if p.Refused {
+			p.Hint = "the job's retention or adopt was changed, or something is wrong; look: " + w.command("prune -n "+w.job.Name) +
+				"\nto remove them, once: " + w.command("prune --beyond-limit "+w.job.Name)
 		}
 	}
-	return nil
+	return d
 }
 
-// after runs the hooks that come last, and the alert where there is need.
-// They run also when the run was interrupted.
-func (w *work) after(ctx context.Context) {
-	ctx = context.WithoutCancel(ctx)
-	text, err := json.Marshal(w.run)
-	if err != nil {
-		w.note("record for the hooks: %v", err)
-		return
-	}
-	for i := range w.job.After {
-		if err := runHook(ctx, &w.job.After[i], HookEnvironment("after", w.job, w.run), bytes.NewReader(text)); err != nil {
-			w.note("hook after the run: %v", err)
+// side is the one of that name.
+func (w *work) side(name string) *side {
+	for _, t := range w.targets {
+		if t.name == name {
+			return t
 		}
 	}
-	if w.job.Alert == nil || w.run.Outcome == outcome.Done || w.run.Outcome == outcome.UpToDate {
-		return
-	}
-	if err := runHook(ctx, w.job.Alert, HookEnvironment("alert", w.job, w.run), bytes.NewReader(text)); err != nil {
-		w.note("alert: %v", err)
-	}
+	return w.source
 }
 
 // note is something that went wrong without making the run fail.

@@ -1,20 +1,20 @@
 package runner
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/zfs"
+	"zxfer/pkg/way"
 )
 
 // defaultParallel is how many datasets move at once: a pool of spinning disks
@@ -22,171 +22,150 @@ import (
 const defaultParallel = 2
 
 // send moves the batches of all targets at once.
-func (w *work) send(ctx context.Context) {
-	limit := w.job.Parallel
-	if limit == 0 {
-		limit = defaultParallel
+func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
+	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
+	copies := map[string][]string{}
+	if len(v.Idle) > 0 {
+		copies = replicate.Decide(v).Copies // before the first begins, which may change the state
 	}
-	g := newGate(limit)
-	requests := make([]job.Batch, len(w.targets)) // before the first begins, which may change the state
-	for i, t := range w.targets {
-		requests[i] = w.request(t, g)
-	}
+	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
-		if len(w.listing.Datasets) == 0 { // all is settled
-			t.result = &job.BatchResult{}
-			w.tally(t, nil)
+		if len(v.Source.Datasets) == 0 { // all is settled
+			all[i] = &batch{side: t, result: &job.BatchResult{}}
 			continue
 		}
-		wg.Go(func() {
-			rep := &sending{w: w, t: t, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.Name + ": " + s) }}}
-			began := time.Now()
-			res, err := job.RunBatch(ctx, requests[i], w.hosts, rep)
-			t.run.Seconds = time.Since(began).Seconds()
-			t.result = res
-			for _, d := range res.Datasets {
-				d.Err = replicate.InKeys(d.Err)
-			}
-			w.tally(t, replicate.InKeys(err))
-		})
+		req := w.request(t, v)
+		req.Copies, req.Gate = copies[t.name], g.of(t.name)
+		rep := &sending{w: w, to: t.name, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.name + ": " + s) }}}
+		wg.Go(func() { all[i] = run(ctx, w.hosts, t, req, rep) })
 	}
 	wg.Wait()
-	for _, t := range w.targets {
-		w.update(t)
-	}
+	return all
 }
 
-// tally makes the record of a target.
-func (w *work) tally(t *targetWork, err error) {
-	r := t.run
-	r.Unchanged = len(w.idle)
-	if err != nil {
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-		return
+// request is the batch for one target.
+func (w *work) request(t *side, v *replicate.View) job.Batch {
+	retries := way.Retries
+	if w.job.Retries != nil {
+		retries = *w.job.Retries
+	}
+	return job.Batch{Survey: *v.Source, Send: job.Send{
+		Source: w.source.at, Target: t.at,
+		Plan: plan.Request{
+			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
+			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: t.transfer.Decrypt,
+			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
+		},
+		Way: t.transfer.Way, Clock: w.Now, Retries: retries, SkipChecks: t.transfer.SkipChecks,
+	}, Review: func(p *plan.Plan, st plan.State) {
+		w.shared.Lock()
+		defer w.shared.Unlock()
+		for _, news := range v.Review(t.target, p, &st) {
+			w.Log(w.job.Name + ": " + news)
+		}
+	}}
+}
+
+// batch is what became of what a target was sent, or was to be.
+type batch struct {
+	*side
+	result  *job.BatchResult
+	err     error // of the whole
+	seconds float64
+}
+
+func run(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
+	began := time.Now()
+	res, err := job.RunBatch(ctx, req, at, rep)
+	for _, d := range res.Datasets {
+		d.Err = replicate.InKeys(d.Err)
+	}
+	return &batch{t, res, replicate.InKeys(err), time.Since(began).Seconds()}
+}
+
+// seen is the target after that.
+func (b *batch) seen() *replicate.Seen {
+	s := &replicate.Seen{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.Partial(&b.result.Target), Cut: map[string]bool{}}
+	for _, d := range b.result.Datasets {
+		switch {
+		case d.Err != nil: // what was cut may still be arriving while the target is looked at
+			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
+		case d.There != "":
+			s.Arrived = append(s.Arrived, replicate.Arrived{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
+		}
+	}
+	return s
+}
+
+// record is the target's part of the run's, which left so many datasets out.
+func (b *batch) record(idle int) *record.TargetRun {
+	r := &record.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
+	if b.err != nil {
+		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
+		return r
 	}
 	r.Outcome = outcome.UpToDate
-	for _, d := range t.result.Datasets {
+	for _, d := range b.result.Datasets {
 		if d.Err == nil && d.Steps == 0 {
 			r.Unchanged++
 			continue
 		}
-		dr := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
-			Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done}
-		r.Bytes += d.Bytes
-		if d.Err != nil {
-			r.Failed++
-			dr.Outcome, dr.Error, dr.Hint, dr.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
-		} else {
+		dr := datasetRun(d)
+		if d.Err == nil {
 			r.Sent++
+		} else {
+			r.Failed++
 		}
+		r.Bytes += d.Bytes
 		r.Outcome = outcome.Worst(r.Outcome, dr.Outcome)
 		r.Datasets = append(r.Datasets, dr)
 	}
+	return r
 }
 
-// update takes a target's results over into the state.
-func (w *work) update(t *targetWork) {
-	for name := range w.idle {
-		a := w.state.Arrival(name, t.Name)
-		a.Tried, a.Success, a.Bytes, a.Seconds = w.run.Started, w.run.Started, 0, 0
+func datasetRun(d *job.DatasetResult) record.DatasetRun {
+	r := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
+		Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done}
+	if d.Err != nil {
+		r.Outcome, r.Error, r.Hint, r.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
 	}
-	if t.run.Error != "" {
-		for _, d := range w.listing.Datasets {
-			a := w.state.Arrival(d.Name, t.Name)
-			a.Tried, a.Bytes, a.Seconds = w.run.Started, 0, 0
-			a.Error, a.Hint = t.run.Error, t.run.Hint
+	return r
+}
+
+// learn takes it over into the state. Where no snapshot of a dataset could be taken,
+// for which missed has the reason, what was there arrived, and what should be did not.
+func (b *batch) learn(v *replicate.View, missed map[string]error) {
+	st := v.State
+	for name := range v.Idle {
+		a := st.Arrival(name, b.name)
+		a.Bytes, a.Seconds = 0, 0
+		a.Ended(v.Started, nil)
+	}
+	if b.err != nil {
+		for _, d := range v.Source.Datasets {
+			a := st.Arrival(d.Name, b.name)
+			a.Bytes, a.Seconds = 0, 0
+			a.Ended(v.Started, b.err)
 		}
 		return
 	}
-	there := make(map[string]*zfs.Dataset, len(t.result.Target.Datasets))
-	for _, d := range t.result.Target.Datasets {
-		there[d.Name] = d
-	}
-	for _, d := range t.result.Datasets {
-		a := w.state.Arrival(d.Source, t.Name)
-		a.Target, a.Tried, a.Bytes, a.Seconds = d.Target, w.run.Started, d.Bytes, d.Seconds
-		a.Error, a.Hint = "", ""
-		t.arrived(a, d)
+	seen := replicate.Seen{Listing: &b.result.Target}
+	for _, d := range b.result.Datasets {
+		a := st.Arrival(d.Source, b.name)
+		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
+		a.Ended(v.Started, cmp.Or(d.Err, missed[d.Source]))
 		if d.Err != nil {
-			a.Error, a.Hint = d.Err.Error(), fault.HintOf(d.Err)
 			continue
 		}
-		if err := w.unsnapped[d.Source]; err != nil { // what was there is, what should be is not
-			a.Error, a.Hint = err.Error(), fault.HintOf(err)
-		} else {
-			a.Success = w.run.Started
+		a.Sending = 0
+		if there := seen.Dataset(d.Target); there != nil {
+			a.EncryptionRoot = there.Get("encryptionroot")
 		}
-		if td := there[d.Target]; td != nil {
-			a.EncryptionRoot = td.Get("encryptionroot")
-		}
-		if sd := w.listing.Find(d.Source); sd != nil {
-			ds := w.state.Dataset(d.Source)
-			ds.GUID, ds.EncryptionRoot = sd.GUID, sd.Get("encryptionroot")
+		if source := v.Source.Find(d.Source); source != nil {
+			st.Dataset(d.Source).Identify(source)
 		}
 	}
-}
-
-// conclude makes the run's outcome of its targets'.
-func (w *work) conclude(ctx context.Context, err error) {
-	r := w.run
-	r.Ended = w.Now().UTC().Truncate(time.Second)
-	r.Outcome = outcome.UpToDate
-	if r.Snapshots > 0 || r.Pruned > 0 {
-		r.Outcome = outcome.Done
-	}
-	for _, t := range r.Targets {
-		r.Outcome = outcome.Worst(r.Outcome, t.Outcome)
-	}
-	if err != nil {
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	}
-	if ctx.Err() != nil && r.Outcome == outcome.Failed {
-		r.Outcome = outcome.Interrupted
-	}
-}
-
-// verdict is the run as an error: nil, Interrupted where only that happened,
-// Refused where nothing was tried, else Failed.
-func (w *work) verdict(err error) error {
-	const resumes = "the next run, or the same command, resumes"
-	if err != nil {
-		err = ofJob(fmt.Errorf("job %q: %w", w.job.Name, err))
-		if w.run.Outcome == outcome.Interrupted {
-			err = fault.Interrupt(resumes, err)
-		}
-		return err
-	}
-	if w.run.Outcome == outcome.Done || w.run.Outcome == outcome.UpToDate {
-		return nil
-	}
-	var errs []error
-	for _, t := range w.run.Targets {
-		add := func(message, hint string) {
-			errs = append(errs, fault.Failf(hint, "job %q to %s: %s", w.job.Name, t.Target, message))
-		}
-		if t.Error != "" {
-			add(t.Error, t.Hint)
-		}
-		for _, d := range t.Datasets {
-			if d.Error != "" {
-				add(d.Error, d.Hint)
-			}
-		}
-	}
-	if w.run.Outcome == outcome.Interrupted {
-		return fault.Interrupt(resumes, errors.Join(errs...))
-	}
-	return &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
-}
-
-// ofJob makes a failure of what a single command would call wrong usage, as a name
-// that is too long: the command line named none of it.
-func ofJob(err error) error {
-	if err == nil || fault.ClassOf(err) != fault.Usage {
-		return err
-	}
-	return &fault.Error{Class: fault.Failed, Err: err}
 }
 
 // quiet is a Reporter that passes only on what a log should have.
@@ -197,3 +176,33 @@ func (*quiet) Planned(*job.Report)                {}
 func (*quiet) Started(int, *plan.Dataset, int)    {}
 func (*quiet) Progress(int, meet.Progress)        {}
 func (*quiet) Finished(id int, r *job.StepResult) {}
+
+// sending is a Reporter that writes down what is on its way before the first
+// stream begins: after a cut the target may be away, and what it has got by
+// then must stay on the source.
+type sending struct {
+	quiet
+	w       *work
+	to      string
+	plan    *plan.Plan
+	written bool
+}
+
+func (s *sending) Planned(r *job.Report) { s.plan = r.Plan }
+
+func (s *sending) Started(int, *plan.Dataset, int) {
+	s.w.shared.Lock()
+	defer s.w.shared.Unlock()
+	if s.written {
+		return
+	}
+	s.written = true
+	for _, d := range s.plan.Datasets {
+		if len(d.Steps) > 0 {
+			s.w.state.Arrival(d.Source, s.to).Sending = d.Arrive.CreateTXG
+		}
+	}
+	if err := s.w.store.Save(s.w.state); err != nil {
+		s.w.note("%s: what is being sent could not be written down: %v", s.to, err)
+	}
+}

@@ -41,7 +41,7 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
 	r.cut, r.away, r.now = 0, "", r.now+10
 	run, _ = r.run(t)
-	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("dst/copy"))
 	require.Zero(t, r.arrival(t, "src").Sending)

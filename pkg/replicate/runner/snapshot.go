@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -15,50 +16,51 @@ import (
 )
 
 // takeSnapshots takes them all in one transaction, and looks again. Where ZFS
-// refuses that, datasets that can be snapshotted are, in as few as it takes.
-func (w *work) takeSnapshots(ctx context.Context) error {
-	names := replicate.Decide(w.view()).Snapshots
+// refuses that, datasets that can be snapshotted are, in as few as it takes; why
+// the others were not is in missed.
+func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *replicate.View, missed map[string]error, err error) {
+	names := replicate.Decide(v).Snapshots
+	missed = map[string]error{}
 	if len(names) == 0 {
-		return nil
+		return v, missed, nil
 	}
-	first := w.snapshot(ctx, names)
-	if w.run.Snapshots = len(names) - len(w.unsnapped); w.run.Snapshots > 0 {
-		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(w.run.Started), english.Plural(w.run.Snapshots, "dataset", "")))
-		if err := w.listActive(ctx); err != nil {
-			return err
+	first := w.source.snapshot(ctx, names, missed)
+	if w.run.Snapshots = len(names) - len(missed); w.run.Snapshots > 0 {
+		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
+		now, err := w.look(ctx, v)
+		if err != nil {
+			return v, missed, err
 		}
+		v = now
 	}
-	if first == nil {
-		return nil
-	}
-	if w.run.Snapshots > 0 {
+	if first != nil && w.run.Snapshots > 0 {
 		w.note("the snapshots were taken in several transactions: not all could be taken in one")
-		for name, err := range w.unsnapped {
-			if w.listing.Find(name) == nil && errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-				delete(w.unsnapped, name) // it was destroyed meanwhile
+		for name, err := range missed {
+			if v.Source.Find(name) == nil && errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+				delete(missed, name) // it was destroyed meanwhile
 			}
 		}
 	}
-	if len(w.unsnapped) == 0 {
-		return nil
+	if len(missed) == 0 {
+		return v, missed, nil
 	}
-	return fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(w.unsnapped), "dataset", ""), first)
+	return v, missed, fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(missed), "dataset", ""), first)
 }
 
 // snapshot takes snapshots, by halves where they cannot be taken at once, and
 // returns the first reason why one was not.
-func (w *work) snapshot(ctx context.Context, names []string) error {
-	err := replicate.InKeys(w.sourceHost().Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }))
+func (s *side) snapshot(ctx context.Context, names []string, missed map[string]error) error {
+	err := replicate.InKeys(s.host.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }))
 	if err == nil {
 		return nil
 	}
 	if len(names) > 1 && ofOne(err) {
 		half := len(names) / 2
-		return cmp.Or(w.snapshot(ctx, names[:half]), w.snapshot(ctx, names[half:]))
+		return cmp.Or(s.snapshot(ctx, names[:half], missed), s.snapshot(ctx, names[half:], missed))
 	}
 	for _, n := range names {
 		dataset, _, _ := strings.Cut(n, "@")
-		w.unsnapped[dataset] = err
+		missed[dataset] = err
 	}
 	return err
 }
@@ -67,10 +69,6 @@ func (w *work) snapshot(ctx context.Context, names []string) error {
 // it is gone, has its limit of snapshots reached, is not delegated, or has a name
 // that is too long for the template.
 func ofOne(err error) bool {
-	for _, k := range []zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy, zfs.InvalidName} {
-		if errors.Is(err, &zfs.Error{Kind: k}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy, zfs.InvalidName},
+		func(k zfs.Kind) bool { return errors.Is(err, &zfs.Error{Kind: k}) })
 }

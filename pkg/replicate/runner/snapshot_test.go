@@ -56,7 +56,7 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	r.now += 3600
 	r.gone = "src/b"
 	run, _ := r.run(t)
-	require.Equal(t, outcome.Done, run.Outcome, FirstError(run))
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, 2, run.Snapshots)
 	require.Len(t, run.Notes, 1)
 	require.Len(t, r.names("src/a"), 2)

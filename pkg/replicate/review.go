@@ -1,0 +1,114 @@
+package replicate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// Conflicts that a single transfer cannot know of: they need the memory of
+// earlier runs, or a look at all datasets at once.
+const (
+	Renamed   = "renamed"   // the source dataset, and the target still has the old name
+	Recreated = "recreated" // another dataset of the same name
+)
+
+// Review explains what the planner of a transfer to a target can only state, and
+// refuses what it cannot see. Nothing of it is mended: every hint names the
+// commands that would. It returns what else is to be told.
+func (v *View) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
+	for i := range p.Conflicts {
+		c := &p.Conflicts[i]
+		v.recreated(t, c, st)
+		c.Summary, c.Remedy = Keys(c.Summary), Keys(c.Remedy)
+	}
+	for i, note := range p.Notes {
+		p.Notes[i] = Keys(note)
+	}
+	orphans := v.orphans(t, st)
+	for _, d := range p.Datasets {
+		if c, ok := renamed(d, st, orphans); ok {
+			p.Refuse(c)
+			continue
+		}
+		if d.NewKey != "" {
+			news = append(news, d.NewKey)
+		}
+		known, now := v.State.Datasets[d.Source], st.Source.Find(d.Source)
+		if known == nil || now == nil || known.EncryptionRoot == "" || known.GUID != now.GUID {
+			continue
+		}
+		if root := now.Get("encryptionroot"); root != known.EncryptionRoot { // a raw send takes the change along
+			news = append(news, fmt.Sprintf("the encryption root of %s changed from %s to %s: what arrives from now on needs the new key",
+				on(st.SourceHost, d.Source), known.EncryptionRoot, cmp.Or(root, "none")))
+		}
+	}
+	return news
+}
+
+func on(host, name string) string { return host + ":" + name }
+
+// orphans finds the datasets of the target that hold the snapshots of the source
+// but whose name no dataset of the source has: by snapshot GUID.
+func (v *View) orphans(t *Target, st *plan.State) map[uint64]string {
+	named := map[string]bool{}
+	for _, d := range v.All {
+		named[t.CopyOf(v.Root, d.Name)] = true
+	}
+	out := map[uint64]string{}
+	for _, d := range st.Target.Datasets {
+		if named[d.Name] {
+			continue
+		}
+		for _, have := range d.Snapshots() {
+			out[have.GUID] = d.Name
+		}
+	}
+	return out
+}
+
+// renamed finds a dataset that would be sent in full although the target has
+// its history under another name.
+func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
+	source := st.Source.Find(d.Source)
+	if source == nil || len(d.Steps) == 0 || d.Steps[0].Kind != plan.Full && d.Steps[0].Kind != plan.Clone {
+		return c, false
+	}
+	for _, v := range slices.Backward(source.Snapshots()) {
+		old := orphans[v.GUID]
+		if old == "" {
+			continue
+		}
+		return finding.Finding{
+			ID: Renamed, Source: d.Source, Target: d.Target,
+			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
+				on(st.SourceHost, d.Source), st.TargetHost, v.Name, old),
+			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, d.Target}) +
+				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
+		}, true
+	}
+	return c, false
+}
+
+// recreated says so where a dataset has nothing in common with its copy
+// because it is another one of the same name.
+func (v *View) recreated(t *Target, c *finding.Finding, st *plan.State) {
+	known, now := v.State.Datasets[c.Source], st.Source.Find(c.Source)
+	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
+		return
+	}
+	when := ""
+	if a := known.Targets[t.Name]; a != nil && !a.Success.IsZero() {
+		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	c.ID = Recreated
+	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
+		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
+	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
+		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
+		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+}

@@ -1,0 +1,203 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// side is what a job has on one host: its source, or a target. It carries out what
+// was decided about it. What records, hooks and JSON are told of its errors names
+// the keys of the job file.
+type side struct {
+	name     string // in records: replicate.SourceSide, or the target's
+	at       endpoint.Endpoint
+	target   *replicate.Target // nil of the source
+	transfer *replicate.Transfer
+	host     *hosts.Host
+}
+
+func newSide(at *hosts.Set, name, where string, tr *replicate.Transfer) (*side, error) {
+	e, err := endpoint.Parse(where)
+	if err != nil {
+		return nil, err
+	}
+	return &side{name: name, at: e, transfer: tr, host: at.At(e.Host, &tr.Way)}, nil
+}
+
+// do does what may be done twice.
+func (s *side) do(ctx context.Context, f func(site.Site) error) error {
+	return replicate.InKeys(s.host.Again(ctx, f))
+}
+
+func (s *side) list(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+	l, err := s.host.List(ctx, q)
+	return l, replicate.InKeys(err)
+}
+
+func (s *side) properties(ctx context.Context, names []string, properties ...string) (map[string]map[string]zfs.Property, error) {
+	found, err := s.host.Properties(ctx, names, properties)
+	return found, replicate.InKeys(err)
+}
+
+// created asks when snapshots were taken: by dataset and name.
+func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[string]time.Time, error) {
+	props, err := s.properties(ctx, snapshots, "creation")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]time.Time{}
+	for full, of := range props {
+		dataset, name, err := zfs.ParseSnapshot(full)
+		if err != nil {
+			return nil, err
+		}
+		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("creation of %s: got %q, expected seconds", full, of["creation"].Value)
+		}
+		if out[dataset] == nil {
+			out[dataset] = map[string]time.Time{}
+		}
+		out[dataset][name] = time.Unix(seconds, 0)
+	}
+	return out, nil
+}
+
+// shift moves holds, and returns the names that carry none for sure. Where the new
+// ones cannot be placed the old ones stay.
+func (s *side) shift(ctx context.Context, tag string, to replicate.Shift) (bare []string, err error) {
+	if len(to.Place) > 0 {
+		if err := s.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, to.Place) }); err != nil {
+			if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
+				bare = to.Place
+			}
+			return bare, fmt.Errorf("hold: %w", err)
+		}
+	}
+	if len(to.Drop) > 0 {
+		if err := s.do(ctx, func(st site.Site) error { return st.Release(ctx, tag, to.Drop) }); err != nil {
+			return nil, fmt.Errorf("release: %w", err)
+		}
+	}
+	return to.Drop, nil
+}
+
+// showHeld finds out what is held or has clones, for showing. To destroy, ZFS
+// itself says so, faster than asking it about every snapshot.
+func (s *side) showHeld(ctx context.Context, p *replicate.Pruning) {
+	if len(p.Remove) == 0 {
+		return
+	}
+	props, err := s.properties(ctx, p.Remove, "userrefs", "clones")
+	if err != nil {
+		p.Error = err.Error()
+		return
+	}
+	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
+		of := props[n]
+		held := of != nil && (of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "")
+		if held {
+			p.Stay(n)
+		}
+		return held || of == nil
+	})
+}
+
+// destroyAtOnce is how many snapshots one transaction destroys: it has to fit
+// a transaction group beside what else the pool does. Larger and smaller ones
+// were no faster for each snapshot.
+const destroyAtOnce = 1000
+
+// apply destroys what was found, and tells how many are gone.
+func (s *side) apply(ctx context.Context, p *replicate.Pruning) int {
+	if p.Error != "" {
+		return 0
+	}
+	var gone []string
+	for some := range slices.Chunk(p.Remove, destroyAtOnce) {
+		done, err := s.destroy(ctx, some, p)
+		gone = append(gone, done...)
+		if err != nil {
+			p.Error = err.Error()
+			break
+		}
+	}
+	if len(p.Remove) > 0 {
+		p.Remove = gone
+	}
+	if p.Error == "" {
+		p.Done()
+	}
+	return len(gone)
+}
+
+// destroy destroys names in one transaction, and returns those that are gone.
+// One that is held, has clones or is being sent stops the whole transaction:
+// it is left out, and the others are tried again; where ZFS does not say which
+// it is, by halves.
+func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	err := s.do(ctx, func(st site.Site) error { return st.Destroy(ctx, names) })
+	if err == nil {
+		return names, nil
+	}
+	if !errors.Is(err, &zfs.Error{Kind: zfs.Busy}) {
+		return nil, err
+	}
+	busy := busyOf(err)
+	rest := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return busy[n] })
+	if len(rest) < len(names) {
+		for _, n := range names {
+			if busy[n] {
+				p.Stay(n)
+			}
+		}
+		return s.destroy(ctx, rest, p)
+	}
+	if len(names) == 1 {
+		p.Stay(names[0])
+		return nil, nil
+	}
+	a, err := s.destroy(ctx, names[:len(names)/2], p)
+	if err != nil {
+		return a, err
+	}
+	b, err := s.destroy(ctx, names[len(names)/2:], p)
+	return slices.Concat(a, b), err
+}
+
+// busyOf are the subjects of all errors of kind Busy in an error's tree.
+func busyOf(err error) map[string]bool {
+	out := map[string]bool{}
+	var walk func(error)
+	walk = func(err error) {
+		if e, ok := err.(*zfs.Error); ok && e.Kind == zfs.Busy {
+			out[e.Subject] = true
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() error }:
+			if inner := u.Unwrap(); inner != nil {
+				walk(inner)
+			}
+		case interface{ Unwrap() []error }:
+			for _, inner := range u.Unwrap() {
+				walk(inner)
+			}
+		}
+	}
+	walk(err)
+	return out
+}

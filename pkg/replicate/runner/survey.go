@@ -1,0 +1,140 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dustin/go-humanize/english"
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// worthwhile is the part of the datasets, as 1/n, that may have changed for
+// the others to be left out: of those that did, the properties are read twice.
+const worthwhile = 4
+
+// survey lists the source with all its snapshots.
+func (w *work) survey(ctx context.Context) (*replicate.View, error) {
+	return w.list(ctx, site.ListQuery{Versions: true, Changed: true})
+}
+
+func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, error) {
+	q.Dataset, q.Recursive = w.source.at.Name, w.job.Recursive
+	l, err := w.source.list(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.Datasets) == 0 {
+		return nil, missing(ctx, w.source, w.state.Datasets[q.Dataset])
+	}
+	v := &replicate.View{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
+		Root: q.Dataset, All: l.Datasets, Source: &l, Idle: map[string]bool{}}
+	l.Datasets = slices.DeleteFunc(slices.Clone(l.Datasets), func(d *zfs.Dataset) bool { return !w.job.Selects(q.Dataset, d.Name) })
+	w.state.Follow(l.Datasets)
+	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
+		return nil, fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %s over", w.source.at, english.Plural(len(v.All), "dataset", ""))
+	}
+	return v, nil
+}
+
+// surveyChanged is survey for a run: it leaves out what is settled. Where
+// little is, or where that cannot be told, it lists everything.
+func (w *work) surveyChanged(ctx context.Context, settled *record.Settled) (*replicate.View, error) {
+	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
+		return w.survey(ctx)
+	}
+	v, err := w.list(ctx, site.ListQuery{Changed: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	may := replicate.Unmoved(v, settled.Datasets)
+	if all := len(v.Source.Datasets); (all-len(may))*worthwhile > all {
+		return w.survey(ctx)
+	}
+	moved, err := movedCopies(ctx, w.targets, v, settled, may)
+	if err != nil {
+		return w.survey(ctx) // the batch of the target will say what is wrong there
+	}
+	for _, name := range may {
+		if !moved[name] {
+			v.Idle[name] = true
+		}
+	}
+	return w.look(ctx, v)
+}
+
+// movedCopies finds the datasets of which any copy is not as it was.
+func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settled *record.Settled, names []string) (map[string]bool, error) {
+	found := make([]map[string]map[string]zfs.Property, len(targets))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, t := range targets {
+		var copies []string
+		for _, n := range names {
+			copies = append(copies, t.target.CopyOf(v.Root, n))
+		}
+		g.Go(func() (err error) {
+			found[i], err = t.properties(gctx, copies, replicate.CopyProperties()...)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	moved := map[string]bool{}
+	for i, t := range targets {
+		for _, n := range names {
+			there := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
+			if settled.Datasets[n].CopyMoved(t.name, there, v.State.Arrival(n, t.name)) {
+				moved[n] = true
+			}
+		}
+	}
+	return moved, nil
+}
+
+// look lists anew, with their snapshots, the datasets that are not left out.
+func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, error) {
+	if len(v.Idle) == 0 {
+		return w.survey(ctx)
+	}
+	var names []string
+	for _, d := range v.Source.Datasets {
+		if !v.Idle[d.Name] {
+			names = append(names, d.Name)
+		}
+	}
+	now, l := *v, *v.Source
+	now.Source, l.Datasets = &l, nil
+	if len(names) == 0 {
+		return &now, nil
+	}
+	var err error
+	l, err = w.source.list(ctx, site.ListQuery{Dataset: v.Root, Only: names, Versions: true, Changed: true})
+	return &now, err
+}
+
+// missing says what became of a source dataset that is not there.
+func missing(ctx context.Context, source *side, known *replicate.Known) error {
+	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
+	if known == nil || known.GUID == 0 {
+		return fault.Refusef("list what there is: zfs list -r "+pool, "%s: no such dataset", where)
+	}
+	all, err := source.list(ctx, site.ListQuery{Dataset: pool, Recursive: true})
+	if err != nil {
+		return err
+	}
+	for _, d := range all.Datasets {
+		if d.GUID == known.GUID {
+			return fault.Refusef(fmt.Sprintf("write source = %q into the job file, and rename the copies: zfs rename OLD NEW on each target", d.Name),
+				"%s was renamed to %s", where, d.Name)
+		}
+	}
+	return fault.Refusef("its copies are untouched; remove the job from the file if it is meant to be gone", "%s was destroyed: pool %s has no dataset of its GUID %d any more",
+		where, pool, known.GUID)
+}
