@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
 )
 
 // aloneReplica is a world in which a job without a target runs.
@@ -22,14 +23,6 @@ func aloneReplica(t *testing.T, j replicate.Job) *replica {
 	f := replicate.File{Jobs: []replicate.Job{*r.job}}
 	require.NoError(t, f.Validate())
 	return r
-}
-
-func (r *replica) names(dataset string) []string {
-	out := []string{}
-	for _, v := range r.datasets[dataset].Snapshots() {
-		out = append(out, v.Name)
-	}
-	return out
 }
 
 func (r *replica) status(t *testing.T) *JobStatus {
@@ -79,11 +72,11 @@ func TestAloneSettled(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
 	for _, n := range strings.Split("bcdefgh", "") {
-		r.create("src/" + n)
+		r.Create("src/"+n, nil)
 	}
 	r.settle(t)
 	r.now += 5 * 3600
-	set(r.datasets["src/a"], "written", "100")
+	r.Set("src/a", "written", "100")
 	run, looked := r.run(t)
 	require.Equal(t, 1, run.Snapshots)
 	require.Equal(t, []string{"src/a"}, looked)
@@ -126,7 +119,7 @@ func TestAloneFails(t *testing.T) {
 	r.run(t)
 	success := r.status(t).Datasets[0].Success
 	r.now += 3600
-	r.full = errors.New("out of space")
+	r.fail(zfs.OpSnapshot, "src", errors.New("out of space"))
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Failed, run.Outcome)
 	st := r.status(t)
@@ -135,8 +128,8 @@ func TestAloneFails(t *testing.T) {
 		require.Contains(t, d.Error, "out of space")
 		require.Equal(t, success, d.Success)
 	}
-	r.full = nil
-	set(r.datasets["src/a"], "inconsistent", "1")
+	r.fail("", "", nil)
+	r.Set("src/a", "inconsistent", "1")
 	r.now += 3600
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome)

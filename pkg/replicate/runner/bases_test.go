@@ -9,16 +9,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfstest"
 )
-
-// rename renames a dataset.
-func (w *world) rename(from, to string) {
-	d := w.datasets[from]
-	delete(w.datasets, from)
-	d.Name = to
-	w.datasets[to] = d
-}
 
 // A dataset that was renamed keeps its base: by its hold also where holds --gc
 // runs before the copy was renamed, and without holds by what was known of it.
@@ -68,17 +59,6 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// marks are the names of a dataset's bookmarks.
-func (r *replica) marks(dataset string) []string {
-	var out []string
-	for _, v := range r.datasets[dataset].Versions {
-		if v.Kind == zfs.Bookmark {
-			out = append(out, v.Name)
-		}
-	}
-	return out
-}
-
 // Of bookmarks those stay that a target's next increment may begin with, however
 // long the target is away, and no others: they would become as many as the runs.
 func TestBookmarksThatStay(t *testing.T) {
@@ -94,18 +74,18 @@ func TestBookmarksThatStay(t *testing.T) {
 		r.now += 10
 		r.run(t)
 	}
-	require.NoError(t, r.destroy("src@s1")) // by hand
-	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, r.marks("src"))
+	r.destroy("src@s1") // by hand
+	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, r.names("src", zfs.Bookmark))
 	r.away = ""
-	set(r.datasets["dst/copy"], "written", "100") // which stops t
+	r.Set("dst/copy", "written", "100") // which stops t
 	r.snapshot("src", "s22")
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Targets[0].Failed)
 	require.Equal(t, 1, run.Targets[1].Sent, run.FirstError())
 	require.Zero(t, run.Targets[1].Datasets[0].Full)
 	require.Equal(t, []string{"s21", "s22"}, r.names("src"))
-	require.NoError(t, r.destroy("src@s21"))
-	set(r.datasets["dst/copy"], "written", "0")
+	r.destroy("src@s21")
+	r.Set("dst/copy", "written", "0")
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
@@ -118,27 +98,28 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	r := newReplica(t, adopting())
 	none := 0
 	r.job.Retries, r.job.Retention = &none, &replicate.Grid{Last: 1}
-	guid := func(snapshot string) uint64 {
-		d, i := r.find(snapshot)
-		return d.Versions[i].GUID
-	}
 	r.snapshot("src", "s1")
 	r.run(t)
+	r.Write("src", []byte("what comes of it is kept"))
 	r.snapshot("src", "s2")
-	set(r.datasets["dst/copy"], "receive_resume_token", zfstest.Token("src@s2", guid("src@s2"), guid("src@s1")))
+	r.fail(zfs.OpReceive, "dst/copy@s2", &zfs.Error{Kind: zfs.Incomplete})
+	r.run(t)
+	require.NotEqual(t, "-", r.Get("dst/copy", "receive_resume_token"))
 	r.snapshot("src", "s3")
-	r.broken, r.now = &zfs.Error{Kind: zfs.NoBase}, r.now+10
+	r.now += 10
+	r.fail(zfs.OpSend, "src", &zfs.Error{Kind: zfs.NoBase})
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Targets[0].Failed)
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("src"))
-	require.Equal(t, []string{"zxfer:j:s1"}, r.marks("src"))
+	require.Equal(t, []string{"zxfer:j:s1"}, r.names("src", zfs.Bookmark))
 
-	r.broken, r.now = nil, r.now+10
+	r.fail("", "", nil)
+	r.now += 10
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
 	require.Equal(t, []string{"s3"}, r.names("src"))
-	require.Equal(t, []string{"zxfer:j:s3"}, r.marks("src"))
+	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }
 
 // A job that runs while stale holds are looked for loses none of its own.
@@ -149,7 +130,11 @@ func TestGCBesideARun(t *testing.T) {
 	r.run(t)
 	r.snapshot("src", "s2")
 	r.now += 10
-	r.meanwhile = func() { r.run(t) }
+	r.before = func(string, []string) error {
+		r.before = nil
+		r.run(t)
+		return nil
+	}
 	_, err := r.gc(t)
 	require.NoError(t, err)
 	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))

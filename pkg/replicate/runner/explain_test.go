@@ -13,7 +13,7 @@ import (
 func encryptedReplica(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
-	encrypt(r.datasets["src/a"], "src/a")
+	r.encrypt("src/a")
 	r.snapshot("src", "s1")
 	r.snapshot("src/a", "s1")
 	run, _ := r.run(t)
@@ -26,7 +26,7 @@ func encryptedReplica(t *testing.T) *replica {
 func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)
-	set(r.datasets["dst/copy/a"], "encryptionroot", "dst/copy") // zfs change-key -i
+	r.Set("dst/copy/a", "encryptionroot", "dst/copy") // zfs change-key -i
 	for range 2 {
 		r.now += 10
 		run, _ := r.run(t)
@@ -37,7 +37,7 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	run, _ := r.run(t)
 	require.Len(t, run.Targets[0].Datasets, 1)
 	require.Equal(t, string(plan.KeyChanged), run.Targets[0].Datasets[0].Conflict)
-	require.Len(t, r.datasets["dst/copy/a"].Versions, 1)
+	require.Len(t, r.Versions("dst/copy/a"), 1)
 }
 
 // An encryption root is named after a dataset: where the copies were renamed, and
@@ -48,11 +48,11 @@ func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	for _, n := range []string{"dst/copy/a", "dst/copy"} {
 		r.rename(n, "dst/new"+n[len("dst/copy"):])
 	}
-	set(r.datasets["dst/new/a"], "encryptionroot", "dst/new/a")
+	r.Set("dst/new/a", "encryptionroot", "dst/new/a")
 	r.job.Targets[0].To = "dst/new"
 	r.now += 10
 	r.snapshot("src/a", "s2")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[0])
-	require.Len(t, r.datasets["dst/new/a"].Versions, 2)
+	require.Len(t, r.Versions("dst/new/a"), 2)
 }

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,9 +20,9 @@ func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 	t.Helper()
 	out := []string{}
 	for _, n := range datasets {
-		for _, v := range r.datasets[n].Snapshots() {
-			if slices.Contains(r.holds[holdKey(r.datasets[n], v)], replicate.Tag("j", "t")) {
-				out = append(out, v.In(n))
+		for _, name := range r.names(n) {
+			if slices.Contains(r.held(n+"@"+name), replicate.Tag("j", "t")) {
+				out = append(out, n+"@"+name)
 			}
 		}
 	}
@@ -45,10 +46,11 @@ func TestHoldIsPlacedLater(t *testing.T) {
 			r := newReplica(t, adopting())
 			r.snapshot("src", "s1")
 			r.snapshot("src/a", "s1")
-			r.deny = map[string]error{pool: errors.New("the line was cut")}
+			r.fail(zfs.OpHold, pool, errors.New("the line was cut"))
 			r.run(t)
 			require.Len(t, r.heldBy(t, "src/a", "dst/copy/a"), 1)
-			r.deny, r.now = nil, r.now+10
+			r.fail("", "", nil)
+			r.now += 10
 			run, _ := r.run(t)
 			require.Zero(t, run.Targets[0].Sent)
 			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldBy(t, "src/a", "dst/copy/a"))
@@ -73,15 +75,22 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 						w.snapshot("src", fmt.Sprint("s", i))
 						w.snapshot("src/a", fmt.Sprint("s", i))
 					}
+					left := lost
 					if last {
-						r.lost = map[string]int{operation: lost}
+						r.before = func(op string, _ []string) error {
+							if op != operation || left == 0 {
+								return nil
+							}
+							left--
+							return site.ErrLost
+						}
 					}
 					run, _ := r.run(t)
 					want.run(t)
 					require.Equal(t, last && lost > 1, run.Notes != nil, run.Notes)
+					require.True(t, !last || left == 0)
 					r.now, want.now = r.now+10, want.now+10
 				}
-				require.Zero(t, r.lost[operation])
 				require.Equal(t, lost < 2, fmt.Sprint(want.state()) == fmt.Sprint(r.state()))
 				r.run(t)
 				want.run(t)
@@ -99,7 +108,7 @@ func TestHoldsDoNotPileUp(t *testing.T) {
 		t.Run(pool, func(t *testing.T) {
 			t.Parallel()
 			r := newReplica(t, adopting())
-			r.deny = map[string]error{pool: &zfs.Error{Kind: zfs.Permission, Op: zfs.OpHold}}
+			r.fail(zfs.OpHold, pool, &zfs.Error{Kind: zfs.Permission, Op: zfs.OpHold})
 			for i := range 9 {
 				r.snapshot("src", fmt.Sprint("s", i))
 				r.snapshot("src/a", fmt.Sprint("s", i))
@@ -109,8 +118,8 @@ func TestHoldsDoNotPileUp(t *testing.T) {
 			other := map[string]string{"src": "dst/copy/a@s8", "dst": "src/a@s8"}[pool]
 			require.Equal(t, []string{other}, r.heldBy(t, "src/a", "dst/copy/a"))
 			require.Len(t, r.arrival(t, "src/a").Held, 1)
-			require.Len(t, r.datasets["src/a"].Snapshots(), 3)
-			require.Len(t, r.datasets["dst/copy/a"].Snapshots(), 2)
+			require.Len(t, r.names("src/a"), 3)
+			require.Len(t, r.names("dst/copy/a"), 2)
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestNoRoomForOne(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
-	r.create("src/b")
+	r.Create("src/b", nil)
 	for _, s := range []string{"s1", "s2"} {
 		for _, n := range []string{"src", "src/a", "src/b"} {
 			r.snapshot(n, s)
@@ -22,8 +22,10 @@ func TestNoRoomForOne(t *testing.T) {
 		r.run(t)
 		r.now += 10
 	}
-	set(r.datasets["dst"], "available", "1000")
-	r.size = map[string]uint64{"src": 1, "src/a": 10000, "src/b": 100}
+	r.Set("dst", "available", "1000")
+	for n, size := range map[string]int{"src": 1, "src/a": 10000, "src/b": 100} {
+		r.Write(n, make([]byte, size))
+	}
 	for _, n := range []string{"src", "src/a", "src/b"} {
 		r.snapshot(n, "s3")
 	}

@@ -11,6 +11,8 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
 )
 
 // A stream that is cut leaves some of its snapshots on the target: which ones
@@ -29,7 +31,16 @@ func TestCutAndThenAway(t *testing.T) {
 	take(1, 1)
 	r.run(t)
 	take(2, 6)
-	r.cut, r.now = 2, r.now+10
+	r.now += 10
+	r.before = func(op string, names []string) error { // the third of the stream
+		if op != zfs.OpReceive || names[0] != "dst/copy@s4" {
+			return nil
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.away = "dst/copy"
+		return site.ErrLost
+	}
 	run, _ := r.run(t)
 	require.NotEmpty(t, run.Targets[0].Error)
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy"))
@@ -39,7 +50,7 @@ func TestCutAndThenAway(t *testing.T) {
 		r.run(t)
 	}
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
-	r.cut, r.away, r.now = 0, "", r.now+10
+	r.before, r.away, r.now = nil, "", r.now+10
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
@@ -52,7 +63,7 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	ctx, stop := context.WithCancel(t.Context())
-	r.meanwhile, r.full = stop, context.Canceled
+	r.before = func(string, []string) error { stop(); return nil }
 	run, err := r.runner(t).Run(ctx, r.job, true)
 	require.Equal(t, outcome.Interrupted, run.Outcome)
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)

@@ -88,90 +88,77 @@ func brief(r *record.Run) string {
 
 // change does something to the world and says what.
 func (r *replica) change(op, n, a, b, step int) string {
-	names := func(pool string) (out []string) {
-		for name := range r.datasets {
-			if zfs.PoolOf(name) == pool && name != "dst" {
-				out = append(out, name)
-			}
-		}
-		slices.Sort(out)
-		return out
-	}
 	pool := "src"
 	if a%3 == 0 {
 		pool = "dst"
 	}
-	all := names(pool)
+	all := slices.DeleteFunc(r.datasets(pool), func(n string) bool { return n == "dst" })
 	if len(all) == 0 {
 		return "nothing"
 	}
-	name := all[n%len(all)]
-	d := r.datasets[name]
+	name, source := all[n%len(all)], r.datasets("src")
 	var some zfs.Version
-	if len(d.Versions) > 0 {
-		some = d.Versions[b%len(d.Versions)]
+	if have := r.Versions(name); len(have) > 0 {
+		some = have[b%len(have)]
 	}
-	below := func(dataset, part string) bool { return dataset == part || strings.HasPrefix(dataset, part+"/") }
-	cloned := false
-	for _, o := range r.datasets {
-		of, _, _ := strings.Cut(o.Get("origin"), "@")
-		cloned = cloned || below(of, name)
+	snapshot, cloned, used := some.In(name), false, false
+	for _, other := range r.datasets("") {
+		origin := r.Get(other, "origin")
+		cloned, used = cloned || below(origin, name), used || origin == snapshot
 	}
 	switch {
 	case op < 4:
-		name = names("src")[n%len(names("src"))]
+		name = source[n%len(source)]
 		r.snapshot(name, fmt.Sprintf("s%d", step))
 		return "snapshot " + name
 	case op < 6:
-		name = names("src")[n%len(names("src"))]
-		set(r.datasets[name], "written", "100")
+		name = source[n%len(source)]
+		r.Set(name, "written", "100")
 		return "write " + name
 	case op == 6:
 		r.snapshot(name, fmt.Sprintf("x%d", step))
 		return "snapshot of others of " + name
 	case op < 9 && some.Name != "":
-		return fmt.Sprint("destroy ", some.In(name), ": ", r.destroy(some.In(name)))
-	case op == 9 && some.Kind == zfs.Snapshot && !r.busy(d, some):
-		_, i := r.find(some.In(name))
-		d.Versions[i].Name = fmt.Sprintf("s%dr", step)
-		r.changed(d)
-		return "rename " + some.In(name)
+		return fmt.Sprint("destroy ", snapshot, ": ", r.Destroy(r.t.Context(), []string{snapshot}))
+	case op == 9 && some.Kind == zfs.Snapshot && !used && len(r.held(snapshot)) == 0:
+		r.renameSnapshot(name, some.Name, fmt.Sprintf("s%dr", step))
+		return "rename " + snapshot
 	case op == 10 && name != "src" && !cloned:
-		r.remove(name)
+		r.Remove(name)
 		if pool == "src" {
-			r.create(name)
+			r.Create(name, nil)
 		}
 		return "destroy, and of the source create anew, " + name
 	case op == 11:
-		r.create(fmt.Sprintf("src/n%d", step))
+		r.Create(fmt.Sprintf("src/n%d", step), nil)
 		return fmt.Sprintf("create src/n%d", step)
 	case op == 12 && pool == "src" && some.Kind == zfs.Snapshot:
-		c := r.create(fmt.Sprintf("src/c%d", step))
-		set(c, "origin", some.In(name))
-		return "clone " + some.In(name) + " to " + c.Name
+		r.Clone(snapshot, fmt.Sprintf("src/c%d", step))
+		return fmt.Sprintf("clone %s to src/c%d", snapshot, step)
 	case op == 13 && pool == "src":
 		r.promote(name)
 		return "promote " + name
 	case op == 14:
-		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Bookmark })
+		for _, mark := range r.names(name, zfs.Bookmark) {
+			r.destroy(name + "#" + mark)
+		}
 		return "destroy the bookmarks of " + name
 	case op == 15 && some.Kind == zfs.Snapshot:
-		d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Bookmark, Name: fmt.Sprint("m", step), GUID: some.GUID, CreateTXG: some.CreateTXG})
-		return "bookmark " + some.In(name)
+		require.NoError(r.t, r.Bookmark(r.t.Context(), map[string]string{fmt.Sprint(name, "#m", step): snapshot}))
+		return "bookmark " + snapshot
 	case op == 16 && some.Kind == zfs.Snapshot:
-		key := holdKey(d, some)
-		if r.holds[key] = append(r.holds[key], "mine"); len(r.holds[key])%2 == 0 {
-			delete(r.holds, key)
+		do := r.Hold
+		if slices.Contains(r.held(snapshot), "mine") {
+			do = r.Release
 		}
-		return "hold, or release, " + some.In(name)
+		require.NoError(r.t, do(r.t.Context(), "mine", []string{snapshot}))
+		return "hold, or release, " + snapshot
 	case op == 17:
-		set(d, "encryptionroot", fmt.Sprint(name, step))
+		r.Set(name, "encryptionroot", fmt.Sprint(name, step))
 		return "change the encryption root of " + name
 	case op == 18 && pool == "dst" && name != "dst/copy" && !cloned:
 		moved := fmt.Sprintf("dst/copy/old%d", step)
-		delete(r.datasets, name)
-		d.Name = moved
-		r.datasets[moved] = d
+		r.rename(name, moved)
 		return "rename " + name + " to " + moved
 	}
 	return "nothing"

@@ -3,13 +3,11 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,37 +15,6 @@ import (
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
-
-// replica is a world with the records of a job that runs in it.
-type replica struct {
-	*world
-	job *replicate.Job
-	dir string
-}
-
-func newReplica(t *testing.T, j replicate.Job) *replica {
-	t.Helper()
-	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
-	j.Targets = []replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}
-	return &replica{newWorld(), &j, t.TempDir()}
-}
-
-// runner is a new one, as of another process. The world needs no closing.
-func (r *replica) runner(t *testing.T) *Runner {
-	t.Helper()
-	return New(r.dir, r.world, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
-}
-
-// run runs the job once and returns its record and the datasets whose
-// snapshots were listed, without those of what was sent.
-func (r *replica) run(t *testing.T) (*record.Run, []string) {
-	t.Helper()
-	r.looked = nil
-	run, err := r.runner(t).Run(t.Context(), r.job, true)
-	require.NotNil(t, run, "%v", err) // a refusal is in the record, too
-	slices.Sort(r.looked)
-	return run, slices.Compact(r.looked)
-}
 
 // settle runs until nothing is looked at any more.
 func (r *replica) settle(t *testing.T) {
@@ -71,13 +38,11 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	for _, n := range strings.Split("bcdefgh", "") {
-		r.create("src/" + n)
+		r.Create("src/"+n, nil)
 	}
 	for _, s := range []string{"s1", "s2"} {
-		for _, n := range slices.Sorted(maps.Keys(r.datasets)) {
-			if zfs.PoolOf(n) == "src" {
-				r.snapshot(n, s)
-			}
+		for _, n := range r.datasets("src") {
+			r.snapshot(n, s)
 		}
 	}
 	r.settle(t)
@@ -102,31 +67,26 @@ func TestSettledInvalidation(t *testing.T) {
 	}{
 		{"nothing", func(*replica) {}, nil},
 		{"much later", func(r *replica) { r.now += 1e6 }, nil},
-		{"written to, which is not snapshotted yet", func(r *replica) { set(r.datasets["src/c"], "written", "100") }, nil},
+		{"written to, which is not snapshotted yet", func(r *replica) { r.Set("src/c", "written", "100") }, nil},
 		{"bookmarked", func(r *replica) {
 			require.NoError(t, r.Bookmark(t.Context(), map[string]string{"src/c#x": "src/c@s2"}))
 		}, nil},
 		{"a snapshot more", func(r *replica) { r.snapshot("src/c", "s3") }, both},
 		{"a snapshot that does not concern the job", func(r *replica) { r.snapshot("src/c", "other") }, both},
-		{"a snapshot less", func(r *replica) { require.NoError(t, r.destroy("src/c@s1")) }, both},
-		{"a snapshot renamed", func(r *replica) {
-			d, i := r.find("src/c@s1")
-			d.Versions[i].Name = "s0"
-			r.changed(d)
-		}, both},
-		{"the copy lost a snapshot", func(r *replica) { require.NoError(t, r.destroy("dst/copy/c@s1")) }, both},
+		{"a snapshot less", func(r *replica) { r.destroy("src/c@s1") }, both},
+		{"a snapshot renamed", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
+		{"the copy lost a snapshot", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
 		{"the copy has one of its own", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
-		{"an interrupted receive into the copy", func(r *replica) { set(r.datasets["dst/copy/c"], "receive_resume_token", "1-x") }, both},
-		{"another encryption root", func(r *replica) { set(r.datasets["dst/copy/c"], "encryptionroot", "dst/copy/c") }, both},
+		{"an interrupted receive into the copy", func(r *replica) { r.Set("dst/copy/c", "receive_resume_token", "1-x") }, both},
+		{"another encryption root", func(r *replica) { r.Set("dst/copy/c", "encryptionroot", "dst/copy/c") }, both},
 		{"created anew", func(r *replica) {
-			before := r.datasets["src/c"].Properties[zfs.ChangedProperty]
-			r.remove("src/c")
-			d := r.create("src/c")
-			d.Properties[zfs.ChangedProperty] = before
+			before := r.Get("src/c", zfs.ChangedProperty)
+			r.Remove("src/c")
+			r.Create("src/c", map[string]string{zfs.ChangedProperty: before})
 		}, []string{"dst/copy", "src/c"}}, // there is nothing to send
 		{"the clock was set back", func(r *replica) { r.now -= 1e5; r.snapshot("src/c", "s3") }, both},
-		{"the copy is gone", func(r *replica) { r.remove("dst/copy/c") }, nil},
-		{"a dataset more", func(r *replica) { r.create("src/i"); r.snapshot("src/i", "s1") }, nil},
+		{"the copy is gone", func(r *replica) { r.Remove("dst/copy/c") }, nil},
+		{"a dataset more", func(r *replica) { r.Create("src/i", nil); r.snapshot("src/i", "s1") }, nil},
 		{"other settings", func(r *replica) { r.job.Targets[0].Retention.Last = 1 }, everything},
 		{"a damaged file", func(r *replica) {
 			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j", "settled.json"), []byte("{"), 0o600))
@@ -136,7 +96,7 @@ func TestSettledInvalidation(t *testing.T) {
 		}, everything},
 		{"no file", func(r *replica) { require.NoError(t, os.Remove(filepath.Join(r.dir, "j", "settled.json"))) }, everything},
 		{"no records", func(r *replica) { require.NoError(t, os.Remove(filepath.Join(r.dir, "j", "state.json"))) }, everything},
-		{"an older ZFS", func(r *replica) { r.old = true }, everything},
+		{"an older ZFS", func(r *replica) { r.Old = true }, everything},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,13 +125,13 @@ func TestSettledInvalidation(t *testing.T) {
 func TestSettledPromotion(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
-	set(r.create("src/c2"), "origin", "src/c@s1")
+	r.Clone("src/c@s1", "src/c2")
 	r.snapshot("src/c2", "s3")
 	r.settle(t)
-	before := r.datasets["src/c2"].SnapshotsChanged()
+	before := r.Get("src/c2", zfs.ChangedProperty)
 	r.now += 10
 	r.promote("src/c2")
-	require.Equal(t, before, r.datasets["src/c2"].SnapshotsChanged())
+	require.Equal(t, before, r.Get("src/c2", zfs.ChangedProperty))
 	_, looked := r.run(t)
 	require.Equal(t, []string{"dst/copy/c", "dst/copy/c2", "src/c", "src/c2"}, looked)
 }
@@ -222,7 +182,7 @@ func TestSettledUnseen(t *testing.T) {
 			}
 		}
 	}
-	destroy := func(s string) func(r *replica) { return func(r *replica) { require.NoError(t, r.destroy(s)) } }
+	destroy := func(s string) func(r *replica) { return func(r *replica) { r.destroy(s) } }
 	tests := map[string][]step{
 		"held on the source": {
 			{hold(c + "@s1"), false, "0 0 0"},
@@ -288,21 +248,24 @@ func TestSettledReleaseFails(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.snapshot("src/c", "s3")
-	r.stuck = errors.New("the pool is suspended")
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpRelease {
+			return errors.New("the pool is suspended")
+		}
+		return nil
+	}
 	for range 3 {
 		r.now += 10
 		run, looked := r.run(t)
 		require.Equal(t, []string{"dst/copy/c", "src/c"}, looked)
 		require.Contains(t, strings.Join(run.Notes, "\n"), "suspended")
 	}
-	r.stuck = nil
+	r.before = nil
 	r.now += 10
 	r.run(t)
 	for _, pool := range []string{"src/c", "dst/copy/c"} {
-		held, err := r.Holds(t.Context(), []string{pool + "@s2", pool + "@s3"})
-		require.NoError(t, err)
-		require.Empty(t, held[pool+"@s2"])
-		require.Equal(t, []string{replicate.Tag("j", "t")}, held[pool+"@s3"])
+		require.Empty(t, r.held(pool+"@s2"))
+		require.Equal(t, []string{replicate.Tag("j", "t")}, r.held(pool+"@s3"))
 	}
 	r.settle(t)
 }
@@ -345,10 +308,10 @@ func TestSettledTaking(t *testing.T) {
 	take.Snapshots.SkipUnchanged = true
 	r = newReplica(t, take)
 	for _, n := range strings.Split("bcdefgh", "") {
-		r.create("src/" + n)
+		r.Create("src/"+n, nil)
 	}
 	r.settle(t)
-	set(r.datasets["src/a"], "written", "100")
+	r.Set("src/a", "written", "100")
 	r.now += 10
 	run, looked := r.run(t)
 	require.Equal(t, 1, run.Snapshots)

@@ -23,11 +23,11 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
 	for _, n := range strings.Split("bcdefgh", "") {
-		r.create("src/" + n)
+		r.Create("src/"+n, nil)
 	}
 	r.run(t)
 	before := r.arrival(t, "src/c").Success
-	r.bad = map[string]error{"src/c": &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"}}
+	r.fail(zfs.OpSnapshot, "src/c", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
 	for range 2 {
 		r.now += 3600
 		run, _ := r.run(t)
@@ -51,10 +51,15 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 func TestSnapshotsBesideADestroy(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
-	r.create("src/b")
+	r.Create("src/b", nil)
 	r.run(t)
 	r.now += 3600
-	r.gone = "src/b"
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpSnapshot {
+			r.Remove("src/b")
+		}
+		return nil
+	}
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
 	require.Equal(t, 2, run.Snapshots)
@@ -68,7 +73,7 @@ func TestSnapshotOfALongName(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, taking())
 	long := "src/" + strings.Repeat("x", 245)
-	r.create(long)
+	r.Create(long, nil)
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Refused, run.Outcome)
 	require.Equal(t, 2, run.Snapshots)

@@ -2,206 +2,253 @@ package runner
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
-// world is a host with two pools, src and dst, as far as replication sees
-// them. snapshots_changed is what a guest with OpenZFS 2.3 showed it to be:
-// changed by snapshots taken, received, renamed and destroyed, also where a
-// promotion takes them away; not by bookmarks and holds, nor where a promotion
-// brings them.
-type world struct {
-	site.Full // what a test does not expect to be called
+// replica is a host in memory with the pools src and dst, and the records of a job
+// that runs there. It reaches itself.
+type replica struct {
+	*zfsmem.Host
+	t   *testing.T
+	job *replicate.Job
+	dir string
+	now int64 // seconds, the host's clock
 
-	mu       sync.Mutex
-	now      int64 // seconds, the host's clock
-	txg      uint64
-	guid     uint64
-	old      bool             // OpenZFS before 2.2
-	full     error            // of taking snapshots
-	stuck    error            // of releasing holds
-	deny     map[string]error // of placing holds, by pool
-	broken   error            // of every stream
-	datasets map[string]*zfs.Dataset
-	holds    map[string][]string // tags by snapshot GUID and pool
-	away     string              // what is below cannot be reached
-	// cut, where not 0, is after how many snapshots of a stream its target is away.
-	cut int
-	// lost is how often yet the connection is, by operation, before it is done.
-	lost map[string]int
-	// bad is why no snapshot can be taken of some datasets.
-	bad map[string]error
-	// gone is a dataset that is destroyed just before snapshots are taken.
-	gone string
-	// meanwhile is what happens, once, before the next listing.
-	meanwhile func()
-	// size is what streams of a dataset bring, by estimate; none is 0.
-	size map[string]uint64
+	mu sync.Mutex
+	// away is what cannot be reached, with all below it.
+	away string
+	// before is asked before each operation.
+	before func(op string, names []string) error
 	// looked are the datasets whose snapshots were listed.
 	looked []string
 }
 
-func newWorld() *world {
-	w := &world{now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix(), datasets: map[string]*zfs.Dataset{}, holds: map[string][]string{}}
-	for _, n := range []string{"src", "src/a", "dst"} {
-		w.create(n)
-	}
-	return w
-}
-
-// create makes a dataset. The caller of this and what follows is alone, or
-// holds mu.
-func (w *world) create(name string) *zfs.Dataset {
-	w.guid++
-	d := &zfs.Dataset{Name: name, Type: zfs.Filesystem, GUID: w.guid, Properties: map[string]zfs.Property{}}
-	w.datasets[name] = d
-	set(d, "guid", strconv.FormatUint(w.guid, 10))
-	set(d, "type", "filesystem")
-	set(d, "written", "0")
-	for _, p := range []string{"origin", "encryptionroot", "receive_resume_token", zfs.ChangedProperty} {
-		set(d, p, "-")
-	}
-	return d
-}
-
-func set(d *zfs.Dataset, property, value string) {
-	d.Properties[property] = zfs.Property{Value: value, Source: "-"}
-}
-
-// encrypt makes a dataset an encrypted one, whose key is that of root.
-func encrypt(d *zfs.Dataset, root string) {
-	set(d, "encryption", "aes-256-gcm")
-	set(d, "keystatus", "unavailable")
-	set(d, "encryptionroot", root)
-}
-
-func (w *world) changed(d *zfs.Dataset) { set(d, zfs.ChangedProperty, strconv.FormatInt(w.now, 10)) }
-
-func (w *world) add(d *zfs.Dataset, kind zfs.VersionKind, name string, guid uint64) {
-	w.txg++
-	d.Versions = append(d.Versions, zfs.Version{Kind: kind, Name: name, GUID: guid, CreateTXG: w.txg})
-	if kind == zfs.Snapshot {
-		w.changed(d)
-		set(d, "written", "0")
-	}
-}
-
-func (w *world) snapshot(name, snap string) {
-	d := w.datasets[name]
-	if d == nil || slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == snap }) {
-		return
-	}
-	w.guid++
-	w.add(d, zfs.Snapshot, snap, w.guid)
-}
-
-// find returns the dataset and the place of a snapshot or bookmark in it.
-func (w *world) find(full string) (*zfs.Dataset, int) {
-	name, v, err := zfs.ParseVersion(full)
-	d := w.datasets[name]
-	if err != nil || d == nil {
-		return nil, -1
-	}
-	return d, slices.IndexFunc(d.Versions, func(have zfs.Version) bool { return have.Kind == v.Kind && have.Name == v.Name })
-}
-
-func holdKey(d *zfs.Dataset, v zfs.Version) string { return fmt.Sprint(zfs.PoolOf(d.Name), v.GUID) }
-
-// busy tells whether a snapshot is held or has clones.
-func (w *world) busy(d *zfs.Dataset, v zfs.Version) bool {
-	for _, o := range w.datasets {
-		if o.Get("origin") == v.In(d.Name) {
-			return true
-		}
-	}
-	return v.Kind == zfs.Snapshot && len(w.holds[holdKey(d, v)]) > 0
-}
-
-func (w *world) destroy(full string) error {
-	d, i := w.find(full)
-	if i < 0 {
-		return nil
-	}
-	if v := d.Versions[i]; w.busy(d, v) {
-		return &zfs.Error{Kind: zfs.Busy, Op: zfs.OpDestroy, Subject: full}
-	} else if v.Kind == zfs.Snapshot {
-		w.changed(d)
-	}
-	d.Versions = slices.Delete(d.Versions, i, i+1)
-	return nil
-}
-
-// remove destroys a dataset with all that is below it and all its snapshots.
-func (w *world) remove(name string) {
-	for n := range w.datasets {
-		if n == name || strings.HasPrefix(n, name+"/") {
-			delete(w.datasets, n)
-		}
-	}
-}
-
-// promote moves the origin, and what is older, from its dataset to the clone.
-func (w *world) promote(name string) {
-	clone := w.datasets[name]
-	if clone == nil {
-		return
-	}
-	of, at := w.find(clone.Get("origin"))
-	if at < 0 {
-		return
-	}
-	origin := of.Versions[at]
-	var moved, left []zfs.Version
-	for _, v := range of.Versions {
-		if v.Kind == zfs.Snapshot && v.CreateTXG <= origin.CreateTXG {
-			moved = append(moved, v)
-			for _, o := range w.datasets {
-				if o.Get("origin") == v.In(of.Name) {
-					set(o, "origin", v.In(clone.Name))
-				}
+func newReplica(t *testing.T, j replicate.Job) *replica {
+	t.Helper()
+	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
+	j.Targets = []replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}
+	r := &replica{Host: zfsmem.New("src", "src/a", "dst"), t: t, job: &j, dir: t.TempDir(), now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix()}
+	r.Now = func() int64 { return r.now }
+	r.Around = func(_ context.Context, op string, names []string, do func() error) error {
+		r.mu.Lock()
+		before, away := r.before, r.away
+		r.mu.Unlock()
+		for _, n := range names {
+			if away != "" && below(n, away) {
+				return fmt.Errorf("%w: no route to host", site.ErrLost)
 			}
-		} else {
-			left = append(left, v)
 		}
+		if before != nil {
+			if err := before(op, names); err != nil {
+				return err
+			}
+		}
+		return do()
 	}
-	before := of.Get("origin")
-	of.Versions, clone.Versions = left, append(moved, clone.Versions...)
-	zfs.SortVersions(clone.Versions)
-	w.changed(of)
-	set(of, "origin", origin.In(clone.Name))
-	set(clone, "origin", cmp.Or(before, "-"))
+	return r
 }
 
-// state is all that a run may have changed, but for the order of what it did
-// at once: createtxg is left out.
-func (w *world) state() map[string][]string {
-	out := map[string][]string{}
-	for _, d := range w.datasets {
-		all := []string{}
-		for _, v := range d.Versions {
-			all = append(all, fmt.Sprint(v.Short(), " ", v.GUID, " ", w.holds[holdKey(d, v)]))
+func below(name, part string) bool {
+	rest, ok := strings.CutPrefix(name, part)
+	return ok && (rest == "" || strings.ContainsAny(rest[:1], "/@#"))
+}
+
+// List notes whose snapshots are listed.
+func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
+	l, err := r.Host.List(ctx, q)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := 0; q.Versions && i < len(l.Datasets); i++ {
+		r.looked = append(r.looked, l.Datasets[i].Name)
+	}
+	return l, err
+}
+
+func (r *replica) Open(context.Context, hosts.Line) (site.Site, error) {
+	l := site.On(r, "test", func(line string) { r.t.Log(line) })
+	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
+	return l, nil
+}
+
+func (r *replica) Relay(context.Context, hosts.Line, string) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// runner is a new one, as of another process.
+func (r *replica) runner(t *testing.T) *Runner {
+	t.Helper()
+	return New(r.dir, r, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+}
+
+// run runs the job once and returns its record and the datasets whose
+// snapshots were listed, without those of what was sent.
+func (r *replica) run(t *testing.T) (*record.Run, []string) {
+	t.Helper()
+	r.looked = nil
+	run, err := r.runner(t).Run(t.Context(), r.job, true)
+	require.NotNil(t, run, "%v", err) // a refusal is in the record, too
+	slices.Sort(r.looked)
+	return run, slices.Compact(r.looked)
+}
+
+// fail fails operations on a name, and on what is below it; nil ends that.
+func (r *replica) fail(op, part string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before = nil
+	if why != nil {
+		r.before = func(asked string, names []string) error {
+			if asked == op && slices.ContainsFunc(names, func(n string) bool { return below(n, part) }) {
+				return why
+			}
+			return nil
 		}
-		slices.Sort(all)
-		out[d.Name] = all
+	}
+}
+
+// snapshot takes one where there is none of that name.
+func (r *replica) snapshot(dataset, name string) {
+	if err := r.Snapshot(r.t.Context(), []string{dataset + "@" + name}); !errors.Is(err, &zfs.Error{Kind: zfs.Exists}) {
+		require.NoError(r.t, err)
+	}
+}
+
+func (r *replica) destroy(version string) {
+	require.NoError(r.t, r.Destroy(r.t.Context(), []string{version}))
+}
+
+// names are those of a dataset's versions of a kind.
+func (r *replica) names(dataset string, kind ...zfs.VersionKind) []string {
+	out := []string{}
+	for _, v := range r.Versions(dataset) {
+		if v.Kind == cmp.Or(append(kind, zfs.Snapshot)...) {
+			out = append(out, v.Name)
+		}
 	}
 	return out
 }
 
-func copyOf(d *zfs.Dataset, versions bool) *zfs.Dataset {
-	c := *d
-	c.Properties, c.Versions = maps.Clone(d.Properties), nil
-	if versions {
-		c.Versions = slices.Clone(d.Versions)
-		zfs.SortVersions(c.Versions)
+// encrypt makes a dataset an encrypted one, whose key is its own.
+func (r *replica) encrypt(dataset string) {
+	for p, v := range map[string]string{"encryption": "aes-256-gcm", "keystatus": "unavailable", "encryptionroot": dataset} {
+		r.Set(dataset, p, v)
 	}
-	return &c
 }
+
+// rename renames a dataset.
+func (r *replica) rename(from, to string) {
+	r.Edit(func(all map[string]*zfs.Dataset) {
+		all[to] = all[from]
+		all[to].Name = to
+		delete(all, from)
+	})
+}
+
+// renameSnapshot renames a snapshot.
+func (r *replica) renameSnapshot(dataset, from, to string) {
+	r.Edit(func(all map[string]*zfs.Dataset) {
+		for i, v := range all[dataset].Versions {
+			if v.Kind == zfs.Snapshot && v.Name == from {
+				all[dataset].Versions[i].Name = to
+				r.changed(all[dataset])
+			}
+		}
+	})
+}
+
+// changed is what shows of a change to a dataset's snapshots: a guest with OpenZFS
+// 2.3 showed that it does where they are taken, received, renamed and destroyed, also
+// where a promotion takes them away; not of bookmarks and holds, nor where a
+// promotion brings them.
+func (r *replica) changed(d *zfs.Dataset) {
+	d.Properties[zfs.ChangedProperty] = zfs.Property{Value: fmt.Sprint(r.now), Source: "-"}
+}
+
+// promote moves the origin, and what is older, from its dataset to the clone.
+func (r *replica) promote(name string) {
+	r.Edit(func(all map[string]*zfs.Dataset) {
+		clone := all[name]
+		origin := clone.Get("origin")
+		dataset, snapshot, _ := strings.Cut(origin, "@")
+		of := all[dataset]
+		if of == nil {
+			return
+		}
+		at := slices.IndexFunc(of.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == snapshot })
+		if at < 0 {
+			return
+		}
+		last := of.Versions[at].CreateTXG
+		var moved, left []zfs.Version
+		for _, v := range of.Versions {
+			if v.Kind != zfs.Snapshot || v.CreateTXG > last {
+				left = append(left, v)
+				continue
+			}
+			moved = append(moved, v)
+			for _, o := range all {
+				if o.Get("origin") == v.In(dataset) {
+					o.Properties["origin"] = zfs.Property{Value: v.In(name)}
+				}
+			}
+		}
+		before := of.Get("origin")
+		of.Versions, clone.Versions = left, append(moved, clone.Versions...)
+		zfs.SortVersions(clone.Versions)
+		r.changed(of)
+		of.Properties["origin"], clone.Properties["origin"] = zfs.Property{Value: name + "@" + snapshot}, zfs.Property{Value: cmp.Or(before, "-")}
+	})
+}
+
+// held are the tags of holds on a snapshot.
+func (r *replica) held(snapshot string) []string {
+	tags, err := r.Host.Holds(r.t.Context(), []string{snapshot})
+	require.NoError(r.t, err)
+	return tags[snapshot]
+}
+
+// state is all that a run may have changed, but for the order of what it did
+// at once: createtxg is left out.
+func (r *replica) state() map[string][]string {
+	out := map[string][]string{}
+	for _, name := range r.datasets("") {
+		all := []string{}
+		for _, v := range r.Versions(name) {
+			all = append(all, fmt.Sprint(v.Short(), " ", v.GUID, " ", r.held(v.In(name))))
+		}
+		slices.Sort(all)
+		out[name] = all
+	}
+	return out
+}
+
+// datasets are those of a pool, "" for all.
+func (r *replica) datasets(pool string) (names []string) {
+	r.Edit(func(all map[string]*zfs.Dataset) {
+		for n := range all {
+			if pool == "" || zfs.PoolOf(n) == pool {
+				names = append(names, n)
+			}
+		}
+	})
+	slices.Sort(names)
+	return names
+}
+
+var _ hosts.Opener = (*replica)(nil)

@@ -126,6 +126,13 @@ func set(d *zfs.Dataset, property, value string) {
 	d.Properties[property] = zfs.Property{Value: value, Source: "-"}
 }
 
+// Edit has the datasets, by name, changed as nothing else here does.
+func (h *Host) Edit(change func(datasets map[string]*zfs.Dataset)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(h.datasets)
+}
+
 // Get returns a property of a dataset, "" where either is not there.
 func (h *Host) Get(name, property string) string {
 	h.mu.Lock()
