@@ -7,35 +7,48 @@
 package calendar
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Bounds of years, as systemd has them.
-const (
-	firstYear = 1970
-	lastYear  = 2199
-)
-
 // Event is a calendar event: the times whose every part is in its set.
 type Event struct {
-	spec                 string
-	weekday              set // 0 = Monday
-	year, month, day     set
-	fromEnd              bool // day counts from the end of the month
-	hour, minute, second set
-	zone                 *time.Location // nil: the zone of the time asked about
+	spec    string
+	in      [parts]set
+	fromEnd bool           // the day counts from the end of the month
+	zone    *time.Location // nil: the zone of the time asked about
 }
 
-// set is which values of a part belong to the event, by value.
-type set []bool
+// The parts of a time.
+const (
+	weekday = iota // 0 = Monday
+	year
+	month
+	day
+	hour
+	minute
+	second
+	parts
+)
 
-// weekdays are systemd's names; three letters are enough.
-func weekdays() []string {
-	return []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+// lastYear is as systemd has it.
+const lastYear = 2199
+
+// set is which values of a part belong to an event, from the lowest on.
+type set struct {
+	low int
+	in  []bool
 }
+
+func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.in) && s.in[v-s.low] }
+
+// full tells that all do.
+func (s set) full() bool { return !slices.Contains(s.in, false) }
 
 // shorthands are the words that stand for an event.
 func shorthands() map[string]string {
@@ -51,12 +64,16 @@ func shorthands() map[string]string {
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.time.html (Calendar Events)
 func Parse(spec string) (*Event, error) {
 	e := &Event{spec: spec}
-	fail := func(why string) (*Event, error) {
-		return nil, fmt.Errorf("%q is no calendar event: %s; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, why)
+	if err := e.parse(spec); err != nil {
+		return nil, fmt.Errorf("%q is no calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, err)
 	}
+	return e, nil
+}
+
+func (e *Event) parse(spec string) error {
 	// Units have it as it is written: on one line.
 	if odd := strings.IndexFunc(spec, func(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }); odd >= 0 {
-		return fail(fmt.Sprintf("%q is in no calendar event", spec[odd:]))
+		return fmt.Errorf("%q is in no calendar event", spec[odd:])
 	}
 	words := strings.Fields(spec)
 	if len(words) > 1 {
@@ -70,31 +87,46 @@ func Parse(spec string) (*Event, error) {
 		}
 	}
 	if len(words) == 0 {
-		return fail("it is empty")
+		return errors.New("it is empty")
 	}
-	date, clock, week := "*-*-*", "00:00:00", "Mon..Sun"
+	text, err := [parts]string{"*", "*", "*", "*", "0", "0", "0"}, error(nil)
 	if c := words[0][0] | 0x20; c >= 'a' && c <= 'z' {
-		week, words = words[0], words[1:]
+		if text[weekday], err = numbered(words[0]); err != nil {
+			return err
+		}
+		words = words[1:]
 	}
 	if len(words) > 0 && !strings.Contains(words[0], ":") {
-		date, words = words[0], words[1:]
+		i := strings.LastIndexAny(words[0], "-~")
+		if i < 0 {
+			return fmt.Errorf("%q is no date", words[0])
+		}
+		text[month], text[day], e.fromEnd = words[0][:i], words[0][i+1:], words[0][i] == '~'
+		if y, m, ok := strings.Cut(text[month], "-"); ok {
+			text[year], text[month] = y, m
+		}
+		words = words[1:]
 	}
 	if len(words) > 0 {
-		clock, words = words[0], words[1:]
+		clock := strings.Split(words[0], ":")
+		if len(clock) < 2 || len(clock) > 3 {
+			return fmt.Errorf("%q is no time of day", words[0])
+		}
+		copy(text[hour:], clock)
+		words = words[1:]
 	}
 	if len(words) > 0 {
-		return fail(fmt.Sprintf("%q is too much", words[0]))
+		return fmt.Errorf("%q is too much", words[0])
 	}
-	for _, parse := range []func() error{
-		func() error { return e.parseWeek(week) },
-		func() error { return e.parseDate(date) },
-		func() error { return e.parseClock(clock) },
-	} {
-		if err := parse(); err != nil {
-			return fail(err.Error())
+	for i, of := range [parts]struct {
+		name      string
+		low, high int
+	}{{"day of the week", 0, 6}, {"year", 1970, lastYear}, {"month", 1, 12}, {"day", 1, 31}, {"hour", 0, 23}, {"minute", 0, 59}, {"second", 0, 59}} {
+		if e.in[i], err = parseSet(text[i], of.low, of.high, i == day && e.fromEnd); err != nil {
+			return fmt.Errorf("%s: %w", of.name, err)
 		}
 	}
-	return e, nil
+	return nil
 }
 
 func zoneOf(word string) (*time.Location, error) {
@@ -107,110 +139,55 @@ func zoneOf(word string) (*time.Location, error) {
 	return time.LoadLocation(word)
 }
 
-func (e *Event) parseWeek(s string) error {
-	e.weekday = make(set, 7)
-	for part := range strings.SplitSeq(s, ",") {
-		from, to, isRange := strings.Cut(part, "..")
-		a, err := weekday(from)
-		if err != nil {
-			return err
-		}
-		b := a
-		if isRange {
-			if b, err = weekday(to); err != nil {
-				return err
-			}
-		}
-		if b < a {
-			return fmt.Errorf("%q runs backwards", part)
-		}
-		for d := a; d <= b; d++ {
-			e.weekday[d] = true
-		}
+// numbered writes days of the week as numbers. Three letters of a name are enough.
+func numbered(week string) (out string, err error) {
+	if strings.ContainsAny(week, "*/0123456789") {
+		return "", fmt.Errorf("%q are no days of the week", week)
 	}
-	return nil
-}
-
-func weekday(s string) (int, error) {
-	for i, name := range weekdays() {
-		if l := strings.ToLower(s); l == name || l == name[:3] {
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is no day of the week", s)
-}
-
-func (e *Event) parseDate(s string) (err error) {
-	head, day, fromEnd := strings.Cut(s, "~")
-	if !fromEnd {
-		i := strings.LastIndexByte(s, '-')
+	names := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+	out = regexp.MustCompile("[A-Za-z]+").ReplaceAllStringFunc(week, func(word string) string {
+		i := slices.IndexFunc(names, func(name string) bool { l := strings.ToLower(word); return l == name || l == name[:3] })
 		if i < 0 {
-			return fmt.Errorf("%q is no date", s)
+			err = fmt.Errorf("%q is no day of the week", word)
 		}
-		head, day = s[:i], s[i+1:]
-	}
-	year, month, hasYear := strings.Cut(head, "-")
-	if !hasYear {
-		year, month = "*", head
-	}
-	e.fromEnd = fromEnd
-	if e.year, err = parseSet("year", year, firstYear, lastYear, false); err != nil {
-		return err
-	}
-	if e.month, err = parseSet("month", month, 1, 12, false); err != nil {
-		return err
-	}
-	e.day, err = parseSet("day", day, 1, 31, fromEnd)
-	return err
-}
-
-func (e *Event) parseClock(s string) (err error) {
-	parts := strings.Split(s, ":")
-	if len(parts) == 2 {
-		parts = append(parts, "00")
-	}
-	if len(parts) != 3 {
-		return fmt.Errorf("%q is no time of day", s)
-	}
-	if e.hour, err = parseSet("hour", parts[0], 0, 23, false); err != nil {
-		return err
-	}
-	if e.minute, err = parseSet("minute", parts[1], 0, 59, false); err != nil {
-		return err
-	}
-	e.second, err = parseSet("second", parts[2], 0, 59, false)
-	return err
+		return strconv.Itoa(i)
+	})
+	return out, err
 }
 
 // parseSet reads "*", "N", "A..B", each with "/STEP", or several with commas
 // in between. down tells that a step counts towards low: days from the end.
-func parseSet(what, s string, low, high int, down bool) (set, error) {
-	out := make(set, high+1)
+func parseSet(s string, low, high int, down bool) (set, error) {
+	out := set{low, make([]bool, high-low+1)}
+	number := func(text string) (int, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || int(n) < low || int(n) > high {
+			return 0, fmt.Errorf("%q is not within %d and %d", text, low, high)
+		}
+		return int(n), nil
+	}
 	for part := range strings.SplitSeq(s, ",") {
 		values, stepText, stepped := strings.Cut(part, "/")
-		step := 1
+		step, err := 1, error(nil)
 		if stepped {
-			n, err := strconv.Atoi(stepText)
-			if err != nil || n < 1 {
-				return nil, fmt.Errorf("%s %q: %q is no step", what, part, stepText)
+			if step, err = strconv.Atoi(stepText); err != nil || step < 1 {
+				return out, fmt.Errorf("%q: %q is no step", part, stepText)
 			}
-			step = n
 		}
 		from, to := low, high
 		if values != "*" {
 			a, b, isRange := strings.Cut(values, "..")
-			x, err := strconv.ParseUint(a, 10, 16)
-			if err != nil || int(x) < low || int(x) > high {
-				return nil, fmt.Errorf("%s %q is not within %d and %d", what, a, low, high)
+			if from, err = number(a); err != nil {
+				return out, err
 			}
-			from = int(x)
 			switch {
 			case isRange:
-				y, err := strconv.ParseUint(b, 10, 16)
-				if err != nil || int(y) < low || int(y) > high || int(y) < from {
-					return nil, fmt.Errorf("%s %q is no range within %d and %d", what, values, low, high)
+				if to, err = number(b); err != nil {
+					return out, err
 				}
-				to = int(y)
+				if to < from {
+					return out, fmt.Errorf("%q runs backwards", values)
+				}
 			case !stepped:
 				to = from
 			case down:
@@ -218,7 +195,7 @@ func parseSet(what, s string, low, high int, down bool) (set, error) {
 			}
 		}
 		for v := from; v <= to; v += step {
-			out[v] = true
+			out.in[v-low] = true
 		}
 	}
 	return out, nil
@@ -234,49 +211,47 @@ func (e *Event) Next(after time.Time) (time.Time, bool) {
 		zone = after.Location()
 	}
 	t := after.In(zone)
-	day := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
-	for ; day.Year() <= lastYear; day = day.AddDate(0, 0, 1) {
-		if !e.year.has(day.Year()) {
-			day = time.Date(day.Year(), 12, 31, 12, 0, 0, 0, zone)
+	date := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
+	for ; date.Year() <= lastYear; date = date.AddDate(0, 0, 1) {
+		if !e.in[year].has(date.Year()) {
+			date = time.Date(date.Year(), 12, 31, 12, 0, 0, 0, zone)
 			continue
 		}
-		if !e.onDay(day) {
+		if !e.onDay(date) {
 			continue
 		}
-		if at, ok := e.firstOn(day, after); ok {
+		if at, ok := e.firstOn(date, after); ok {
 			return at.In(after.Location()), true
 		}
 	}
 	return time.Time{}, false
 }
 
-func (s set) has(v int) bool { return v >= 0 && v < len(s) && s[v] }
-
-func (e *Event) onDay(day time.Time) bool {
-	d := day.Day()
+func (e *Event) onDay(date time.Time) bool {
+	d := date.Day()
 	if e.fromEnd {
-		d = time.Date(day.Year(), day.Month()+1, 0, 12, 0, 0, 0, time.UTC).Day() - d + 1
+		d = time.Date(date.Year(), date.Month()+1, 0, 12, 0, 0, 0, time.UTC).Day() - d + 1
 	}
-	return e.month.has(int(day.Month())) && e.day.has(d) && e.weekday.has((int(day.Weekday())+6)%7)
+	return e.in[month].has(int(date.Month())) && e.in[day].has(d) && e.in[weekday].has((int(date.Weekday())+6)%7)
 }
 
 // firstOn is the first time of the event on a day that comes after another.
-func (e *Event) firstOn(day, after time.Time) (time.Time, bool) {
-	for h := range e.hour {
+func (e *Event) firstOn(date, after time.Time) (time.Time, bool) {
+	at := func(h, m, s int) time.Time {
+		return time.Date(date.Year(), date.Month(), date.Day(), h, m, s, 0, date.Location())
+	}
+	for h := range 24 {
 		// Whole hours that are over are passed by quickly.
-		if !e.hour[h] || !time.Date(day.Year(), day.Month(), day.Day(), h, 59, 59, 0, day.Location()).After(after) {
+		if !e.in[hour].has(h) || !at(h, 59, 59).After(after) {
 			continue
 		}
-		for m := range e.minute {
-			if !e.minute[m] {
+		for s := range 3600 {
+			if !e.in[minute].has(s/60) || !e.in[second].has(s%60) {
 				continue
 			}
-			for s := range e.second {
-				t := time.Date(day.Year(), day.Month(), day.Day(), h, m, s, 0, day.Location())
-				// An hour that summer time skips does not exist.
-				if e.second[s] && t.After(after) && t.Hour() == h {
-					return t, true
-				}
+			// An hour that summer time skips does not exist.
+			if t := at(h, s/60, s%60); t.After(after) && t.Hour() == h {
+				return t, true
 			}
 		}
 	}

@@ -9,61 +9,50 @@ import (
 // Cron returns the five fields of a crontab(5) line that run at the times of
 // the event; an error says why there is none.
 func (e *Event) Cron() (string, error) {
-	anyDay := full(e.day, 1)
 	switch {
 	case e.zone != nil:
 		return "", errors.New("cron knows no time zones")
-	case !full(e.year, firstYear):
+	case !e.in[year].full():
 		return "", errors.New("cron knows no years")
 	case e.fromEnd:
 		return "", errors.New("cron does not count days from the end of a month")
-	case count(e.second) != 1 || !e.second[0]:
+	case e.in[second].values() != "0":
 		return "", errors.New("cron knows no seconds")
-	case !anyDay && !full(e.weekday, 0):
+	case !e.in[day].full() && !e.in[weekday].full():
 		// crontab(5): where both are given, either is enough.
 		return "", errors.New("cron cannot ask for a day of the week and of the month at once")
 	}
-	week := "*"
-	if !full(e.weekday, 0) {
-		sundayFirst := make(set, 7)
-		for i, on := range e.weekday {
-			sundayFirst[(i+1)%7] = on
-		}
-		week = field(sundayFirst, 0)
+	week := e.in[weekday].in
+	sundayFirst := set{0, append([]bool{week[6]}, week[:6]...)}
+	var fields []string
+	for _, s := range []set{e.in[minute], e.in[hour], e.in[day], e.in[month], sundayFirst} {
+		fields = append(fields, s.field())
 	}
-	return strings.Join([]string{field(e.minute, 0), field(e.hour, 0), field(e.day, 1), field(e.month, 1), week}, " "), nil
+	return strings.Join(fields, " "), nil
 }
-
-func count(s set) int {
-	n := 0
-	for _, on := range s {
-		if on {
-			n++
-		}
-	}
-	return n
-}
-
-func full(s set, low int) bool { return count(s) == len(s)-low }
 
 // field writes a set as a field of crontab(5).
-func field(s set, low int) string {
-	if full(s, low) {
+func (s set) field() string {
+	if s.full() {
 		return "*"
 	}
-	for step := 2; step <= len(s)/2; step++ {
+	for step := 2; step <= len(s.in)/2; step++ {
 		same := true
-		for v := low; v < len(s); v++ {
-			same = same && s[v] == ((v-low)%step == 0)
+		for i, on := range s.in {
+			same = same && on == (i%step == 0)
 		}
 		if same {
 			return "*/" + strconv.Itoa(step)
 		}
 	}
+	return s.values()
+}
+
+func (s set) values() string {
 	var out []string
-	for v, on := range s {
+	for i, on := range s.in {
 		if on {
-			out = append(out, strconv.Itoa(v))
+			out = append(out, strconv.Itoa(s.low+i))
 		}
 	}
 	return strings.Join(out, ",")
