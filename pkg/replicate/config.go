@@ -173,6 +173,14 @@ func (j *Job) PruneAtMost() int {
 	return *j.PruneLimit
 }
 
+// Tries is how often what was cut is tried again.
+func (j *Job) Tries() int {
+	if j.Retries == nil {
+		return way.Retries
+	}
+	return *j.Retries
+}
+
 // Find returns the job of that name, nil if there is none.
 func (f *File) Find(name string) *Job {
 	for i := range f.Jobs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	toml "github.com/pelletier/go-toml/v2"
@@ -132,71 +133,45 @@ func suggest(path []string) string {
 	if len(path) == 0 {
 		return ""
 	}
-	table, typed := reflect.TypeFor[File](), path[len(path)-1]
-	for _, k := range path[:len(path)-1] {
-		if table = fieldOf(table, k); table == nil {
-			return ""
-		}
-	}
+	tables, typed := tables(), path[len(path)-1]
+	keys := tables[strings.Join(path[:len(path)-1], ".")]
 	near, distance := "", 3 // more changes than that are another word
-	for _, k := range keysOf(table) {
-		if k == typed { // known there: the decoder's path leaves out a table in braces
-			near = ""
-			break
-		}
+	for _, k := range keys {
 		if d := changes(typed, k); d < distance && d < len(k) {
 			near, distance = k, d
 		}
 	}
-	if near != "" {
+	if near != "" && near != typed { // known there: the decoder's path leaves out a table in braces
 		return near
 	}
 	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.target.properties"} {
-		table := reflect.TypeFor[File]()
-		for k := range strings.SplitSeq(where, ".") {
-			table = fieldOf(table, k)
-		}
-		if fieldOf(table, typed) != nil {
+		if keys != nil && slices.Contains(tables[where], typed) {
 			return typed + " of [" + where + "]"
 		}
 	}
 	return ""
 }
 
-// tableOf is the struct behind a field's type, nil where it is none.
-func tableOf(t reflect.Type) reflect.Type {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	return t
-}
-
-func fieldOf(table reflect.Type, key string) reflect.Type {
-	if table.Kind() != reflect.Struct {
-		return nil
-	}
-	for _, f := range reflect.VisibleFields(table) {
-		if keyOf(f) == key {
-			return tableOf(f.Type)
+// tables are the keys of each table of a job file, by its name.
+func tables() map[string][]string {
+	out := map[string][]string{}
+	var add func(table string, t reflect.Type)
+	add = func(table string, t reflect.Type) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			if key, _, _ := strings.Cut(f.Tag.Get("toml"), ","); key != "" {
+				out[table] = append(out[table], key)
+				add(strings.TrimPrefix(table+"."+key, "."), f.Type)
+			}
 		}
 	}
-	return nil
-}
-
-func keysOf(table reflect.Type) []string {
-	if table.Kind() != reflect.Struct {
-		return nil
-	}
-	var keys []string
-	for _, f := range reflect.VisibleFields(table) {
-		keys = append(keys, keyOf(f))
-	}
-	return keys
-}
-
-func keyOf(f reflect.StructField) string {
-	key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
-	return key
+	add("", reflect.TypeFor[File]())
+	return out
 }
 
 // changes is the edit distance of two words: letters put in, left out,

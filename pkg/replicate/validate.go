@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -17,10 +18,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Bounds of a job's numbers.
-const (
-	maxKept = 100_000 // snapshots of one rule
-)
+// maxKept bounds the snapshots of one rule.
+const maxKept = 100_000
 
 // Validate checks what the decoder cannot. Its errors name job and key.
 func (f *File) Validate() error { return f.validate(places{}) }
@@ -80,124 +79,206 @@ func (j *Job) overlaps(o *Job) bool {
 	return a == b || j.Recursive && strings.HasPrefix(b, a+"/") || o.Recursive && strings.HasPrefix(a, b+"/")
 }
 
-// faults are all that is wrong with a job.
-func (j *Job) faults() []error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !plainWord(j.Name) {
-		bad(`name %q: write letters, digits, "-" and "_", at most 48`, j.Name)
-	}
-	errs = append(errs, checkEndpoint("source", j.Source, false)...)
-	if !j.Recursive && len(j.Include)+len(j.Exclude) > 0 {
-		bad("include and exclude have no effect without recursive = true")
-	}
-	errs = append(errs, checkPatterns("include", j.Include)...)
-	errs = append(errs, checkPatterns("exclude", j.Exclude)...)
-	errs = append(errs, checkPatterns("snapshots.adopt", j.Snapshots.Adopt)...)
-	if j.Schedule != "" {
-		if _, err := calendar.Parse(j.Schedule); err != nil {
-			bad("schedule: %w", err)
-		}
-	}
-	if j.User != "" {
-		if err := CheckUser(j.User); err != nil {
-			bad("user: %w", err)
-		}
-	}
-	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
-		bad("jitter and grace have no effect without a schedule")
-	}
-	if _, err := j.Scope(); err != nil {
-		bad("snapshots: %w", err)
-	}
-	if j.Snapshots.SkipUnchanged && j.Snapshots.Take == "" {
-		bad("snapshots.skip_unchanged has no effect without snapshots.take")
-	}
-	errs = append(errs, j.Retention.faults("retention")...)
-	if n := j.PruneLimit; n != nil && (*n < 0 || *n > maxKept) {
-		bad("prune_limit = %d: write 0 to %d", *n, maxKept)
-	}
-	if j.Parallel < 0 || j.Parallel > way.MaxParallel {
-		bad("parallel = %d: write 1 to %d", j.Parallel, way.MaxParallel)
-	}
-	if j.Retries != nil && (*j.Retries < 0 || *j.Retries > way.MaxRetries) {
-		bad("retries = %d: write 0 to %d", *j.Retries, way.MaxRetries)
-	}
-	errs = append(errs, checkWord("holds", j.Holds, "both", "source", "target", "none")...)
-	errs = append(errs, checkWord("bookmarks", j.Bookmarks, "sent", "none")...)
-	errs = append(errs, j.Transfer.faults("")...)
-	errs = append(errs, j.targetFaults()...)
-	if len(j.Targets) == 0 {
-		errs = append(errs, j.aloneFaults()...)
-	}
-	for i := range j.Before {
-		errs = append(errs, j.Before[i].faults("before")...)
-	}
-	for i := range j.After {
-		errs = append(errs, j.After[i].faults("after")...)
-		if j.After[i].OnFailure != "" {
-			bad("after.on_failure has no effect: the run is over by then")
-		}
-	}
-	if j.Alert != nil {
-		errs = append(errs, j.Alert.faults("alert")...)
-		if j.Alert.OnFailure != "" {
-			bad("alert.on_failure has no effect: the run is over by then")
-		}
-	}
-	return errs
+// faults are what is wrong with a part of a file.
+type faults struct {
+	at   string // what every message begins with
+	errs []error
 }
 
-func (j *Job) targetFaults() []error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+func (f *faults) add(err error) {
+	if err != nil {
+		f.errs = append(f.errs, fmt.Errorf("%s%w", f.at, err))
+	}
+}
+
+func (f *faults) bad(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
+
+// named refuses what is no name of a job or target.
+func (f *faults) named(name string) {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
+		f.bad(`name %q: write letters, digits, "-" and "_", at most 48`, name)
+	}
+}
+
+func (f *faults) word(key, value string, words ...string) {
+	if value != "" && !slices.Contains(words, value) {
+		f.bad("%s = %q: write one of %s", key, value, strings.Join(words, ", "))
+	}
+}
+
+func (f *faults) number(key string, n, low, high int) {
+	if n < low || n > high {
+		f.bad("%s = %d: write %d to %d", key, n, low, high)
+	}
+}
+
+func (f *faults) patterns(key string, patterns []string) {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			f.bad("%s: %q is not a pattern; it may hold *, ? and [a-z]", key, p)
+		}
+	}
+}
+
+func (f *faults) endpoint(key, s string, target bool) {
+	if s == "" {
+		f.bad("%s is missing", key)
+		return
+	}
+	e, err := endpoint.Parse(s)
+	name := e.Name
+	if target {
+		name = strings.TrimSuffix(name, "/")
+	}
+	switch {
+	case err != nil:
+	case e.Path():
+		err = fmt.Errorf("%q is a path; write the name of a dataset", s)
+	default:
+		_, err = zfs.ParseDataset(name)
+	}
+	if err != nil {
+		f.bad("%s: %w", key, err)
+	}
+}
+
+func (f *faults) grid(key string, g *Grid) {
+	if g == nil {
+		return
+	}
+	for _, r := range g.rules() {
+		f.number(key+"."+r.name, r.count, 0, maxKept)
+	}
+	for _, a := range g.Also {
+		f.patterns(key+".also.names", a.Names)
+		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
+			f.bad("%s.also: write names, and last (0 to %d), age or both", key, maxKept)
+		}
+	}
+	if g.Empty() {
+		f.bad("%s keeps nothing; leave the table out to keep everything", key)
+	}
+}
+
+func (f *faults) hook(key string, h *Hook) {
+	f.word(key+".on_failure", h.OnFailure, "stop", "continue")
+	if len(h.Command) == 0 || h.Command[0] == "" {
+		f.bad(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
+	} else if !path.IsAbs(h.Command[0]) {
+		f.bad("%s: command %q is no absolute path: a timer has no PATH of yours", key, h.Command[0])
+	}
+	if key != "before" && h.OnFailure != "" {
+		f.bad("%s.on_failure has no effect: the run is over by then", key)
+	}
+}
+
+func (f *faults) transfer(t *Transfer) {
+	for _, err := range t.Way.Faults(way.JobFile) {
+		f.add(InKeys(err))
+	}
+	for _, id := range t.SkipChecks {
+		if !preflight.Skippable(id) {
+			f.bad("transfer.skip_checks: there is no check %q; docs/checks.md lists them", id)
+		}
+	}
+}
+
+func (f *faults) properties(p *Properties) {
+	for name, value := range p.Set {
+		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
+			f.bad("properties.set: %w", err)
+		}
+		if slices.Contains(p.Exclude, name) {
+			f.bad("properties: %s is both set and excluded", name)
+		}
+	}
+	for _, name := range p.Exclude {
+		if err := zfs.CheckProperty(name); err != nil {
+			f.bad("properties.exclude: %w", err)
+		}
+	}
+}
+
+// faults are all that is wrong with a job.
+func (j *Job) faults() []error {
+	f := &faults{}
+	f.named(j.Name)
+	f.endpoint("source", j.Source, false)
+	if !j.Recursive && len(j.Include)+len(j.Exclude) > 0 {
+		f.bad("include and exclude have no effect without recursive = true")
+	}
+	f.patterns("include", j.Include)
+	f.patterns("exclude", j.Exclude)
+	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
+	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {
+		f.bad("schedule: %w", err)
+	}
+	if err := CheckUser(j.User); j.User != "" && err != nil {
+		f.bad("user: %w", err)
+	}
+	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
+		f.bad("jitter and grace have no effect without a schedule")
+	}
+	if _, err := j.Scope(); err != nil {
+		f.bad("snapshots: %w", err)
+	}
+	if j.Snapshots.SkipUnchanged && j.Snapshots.Take == "" {
+		f.bad("snapshots.skip_unchanged has no effect without snapshots.take")
+	}
+	f.grid("retention", j.Retention)
+	f.number("prune_limit", j.PruneAtMost(), 0, maxKept)
+	if j.Parallel != 0 {
+		f.number("parallel", j.Parallel, 1, way.MaxParallel)
+	}
+	f.number("retries", j.Tries(), 0, way.MaxRetries)
+	f.word("holds", j.Holds, "both", "source", "target", "none")
+	f.word("bookmarks", j.Bookmarks, "sent", "none")
+	f.transfer(&j.Transfer)
+	j.targetFaults(f)
+	if len(j.Targets) == 0 {
+		j.aloneFaults(f)
+	}
+	for i := range j.Before {
+		f.hook("before", &j.Before[i])
+	}
+	for i := range j.After {
+		f.hook("after", &j.After[i])
+	}
+	if j.Alert != nil {
+		f.hook("alert", j.Alert)
+	}
+	return f.errs
+}
+
+func (j *Job) targetFaults(f *faults) {
 	seen, places := map[string]bool{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
-		at := fmt.Sprintf("target %q: ", t.Name)
-		if !plainWord(t.Name) {
-			bad(`%sname: write letters, digits, "-" and "_", at most 48`, at)
+		f.at = fmt.Sprintf("target %q: ", t.Name)
+		f.named(t.Name)
+		f.endpoint("to", t.To, true)
+		if to := j.ontoItself(t); to != "" {
+			f.bad("to %q is %s, which is part of the source", t.To, to)
 		}
+		f.grid("retention", t.Retention)
+		if t.Transfer != nil {
+			f.transfer(t.Transfer)
+		}
+		f.add(j.between(t))
+		f.properties(&t.Properties)
+		f.at = ""
 		if seen[t.Name] {
-			bad("two targets are named %q", t.Name)
+			f.bad("two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
 		if t.Name == SourceSide {
-			bad("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
+			f.bad("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
 		}
 		if same, ok := places[t.To]; ok {
-			bad("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
+			f.bad("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
 		}
 		places[t.To] = t.Name
-		errs = append(errs, checkEndpoint(at+"to", t.To, true)...)
-		if to := j.ontoItself(t); to != "" {
-			bad("%sto %q is %s, which is part of the source", at, t.To, to)
-		}
-		errs = append(errs, t.Retention.faults(at+"retention")...)
-		if t.Transfer != nil {
-			errs = append(errs, t.Transfer.faults(at)...)
-		}
-		if err := j.between(t); err != nil {
-			errs = append(errs, fault.Usagef(Keys(fault.HintOf(err)), "%s%s", at, Keys(err.Error())))
-		}
-		for name, value := range t.Properties.Set {
-			if err := zfs.CheckProperty(name); err != nil {
-				bad("%sproperties.set: %w", at, err)
-			}
-			if err := zfs.CheckValue(name, value); err != nil {
-				bad("%sproperties.set: %w", at, err)
-			}
-			if slices.Contains(t.Properties.Exclude, name) {
-				bad("%sproperties: %s is both set and excluded", at, name)
-			}
-		}
-		for _, name := range t.Properties.Exclude {
-			if err := zfs.CheckProperty(name); err != nil {
-				bad("%sproperties.exclude: %w", at, err)
-			}
-		}
 	}
-	return errs
 }
 
 // ontoItself returns the dataset that a target names if it is the source or, of a
@@ -223,14 +304,13 @@ func (j *Job) between(t *Target) error {
 	if errFrom != nil || errTo != nil || from.Host == to.Host {
 		return nil
 	}
-	return j.TransferTo(t).Between(from.Local(), to.Local())
+	return InKeys(j.TransferTo(t).Between(from.Local(), to.Local()))
 }
 
 // aloneFaults are what is wrong with a job for the lack of a target.
-func (j *Job) aloneFaults() []error {
-	var errs []error
+func (j *Job) aloneFaults(f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
-		errs = append(errs, fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
+		f.add(fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
 			"it has no [[job.target]], takes no snapshots and removes none: there is nothing for it to do"))
 	}
 	transfer := j.Transfer
@@ -250,95 +330,7 @@ func (j *Job) aloneFaults() []error {
 		{"transfer (but for rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
 	} {
 		if k.set {
-			errs = append(errs, fmt.Errorf("%s has no effect without a [[job.target]]", k.key))
+			f.bad("%s has no effect without a [[job.target]]", k.key)
 		}
 	}
-	return errs
-}
-
-func plainWord(s string) bool {
-	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(s)
-}
-
-func checkEndpoint(key, s string, target bool) []error {
-	if s == "" {
-		return []error{fmt.Errorf("%s is missing", key)}
-	}
-	e, err := endpoint.Parse(s)
-	if err != nil {
-		return []error{fmt.Errorf("%s: %w", key, err)}
-	}
-	name := e.Name
-	if target {
-		name = strings.TrimSuffix(name, "/")
-	}
-	if e.Path() {
-		return []error{fmt.Errorf("%s: %q is a path; write the name of a dataset", key, s)}
-	}
-	if _, err := zfs.ParseDataset(name); err != nil {
-		return []error{fmt.Errorf("%s: %w", key, err)}
-	}
-	return nil
-}
-
-func checkPatterns(key string, patterns []string) []error {
-	var errs []error
-	for _, p := range patterns {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			errs = append(errs, fmt.Errorf("%s: %q is not a pattern; it may hold *, ? and [a-z]", key, p))
-		}
-	}
-	return errs
-}
-
-func checkWord(key, value string, words ...string) []error {
-	if value == "" || slices.Contains(words, value) {
-		return nil
-	}
-	return []error{fmt.Errorf("%s = %q: write one of %s", key, value, strings.Join(words, ", "))}
-}
-
-func (g *Grid) faults(at string) []error {
-	if g == nil {
-		return nil
-	}
-	var errs []error
-	for _, r := range g.rules() {
-		if r.count < 0 || r.count > maxKept {
-			errs = append(errs, fmt.Errorf("%s.%s = %d: write 0 to %d", at, r.name, r.count, maxKept))
-		}
-	}
-	for _, a := range g.Also {
-		errs = append(errs, checkPatterns(at+".also.names", a.Names)...)
-		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
-			errs = append(errs, fmt.Errorf("%s.also: write names, and last (0 to %d), age or both", at, maxKept))
-		}
-	}
-	if g.Empty() {
-		errs = append(errs, fmt.Errorf("%s keeps nothing; leave the table out to keep everything", at))
-	}
-	return errs
-}
-
-func (h *Hook) faults(at string) []error {
-	errs := checkWord(at+".on_failure", h.OnFailure, "stop", "continue")
-	if len(h.Command) == 0 || h.Command[0] == "" {
-		errs = append(errs, fmt.Errorf(`%s: command is missing; write ["/path/of/command", "argument"]`, at))
-	} else if !path.IsAbs(h.Command[0]) {
-		errs = append(errs, fmt.Errorf("%s: command %q is no absolute path: a timer has no PATH of yours", at, h.Command[0]))
-	}
-	return errs
-}
-
-func (t *Transfer) faults(at string) []error {
-	var errs []error
-	for _, err := range t.Way.Faults(way.JobFile) {
-		errs = append(errs, fault.Usagef(Keys(fault.HintOf(err)), "%s%s", at, Keys(err.Error())))
-	}
-	for _, id := range t.SkipChecks {
-		if !preflight.Skippable(id) {
-			errs = append(errs, fmt.Errorf("%stransfer.skip_checks: there is no check %q; docs/checks.md lists them", at, id))
-		}
-	}
-	return errs
 }

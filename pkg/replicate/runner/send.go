@@ -14,7 +14,6 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/way"
 )
 
 // defaultParallel is how many datasets move at once: a pool of spinning disks
@@ -46,10 +45,6 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 
 // request is the batch for one target.
 func (w *work) request(t *side, v *replicate.View) job.Batch {
-	retries := way.Retries
-	if w.job.Retries != nil {
-		retries = *w.job.Retries
-	}
 	return job.Batch{Survey: *v.Source, Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
@@ -57,7 +52,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: t.transfer.Decrypt,
 			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
-		Way: t.transfer.Way, Clock: w.Now, Retries: retries, SkipChecks: t.transfer.SkipChecks,
+		Way: t.transfer.Way, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
