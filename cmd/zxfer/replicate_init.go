@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -56,62 +57,50 @@ func writeNew(name, text string) error {
 
 // interview asks and returns the text of a job file.
 func interview(in io.Reader, out io.Writer) (string, error) {
-	lines := bufio.NewScanner(in)
-	ask := func(question, otherwise string, take func(string) error) error {
-		for {
-			fmt.Fprintf(out, "%s", question)
-			if otherwise != "" {
-				fmt.Fprintf(out, " [%s]", otherwise)
-			}
-			fmt.Fprint(out, ": ")
-			if !lines.Scan() {
-				fmt.Fprintln(out)
-				if err := lines.Err(); err != nil {
-					return err
-				}
-				return fault.Usagef("", "no answer to %q", question)
-			}
-			answer := strings.TrimSpace(lines.Text())
-			if answer == "" {
-				answer = otherwise
-			}
-			err := take(answer)
-			if err == nil {
-				return nil
-			}
-			fmt.Fprintf(out, "  %v\n", err)
-		}
-	}
 	var a answers
-	err := ask("Dataset to replicate ([user@]host:pool/dataset)", "", func(s string) error {
-		a.source = s
-		return a.check()
-	})
-	if err != nil {
-		return "", err
+	keep := func(answer *string) func(string) error {
+		return func(s string) error { *answer = s; return a.check() }
 	}
-	err = ask("Include the datasets below it? (yes/no)", "yes", func(s string) error {
-		a.below = s == "yes"
-		if s != "yes" && s != "no" {
-			return errors.New("write yes or no")
+	lines := bufio.NewScanner(in)
+	for _, q := range []struct {
+		question, otherwise string
+		take                func(string) error
+	}{
+		{"Dataset to replicate ([user@]host:pool/dataset)", "", keep(&a.source)},
+		{"Include the datasets below it? (yes/no)", "yes", func(s string) error {
+			if a.below = s == "yes"; !a.below && s != "no" {
+				return errors.New("write yes or no")
+			}
+			return nil
+		}},
+		{"Target ([user@]host:pool or [user@]host:pool/dataset; empty for snapshots alone)", "", keep(&a.target)},
+		{"How often (hourly, daily, *:0/15 or another calendar event of systemd)", "hourly", keep(&a.schedule)},
+	} {
+		if err := ask(lines, out, q.question, q.otherwise, q.take); err != nil {
+			return "", err
 		}
-		return nil
-	})
-	if err != nil {
-		return "", err
 	}
-	err = ask("Target ([user@]host:pool or [user@]host:pool/dataset; empty for snapshots alone)", "", func(s string) error {
-		a.target = s
-		return a.check()
-	})
-	if err != nil {
-		return "", err
+	return a.text(), nil
+}
+
+// ask asks until an answer is taken.
+func ask(lines *bufio.Scanner, out io.Writer, question, otherwise string, take func(string) error) error {
+	shown := question
+	if otherwise != "" {
+		shown += " [" + otherwise + "]"
 	}
-	err = ask("How often (hourly, daily, *:0/15 or another calendar event of systemd)", "hourly", func(s string) error {
-		a.schedule = s
-		return a.check()
-	})
-	return a.text(), err
+	for {
+		fmt.Fprintf(out, "%s: ", shown)
+		if !lines.Scan() {
+			fmt.Fprintln(out)
+			return cmp.Or(lines.Err(), fault.Usagef("", "no answer to %q", question))
+		}
+		err := take(cmp.Or(strings.TrimSpace(lines.Text()), otherwise))
+		if err == nil {
+			return nil
+		}
+		fmt.Fprintf(out, "  %v\n", err)
+	}
 }
 
 // answers are what was answered so far.
@@ -125,12 +114,7 @@ func (a *answers) job() string {
 	if a.source == "" {
 		return "job"
 	}
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return '-'
-	}, a.source[strings.LastIndexAny(a.source, "/:")+1:])
+	return replicate.Word(a.source[strings.LastIndexAny(a.source, "/:")+1:])
 }
 
 // check tells what a job of these answers would be refused for, while they can

@@ -267,15 +267,12 @@ func writeLog(w io.Writer, r *record.Run) {
 	if r.Error != "" {
 		fmt.Fprintf(w, "  error: %s\n", oneLine(r.Error))
 	}
-	for _, t := range r.Targets {
-		if t.Error != "" {
-			fmt.Fprintf(w, "  %s: %s\n", t.Target, oneLine(t.Error))
+	for _, f := range r.Failures() {
+		of := f.Target
+		if f.Source != "" {
+			of += ": " + f.Source
 		}
-		for _, d := range t.Datasets {
-			if d.Error != "" {
-				fmt.Fprintf(w, "  %s: %s: %s\n", t.Target, d.Source, oneLine(d.Error))
-			}
-		}
+		fmt.Fprintf(w, "  %s: %s\n", of, oneLine(f.Error))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", oneLine(n))

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -113,21 +114,13 @@ func (v *View) snapshots() []string {
 		latest, any := d.Latest()
 		_, own := v.Scope.Own(latest.Name)
 		unchanged := any && own && d.Get("written") == "0"
-		if d.Inconsistent() || v.Job.Snapshots.SkipUnchanged && unchanged || hasSnapshot(d, name) {
+		taken := slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name })
+		if d.Inconsistent() || v.Job.Snapshots.SkipUnchanged && unchanged || taken {
 			continue
 		}
 		out = append(out, d.Name+"@"+name)
 	}
 	return out
-}
-
-func hasSnapshot(d *zfs.Dataset, name string) bool {
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // copies are those of all that the run may send to a target, where it has them

@@ -135,14 +135,13 @@ func suggest(path []string) string {
 	}
 	tables, typed := tables(), path[len(path)-1]
 	keys := tables[strings.Join(path[:len(path)-1], ".")]
-	near, distance := "", 3 // more changes than that are another word
-	for _, k := range keys {
-		if d := changes(typed, k); d < distance && d < len(k) {
-			near, distance = k, d
+	known := slices.Contains(keys, typed)        // the decoder's path leaves out a table in braces
+	for most := 1; most <= 2 && !known; most++ { // more changes than that are another word
+		for _, k := range keys {
+			if most < len(k) && alike(typed, k, most) {
+				return k
+			}
 		}
-	}
-	if near != "" && near != typed { // known there: the decoder's path leaves out a table in braces
-		return near
 	}
 	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.target.properties"} {
 		if keys != nil && slices.Contains(tables[where], typed) {
@@ -174,28 +173,17 @@ func tables() map[string][]string {
 	return out
 }
 
-// changes is the edit distance of two words: letters put in, left out,
-// exchanged or, next to each other, swapped.
-func changes(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
+// alike tells whether a word becomes another by so few changes: letters put in, left
+// out, exchanged or, next to each other, swapped.
+func alike(a, b string, changes int) bool {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	for j := range d[0] {
-		d[0][j] = j
+	switch {
+	case changes == 0 || a == "" || b == "":
+		return len(a)+len(b) <= changes
+	case len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && alike(a[2:], b[2:], changes-1):
+		return true
 	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
+	return alike(a[1:], b, changes-1) || alike(a, b[1:], changes-1) || alike(a[1:], b[1:], changes-1)
 }

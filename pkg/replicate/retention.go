@@ -3,6 +3,7 @@ package replicate
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -71,10 +72,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 				continue
 			}
 			seen[period], left = true, left-1
-			if kept[p.Name] != "" {
-				kept[p.Name] += ", "
-			}
-			kept[p.Name] += r.name
+			kept[p.Name] = because(kept[p.Name], r.name)
 		}
 	}
 	for i := range g.Also {
@@ -94,9 +92,8 @@ func (a *Also) keep(newestFirst []Point, kept map[string]string) {
 			continue
 		}
 		left--
-		if kept[p.Name] != "" {
-			kept[p.Name] += ", "
-		}
-		kept[p.Name] += "also"
+		kept[p.Name] = because(kept[p.Name], "also")
 	}
 }
+
+func because(rules, rule string) string { return strings.TrimPrefix(rules+", "+rule, ", ") }

@@ -15,6 +15,9 @@ import (
 // by those of packages zfs and calendar. What passes is one word of one line there,
 // whatever that program makes of quotes, %, $, ; and the like.
 
+// Word makes of a text what may be in the name of a job or target.
+func Word(s string) string { return regexp.MustCompile("[^A-Za-z0-9_-]").ReplaceAllString(s, "-") }
+
 // CheckUser refuses what is no name of an account.
 //
 // https://systemd.io/USER_NAMES

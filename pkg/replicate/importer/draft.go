@@ -71,12 +71,7 @@ const maxWord = 44
 
 // word makes a name of a job: letters, digits, "-" and "_".
 func word(s string) string {
-	w := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return '-'
-	}, s)
+	w := replicate.Word(s)
 	if len(w) > maxWord {
 		w = w[len(w)-maxWord:] // the end tells datasets apart
 	}

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/fault"
@@ -9,26 +10,22 @@ import (
 
 // section is one of a sanoid.conf: a dataset or a template.
 type section struct {
-	file string
-	name string
-	line int
-	keys []setting // in the order of the file
+	name  string
+	where string    // FILE:LINE
+	keys  []setting // in the order of the file
 }
 
 // setting is one key of a section.
 type setting struct {
 	key, value string
 	where      string // FILE:LINE
-	line       int
 }
-
-func (s *section) where() string { return fmt.Sprintf("%s:%d", s.file, s.line) }
 
 // get is the value of a key; the last one counts.
 func (s *section) get(key string) (setting, bool) {
-	for i := len(s.keys) - 1; i >= 0; i-- {
-		if s.keys[i].key == key {
-			return s.keys[i], true
+	for _, k := range slices.Backward(s.keys) {
+		if k.key == key {
+			return k, true
 		}
 	}
 	return setting{}, false
@@ -45,29 +42,29 @@ func parseINI(file, text string) ([]*section, error) {
 	n := 0
 	for raw := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		n++
-		l := strings.TrimSpace(raw)
+		l, where := strings.TrimSpace(raw), fmt.Sprintf("%s:%d", file, n)
 		if l == "" || l[0] == '#' || l[0] == ';' {
 			continue
 		}
 		if name, ok := strings.CutPrefix(l, "["); ok {
 			name, closed := strings.CutSuffix(name, "]")
 			if name = strings.TrimSpace(name); !closed || name == "" {
-				return nil, fault.Usagef("write [POOL/DATASET] or [template_NAME]", "%s:%d: %q is no section", file, n, l)
+				return nil, fault.Usagef("write [POOL/DATASET] or [template_NAME]", "%s: %q is no section", where, l)
 			}
 			if current = byName[name]; current == nil {
-				current = &section{file: file, name: name, line: n}
+				current = &section{name: name, where: where}
 				byName[name], out = current, append(out, current)
 			}
 			continue
 		}
 		key, value, ok := strings.Cut(l, "=")
 		if key = strings.TrimSpace(key); !ok || key == "" {
-			return nil, fault.Usagef("write KEY = VALUE", "%s:%d: %q is neither a section nor a setting", file, n, l)
+			return nil, fault.Usagef("write KEY = VALUE", "%s: %q is neither a section nor a setting", where, l)
 		}
 		if current == nil {
-			return nil, fault.Usagef("write [POOL/DATASET] above it", "%s:%d: the setting %q belongs to no section", file, n, key)
+			return nil, fault.Usagef("write [POOL/DATASET] above it", "%s: the setting %q belongs to no section", where, key)
 		}
-		current.keys = append(current.keys, setting{key: key, value: strings.TrimSpace(value), where: fmt.Sprintf("%s:%d", file, n), line: n})
+		current.keys = append(current.keys, setting{key, strings.TrimSpace(value), where})
 	}
 	return out, nil
 }

@@ -67,9 +67,9 @@ func (s *state) sanoid(file, text string) error {
 		later := slices.IndexFunc(policies[i+1:], func(l *policy) bool { return l.recursive && within(l.path, p.path) })
 		switch {
 		case later >= 0:
-			s.left(nil, p.where(), "["+p.name+"]", "nothing: [%s] comes later, is recursive and overrides it, in sanoid as here", policies[i+1+later].name)
+			s.left(nil, p.where, "["+p.name+"]", "nothing: [%s] comes later, is recursive and overrides it, in sanoid as here", policies[i+1+later].name)
 		case p.outer != nil && strings.EqualFold(p.outer.own("recursive"), "zfs"):
-			s.left(nil, p.where(), "["+p.name+"]", "nothing: [%s] is recursive = zfs, and the datasets below it cannot differ", p.outer.name)
+			s.left(nil, p.where, "["+p.name+"]", "nothing: [%s] is recursive = zfs, and the datasets below it cannot differ", p.outer.name)
 		default:
 			s.policyJob(p)
 		}
@@ -107,7 +107,7 @@ func sanoidPolicies(sections []*section) ([]*policy, error) {
 
 func newPolicy(sec *section, templates map[string]*section, before []*policy) (*policy, error) {
 	p := &policy{section: sec, values: map[string]setting{}, recursive: truth(sec.own("recursive")) && !truth(sec.own("skip_children"))}
-	name, where := sec.name, sec.where()
+	name, where := sec.name, sec.where
 	if v, ok := sec.get("path"); ok && v.value != "" {
 		name, where = v.value, v.where
 	}
@@ -173,22 +173,22 @@ func (s *state) policyJob(p *policy) {
 			o.Exclude = append(o.Exclude, pathBelow(p.outer.path, p.path))
 		}
 		if !p.recursive {
-			s.left(nil, p.where(), "["+p.name+"]", "nothing, if it has no datasets below; those go by [%s] in sanoid, and have no job here: write one", p.outer.name)
+			s.left(nil, p.where, "["+p.name+"]", "nothing, if it has no datasets below; those go by [%s] in sanoid, and have no job here: write one", p.outer.name)
 		}
 	}
 	takes := p.on("autosnap") && p.finest() != ""
 	grid := p.grid()
 	if !takes && grid == nil {
-		s.left(nil, p.where(), "["+p.name+"]", "nothing: it takes and removes no snapshots, and has no job")
+		s.left(nil, p.where, "["+p.name+"]", "nothing: it takes and removes no snapshots, and has no job")
 		return
 	}
-	p.draft = s.add(&draft{where: p.where(), wish: jobWord(p.path), Job: replicate.Job{
+	p.draft = s.add(&draft{where: p.where, wish: jobWord(p.path), Job: replicate.Job{
 		Source: p.path, Recursive: p.recursive, Schedule: p.schedule(), Retention: grid,
 		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{sanoidNames}},
 	}})
 	if !takes {
 		p.draft.alone, p.draft.Snapshots.Take = true, ""
-		s.left(p.draft, p.where(), "["+p.name+"]", "where jobs of zxfer send here, write [job.target.retention] in them: this one removes only what sanoid took (%s)", sanoidNames)
+		s.left(p.draft, p.where, "["+p.name+"]", "where jobs of zxfer send here, write [job.target.retention] in them: this one removes only what sanoid took (%s)", sanoidNames)
 	}
 	if p.recursive && p.on("process_children_only") {
 		p.draft.Exclude = append(p.draft.Exclude, ".")

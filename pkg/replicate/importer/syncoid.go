@@ -131,10 +131,15 @@ func (d *draft) syncoidTransfer(c *command) error {
 			d.limit(size.Size(n))
 		}
 	}
+	d.shell(argv)
+	return nil
+}
+
+// shell has ssh called so, where that is not just as usual.
+func (d *draft) shell(argv []string) {
 	if len(argv) > 1 {
 		d.Transfer.RSH = shellquote.Join(argv...)
 	}
-	return nil
 }
 
 // limit limits the rate; of two the lower counts.

@@ -4,8 +4,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kballard/go-shellquote"
-
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
@@ -241,9 +239,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 		for _, o := range c.Options {
 			argv = append(argv, "-o", o)
 		}
-		if len(argv) > 1 {
-			d.Transfer.RSH = shellquote.Join(argv...)
-		}
+		d.shell(argv)
 		z.left(d, where, "connect: ssh+stdinserver", "replace the key's line in authorized_keys on the other host, which starts zrepl, by what zxfer replicate authorize prints")
 	default:
 		return "", fault.Usagef("ssh+stdinserver, tls, tcp and local are known", "%s: connect of type %q", where, c.Type)

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,10 +91,7 @@ func (w *work) after(ctx context.Context) {
 
 // runHook runs one hook to its end, or to its timeout's.
 func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Reader) error {
-	timeout := time.Duration(h.Timeout)
-	if timeout == 0 {
-		timeout = hookTimeout
-	}
+	timeout := cmp.Or(time.Duration(h.Timeout), hookTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out := &tail{}

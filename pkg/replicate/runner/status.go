@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -97,29 +98,25 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 		js.LastRun, js.Outcome, js.Error, js.Hint = r.Started, r.Outcome, r.Error, r.Hint
 		js.Seconds = r.Ended.Sub(r.Started).Seconds()
 	}
-	grace := time.Duration(j.Grace)
-	if grace == 0 {
-		grace = defaultGrace
-	}
-	grace += time.Duration(j.Jitter)
+	grace := cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)
 	// A job that has a schedule and never arrived anywhere is late: its timer
 	// may not be there.
 	js.Late = event != nil
+	add := func(d *DatasetStatus) {
+		d.lateness(event, grace, now)
+		js.Datasets = append(js.Datasets, d)
+	}
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
 		for _, h := range st.Datasets[source].Past {
 			js.Doubted += h.Doubts()
 		}
 		if a := st.Datasets[source].Alone; a != nil {
-			d := &DatasetStatus{Source: source, Snapshot: a.Snapshot, Success: a.Success, Error: a.Error, Hint: a.Hint}
-			d.lateness(event, grace, now)
-			js.Datasets = append(js.Datasets, d)
+			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot, Success: a.Success, Error: a.Error, Hint: a.Hint})
 		}
 		for _, target := range slices.Sorted(maps.Keys(st.Datasets[source].Targets)) {
 			a := st.Datasets[source].Targets[target]
-			d := &DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Success: a.Success,
-				Bytes: a.Bytes, Seconds: a.Seconds, Error: a.Error, Hint: a.Hint}
-			d.lateness(event, grace, now)
-			js.Datasets = append(js.Datasets, d)
+			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Success: a.Success,
+				Bytes: a.Bytes, Seconds: a.Seconds, Error: a.Error, Hint: a.Hint})
 		}
 	}
 	if len(js.Datasets) > 0 {
@@ -133,11 +130,7 @@ func (d *DatasetStatus) lateness(event *calendar.Event, grace time.Duration, now
 	if event == nil {
 		return
 	}
-	if d.Success.IsZero() {
-		d.Late = true
-		return
-	}
-	if d.Success.After(now.Add(grace)) { // the clock was wrong then, or is now
+	if d.Success.IsZero() || d.Success.After(now.Add(grace)) { // or the clock was wrong then, or is now
 		d.Late = true
 		return
 	}

@@ -4,6 +4,7 @@
 package unit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -206,10 +207,7 @@ func Cron(j *replicate.Job, p Paths) (string, error) {
 	if err != nil {
 		return "", fault.Failf("choose a schedule that cron has too", "schedule %q: %w", j.Schedule, err)
 	}
-	user := j.User
-	if user == "" {
-		user = "root"
-	}
+	user := cmp.Or(j.User, "root")
 	if strings.Trim(user, "0123456789") == "" {
 		return "", fault.Failf("write the account's name", "user %q: cron takes no number", user)
 	}
