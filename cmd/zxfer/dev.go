@@ -206,19 +206,15 @@ func (o *devOptions) checkMap() error {
 	if o.mapFile == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.mapFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		err = os.Remove(o.mapFile)
-	} else if errors.Is(err, os.ErrExist) {
-		f, err = os.OpenFile(o.mapFile, os.O_WRONLY, 0)
-	}
-	if f != nil {
-		err = errors.Join(err, f.Close())
-	}
+	_, before := os.Lstat(o.mapFile)
+	f, err := os.OpenFile(o.mapFile, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fault.Refusef("name a file that can be written", "--map: %w", err)
 	}
-	return nil
+	if err = f.Close(); errors.Is(before, os.ErrNotExist) {
+		err = errors.Join(err, os.Remove(o.mapFile))
+	}
+	return err
 }
 
 // writeMap writes the map of what could not be read.

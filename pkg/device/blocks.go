@@ -1,6 +1,9 @@
 package device
 
-import "io"
+import (
+	"io"
+	"iter"
+)
 
 // blockSource is a device or image file that is read block by block. All
 // methods may be called from several goroutines.
@@ -51,7 +54,7 @@ type blockJournal interface {
 	// stored, in their order and zero for all others.
 	Stored() []Sum
 	// Add notes blocks that are stored for good: synced before the call.
-	Add(blocks []Extent) error
+	Add(blocks iter.Seq2[int64, Sum]) error
 	// Remove forgets everything.
 	Remove() error
 	Close() error

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -34,12 +35,6 @@ type Journal struct {
 	// others zero; nil where there are none. noted is how many.
 	sums  []Sum
 	noted int
-}
-
-// Extent is one block that is stored, and its hash.
-type Extent struct {
-	Index int64
-	Sum   Sum
 }
 
 // journalHeader is the first line of a journal. All of it must match.
@@ -273,23 +268,28 @@ func (j *Journal) Stored() (sums []Sum) {
 	return sums
 }
 
-// Add notes blocks that are stored for good: the target was synced after they
-// were written and before this call. When it returns, so is the note.
-func (j *Journal) Add(blocks []Extent) error {
-	out := make([]byte, 0, len(blocks)*recordSize)
-	for _, b := range blocks {
-		start := len(out)
-		out = binary.BigEndian.AppendUint64(out, uint64(b.Index))
-		out = append(out, b.Sum[:]...)
-		out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[start:]))
+// Add notes blocks that are stored for good, with their hashes: the target was
+// synced after they were written and before this call. When it returns, so is the
+// note.
+func (j *Journal) Add(blocks iter.Seq2[int64, Sum]) error {
+	w := bufio.NewWriterSize(io.NewOffsetWriter(j.f, j.good), 1<<16)
+	end := j.good
+	for i, sum := range blocks {
+		var rec [recordSize]byte
+		binary.BigEndian.PutUint64(rec[:], uint64(i))
+		copy(rec[recordSum:], sum[:])
+		binary.BigEndian.PutUint32(rec[recordCRC:], crc32.ChecksumIEEE(rec[:recordCRC]))
+		_, _ = w.Write(rec[:]) // Flush tells
+		end += recordSize
 	}
-	if _, err := j.f.WriteAt(out, j.good); err != nil {
+	err := w.Flush()
+	if err == nil {
+		err = j.f.Sync()
+	}
+	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := j.f.Sync(); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.good += int64(len(out))
+	j.good = end
 	return nil
 }
 

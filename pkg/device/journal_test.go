@@ -41,8 +41,8 @@ func TestJournalRemembers(t *testing.T) {
 	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.NoError(t, j.Add([]Extent{{3, Sum{3}}, {0, Sum{9}}}))
-	require.NoError(t, j.Add([]Extent{{0, Sum{1}}})) // the later one counts
+	require.NoError(t, j.Add(extents([]extent{{3, Sum{3}}, {0, Sum{9}}})))
+	require.NoError(t, j.Add(extents([]extent{{0, Sum{1}}}))) // the later one counts
 	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -55,7 +55,7 @@ func TestJournalRemembers(t *testing.T) {
 		require.Equal(t, 2, j.noted)
 		require.Equal(t, map[int64]Sum{0: {1}, 3: {3}}, stored(j))
 		if use == goOn {
-			require.NoError(t, j.Add([]Extent{{1, Sum{2}}}))
+			require.NoError(t, j.Add(extents([]extent{{1, Sum{2}}})))
 			require.NoError(t, j.Remove())
 		} else {
 			require.NoError(t, j.Close())
@@ -75,7 +75,7 @@ func TestTornJournal(t *testing.T) {
 	require.NoError(t, err)
 	all := map[int64]Sum{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
-		require.NoError(t, j.Add([]Extent{{i, all[i]}}))
+		require.NoError(t, j.Add(extents([]extent{{i, all[i]}})))
 	}
 	require.NoError(t, j.Close())
 	whole, err := os.ReadFile(j.path)
@@ -87,7 +87,7 @@ func TestTornJournal(t *testing.T) {
 		got := stored(j)
 		require.Subset(t, all, got)
 		// What is added after damage is found the next time.
-		require.NoError(t, j.Add([]Extent{{3, Sum{4}}}))
+		require.NoError(t, j.Add(extents([]extent{{3, Sum{4}}})))
 		require.NoError(t, j.Close())
 		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, lookAt)
 		require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			}
 			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, goOn)
 			require.NoError(t, err)
-			require.NoError(t, j.Add([]Extent{{1, Sum{1}}}))
+			require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, goOn)
 	require.NoError(t, err)
-	require.NoError(t, j.Add([]Extent{{1, Sum{1}}}))
+	require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
@@ -200,7 +200,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	quick := Cut{Block: 1 << 16, Quick: true}
 	j, _, err := openJournal(dir, src, dst, quick, goOn)
 	require.NoError(t, err)
-	require.NoError(t, j.Add([]Extent{{2, Sum{7}}}))
+	require.NoError(t, j.Add(extents([]extent{{2, Sum{7}}})))
 	require.NoError(t, j.Close())
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, lookAt)
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	}
 	dst.Signatures = nil
 	check(false, false, "it wrote nothing, and the file holds something")
-	require.NoError(t, j.Add([]Extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}}))
+	require.NoError(t, j.Add(extents([]extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}})))
 	require.NoError(t, j.Close())
 	j, _, err = openJournal(dir, src, dst, cut, lookAt)
 	require.NoError(t, err)
@@ -288,7 +288,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 			if i >= 30 {
 				sum = cut.Sum(noise(1<<16), i<<16, 64<<16)
 			}
-			require.NoError(t, j.Add([]Extent{{i, sum}}))
+			require.NoError(t, j.Add(extents([]extent{{i, sum}})))
 		}
 		require.NoError(t, j.Close())
 		j, _, err = openJournal(dir, src, dst, cut, lookAt)

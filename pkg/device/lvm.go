@@ -106,15 +106,11 @@ func parseLVS(raw []byte) (*lvReport, error) {
 	// lvs(8): the fifth is the state, I and S are an invalid snapshot.
 	r := &lvReport{Path: lv.Path, Lost: strings.ContainsRune("IS", rune(lv.Attr[4]))}
 	if lv.Full != "" {
-		full, err := strconv.ParseFloat(lv.Full, 64)
-		if err != nil {
-			return nil, fmt.Errorf("lvs: data_percent: %w", err)
-		}
-		if !(full >= 0) { // not a number, too: it would never be full
+		var err error
+		if r.Full, err = strconv.ParseFloat(lv.Full, 64); err != nil || !(r.Full >= 0) { // not a number, too: it would never be full
 			return nil, fmt.Errorf("lvs: data_percent %q", lv.Full)
 		}
-		r.Full = full
-		r.Lost = r.Lost || full >= 100
+		r.Lost = r.Lost || r.Full >= 100
 	}
 	return r, nil
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"iter"
 	"sync"
 )
 
@@ -160,10 +161,27 @@ func (d *memory) Close() error {
 	return nil
 }
 
+// extent is one block that is stored, and its hash.
+type extent struct {
+	Index int64
+	Sum   Sum
+}
+
+// extents are what a journal is to note.
+func extents(blocks []extent) iter.Seq2[int64, Sum] {
+	return func(yield func(int64, Sum) bool) {
+		for _, b := range blocks {
+			if !yield(b.Index, b.Sum) {
+				return
+			}
+		}
+	}
+}
+
 // memoryJournal is a blockJournal in memory.
 type memoryJournal struct {
 	mu      sync.Mutex
-	blocks  []Extent
+	blocks  []extent
 	Removed bool
 }
 
@@ -182,10 +200,12 @@ func (j *memoryJournal) Stored() (sums []Sum) {
 func (j *memoryJournal) Len() int { j.mu.Lock(); defer j.mu.Unlock(); return len(j.blocks) }
 
 // Add appends records.
-func (j *memoryJournal) Add(blocks []Extent) error {
+func (j *memoryJournal) Add(blocks iter.Seq2[int64, Sum]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.blocks = append(j.blocks, blocks...)
+	for i, sum := range blocks {
+		j.blocks = append(j.blocks, extent{i, sum})
+	}
 	return nil
 }
 

@@ -1,19 +1,12 @@
 package device
 
-import (
-	"io/fs"
-	"strings"
-)
+import "strings"
 
 // mounts are the mounted file systems that have a block device, with its
 // kernel name.
 func (v view) mounts() []Mount {
-	raw, err := fs.ReadFile(v.root, "proc/self/mountinfo")
-	if err != nil {
-		return nil
-	}
 	var out []Mount
-	for _, m := range parseMountinfo(string(raw)) {
+	for _, m := range parseMountinfo(v.text("proc/self/mountinfo")) {
 		// btrfs gives a device number of its own; its source is a device.
 		name := v.nameOf(m.number)
 		if name == "" && strings.HasPrefix(m.source, "/") {
@@ -54,13 +47,7 @@ func parseMountinfo(s string) []mountLine {
 }
 
 // swaps are the paths that /proc/swaps lists.
-func (v view) swaps() []string {
-	raw, err := fs.ReadFile(v.root, "proc/swaps")
-	if err != nil {
-		return nil
-	}
-	return parseSwaps(string(raw))
-}
+func (v view) swaps() []string { return parseSwaps(v.text("proc/swaps")) }
 
 // parseSwaps reads /proc/swaps: a headline, then lines that begin with a path.
 func parseSwaps(s string) []string {

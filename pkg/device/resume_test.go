@@ -111,7 +111,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.WriteAt(data[middle:middle+block], middle)
 	require.NoError(t, err)
-	require.NoError(t, j.Add([]Extent{{middle / block, LeafHash(data[middle:middle+block], middle, size)}}))
+	require.NoError(t, j.Add(extents([]extent{{middle / block, LeafHash(data[middle:middle+block], middle, size)}})))
 	require.NoError(t, j.Close())
 	task.Target, err = Inspect(t.Context(), to)
 	require.NoError(t, err)

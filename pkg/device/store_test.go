@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"time"
 
@@ -78,10 +79,16 @@ func (d *failingSync) Sync() error                            { return d.sync() 
 // noted is a journal that counts.
 type noted struct{ blocks, removed int }
 
-func (j *noted) Stored() []Sum        { return nil }
-func (j *noted) Add(b []Extent) error { j.blocks += len(b); return nil }
-func (j *noted) Remove() error        { j.removed++; return nil }
-func (j *noted) Close() error         { return nil }
+func (j *noted) Stored() []Sum { return nil }
+func (j *noted) Remove() error { j.removed++; return nil }
+func (j *noted) Close() error  { return nil }
+
+func (j *noted) Add(blocks iter.Seq2[int64, Sum]) error {
+	for range blocks {
+		j.blocks++
+	}
+	return nil
+}
 
 func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*store, Options) {
 	t.Helper()

@@ -83,7 +83,7 @@ func (t Task) streamSource(ctx context.Context, std Streams) (transfer.Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &deviceReader{src: src, close: sync.OnceValue(src.Close), buf: AlignedBuffer(t.Options.Block)}, nil
+	return &deviceReader{Source: src, close: sync.OnceValue(src.Close), buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
 func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error) {
@@ -104,7 +104,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{dst: dst, verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{Target: dst, verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -136,7 +136,7 @@ func (*standardOutput) Name() string { return "standard output" }
 
 // deviceReader reads a device from its beginning to its end.
 type deviceReader struct {
-	src   *Source
+	*Source
 	close func() error
 	buf   []byte
 	left  []byte // of buf
@@ -146,14 +146,14 @@ type deviceReader struct {
 // Read reads on.
 func (r *deviceReader) Read(p []byte) (int, error) {
 	if len(r.left) == 0 {
-		n := min(int64(len(r.buf)), r.src.Size()-r.off)
+		n := min(int64(len(r.buf)), r.Size()-r.off)
 		if n == 0 {
-			if err := r.src.Unchanged(); err != nil {
+			if err := r.Unchanged(); err != nil {
 				return 0, err
 			}
 			return 0, io.EOF
 		}
-		got, err := r.src.ReadAt(r.buf[:n], r.off)
+		got, err := r.ReadAt(r.buf[:n], r.off)
 		if int64(got) < n {
 			if err == nil || errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
@@ -170,13 +170,10 @@ func (r *deviceReader) Read(p []byte) (int, error) {
 // Close ends reading.
 func (r *deviceReader) Close() error { return r.close() }
 
-// Name is the device's.
-func (r *deviceReader) Name() string { return r.src.Name() }
-
 // deviceWriter writes a stream onto a block device from its beginning, or into
 // an image file.
 type deviceWriter struct {
-	dst    *Target
+	*Target
 	verify bool
 	buf    []byte
 	n      int // bytes of buf that are filled
@@ -207,21 +204,21 @@ func (w *deviceWriter) flush() error {
 		return nil
 	}
 	switch end := w.off + int64(len(p)); {
-	case w.dst.facts.IsFile():
-		if err := w.dst.grow(end); err != nil {
+	case w.facts.IsFile():
+		if err := w.grow(end); err != nil {
 			return err
 		}
-	case end > w.dst.size:
+	case end > w.size:
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
-			"the stream is longer than %s, which has %d bytes", w.Name(), w.dst.size)
+			"the stream is longer than %s, which has %d bytes", w.Name(), w.size)
 	}
 	w.sums = append(w.sums, LeafHash(p, w.off, math.MaxInt64))
 	var err error
 	if IsZero(p) {
-		err = w.dst.Zero(w.off, int64(len(p)))
+		err = w.Zero(w.off, int64(len(p)))
 		w.zeros += int64(len(p))
 	} else {
-		_, err = w.dst.WriteAt(p, w.off)
+		_, err = w.WriteAt(p, w.off)
 	}
 	w.off, w.n = w.off+int64(len(p)), 0
 	return err
@@ -231,15 +228,15 @@ func (w *deviceWriter) flush() error {
 func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.dst.Discard())
+			err = errors.Join(err, w.Discard())
 		} else {
-			err = w.dst.Close()
+			err = w.Close()
 		}
 	}()
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if err := w.dst.Sync(); err != nil {
+	if err := w.Sync(); err != nil {
 		return err
 	}
 	if w.verify {
@@ -252,11 +249,11 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 		// written last.
 		w.digest = LeafHash(w.buf[:w.off], 0, w.off)
 	}
-	return w.dst.Commit()
+	return w.Target.Commit()
 }
 
 func (w *deviceWriter) readBack(ctx context.Context) error {
-	if err := w.dst.DropCache(); err != nil {
+	if err := w.DropCache(); err != nil {
 		return err
 	}
 	for i, want := range w.sums {
@@ -265,7 +262,7 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 		}
 		off := int64(i) * int64(len(w.buf))
 		p := w.buf[:min(int64(len(w.buf)), w.off-off)]
-		if n, err := w.dst.ReadAt(p, off); n < len(p) {
+		if n, err := w.ReadAt(p, off); n < len(p) {
 			return fmt.Errorf("%s: read back at byte %d: %w", w.Name(), off, errors.Join(err, io.ErrUnexpectedEOF))
 		}
 		if LeafHash(p, off, math.MaxInt64) != want {
@@ -277,10 +274,7 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 
 // Abort leaves what was written on a device. A file that was made for the stream
 // is removed: it can be neither resumed nor told from a whole one.
-func (w *deviceWriter) Abort(error) error { return w.dst.Discard() }
-
-// Name is the device's.
-func (w *deviceWriter) Name() string { return w.dst.Name() }
+func (w *deviceWriter) Abort(error) error { return w.Discard() }
 
 func (w *deviceWriter) account(d *Account) {
 	d.Size, d.Data, d.Zeros = w.off, w.off-w.zeros, w.zeros

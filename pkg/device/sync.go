@@ -80,26 +80,18 @@ func (s *store) distrust() {
 	}
 }
 
-// noteAtOnce bounds the blocks that are handed to the journal at once: a hole
-// may have millions.
-const noteAtOnce = 1 << 14
-
 // note hands blocks that are stored to the journal.
 func (s *store) note(group []span) error {
-	var blocks []Extent
-	for k, sp := range group {
-		s.mu.Lock()
-		for i := sp.first; i < sp.first+sp.count; i++ {
-			blocks = append(blocks, Extent{i, s.sums[i]})
+	return s.journal.Add(func(yield func(int64, Sum) bool) {
+		for _, sp := range group {
+			for i := sp.first; i < sp.first+sp.count; i++ {
+				s.mu.Lock()
+				sum := s.sums[i]
+				s.mu.Unlock()
+				if !yield(i, sum) {
+					return
+				}
+			}
 		}
-		s.mu.Unlock()
-		if len(blocks) < noteAtOnce && k < len(group)-1 {
-			continue
-		}
-		if err := s.journal.Add(blocks); err != nil {
-			return err
-		}
-		blocks = blocks[:0]
-	}
-	return nil
+	})
 }

@@ -8,13 +8,18 @@ import (
 	"strings"
 )
 
-// line reads the first line of a file, "" where there is none.
-func (v view) line(name string) string {
+// text reads a file, "" where there is none.
+func (v view) text(name string) string {
 	raw, err := fs.ReadFile(v.root, name)
 	if err != nil {
 		return ""
 	}
-	first, _, _ := strings.Cut(string(raw), "\n")
+	return string(raw)
+}
+
+// line reads the first line of a file, "" where there is none.
+func (v view) line(name string) string {
+	first, _, _ := strings.Cut(v.text(name), "\n")
 	return strings.TrimSpace(first)
 }
 
@@ -44,11 +49,7 @@ func (v view) names(dir string) []string {
 // nameOf is the kernel's name of a device number, "" where there is none.
 // sysfs writes "!" for the "/" in names such as cciss/c0d0.
 func (v view) nameOf(number string) string {
-	raw, err := fs.ReadFile(v.root, "sys/dev/block/"+number+"/uevent")
-	if err != nil {
-		return ""
-	}
-	return strings.ReplaceAll(parseUevent(string(raw))["DEVNAME"], "/", "!")
+	return strings.ReplaceAll(parseUevent(v.text("sys/dev/block/" + number + "/uevent"))["DEVNAME"], "/", "!")
 }
 
 // parseUevent reads KEY=VALUE lines.
@@ -86,11 +87,9 @@ func (f *Facts) describe(v view) {
 	f.WWN = cmp.Or(v.line(top+"wwid"), v.line(top+"device/wwid"))
 	f.Serial = cmp.Or(v.line(top+"device/serial"), v.line(top+"serial"), v.scsiSerial(top))
 	// udev asks the drive itself, where the kernel does not (SATA).
-	if raw, err := fs.ReadFile(v.root, "run/udev/data/b"+v.line(top+"dev")); err == nil {
-		env := parseUevent(strings.ReplaceAll(string(raw), "E:", ""))
-		f.Serial = cmp.Or(f.Serial, env["ID_SERIAL_SHORT"])
-		f.WWN = cmp.Or(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
-	}
+	env := parseUevent(strings.ReplaceAll(v.text("run/udev/data/b"+v.line(top+"dev")), "E:", ""))
+	f.Serial = cmp.Or(f.Serial, env["ID_SERIAL_SHORT"])
+	f.WWN = cmp.Or(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
 	for _, name := range v.partitionsOf(f.Name) {
 		p := "sys/class/block/" + name + "/"
 		f.Partitions = append(f.Partitions, Partition{Name: name, Start: v.count(p+"start") * 512, Size: v.count(p+"size") * 512})
@@ -100,11 +99,8 @@ func (f *Facts) describe(v view) {
 
 // scsiSerial is page 0x80 of a SCSI drive: four bytes of header, then text.
 func (v view) scsiSerial(top string) string {
-	raw, err := fs.ReadFile(v.root, top+"device/vpd_pg80")
-	if err != nil || len(raw) < 4 {
-		return ""
-	}
-	return strings.TrimSpace(strings.Trim(string(raw[4:]), "\x00"))
+	page := v.text(top + "device/vpd_pg80")
+	return strings.TrimSpace(strings.Trim(page[min(4, len(page)):], "\x00"))
 }
 
 // kind tells what a device is, and the name that its driver gives it.
