@@ -161,20 +161,26 @@ func TestZFSLinkCut(t *testing.T) {
 // other end makes of that is no reason to give up, nor to distrust anybody.
 func TestZFSStoppedSend(t *testing.T) {
 	lab(t)
-	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}} {
+	plainHost(t, "nc.openbsd")
+	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}, {"nc", "--trusted-link"}} {
 		t.Run(wire[0], func(t *testing.T) {
 			src, dst := dataset(t)
+			from, to, host := src, "beta:"+dst, alphaPool
+			if wire[0] == "nc" { // a pull, of which only the other host's zfs send knows
+				src, dst = dst, src
+				from, to, host = "beta:"+src, dst, betaPool
+			}
 			zfsCmd(t, "create", src)
 			zfsCmd(t, "snapshot", src+"@zero")
-			mustZxfer(t, "send", src, "beta:"+dst)
+			mustZxfer(t, "send", from, to)
 			for _, name := range []string{"one", "two", "three"} {
 				fill(t, src, name, 6<<20)
 				zfsCmd(t, "snapshot", src+"@"+name)
 			}
-			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), src, "beta:"+dst)...)
+			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), from, to)...)
 			moving(t, p)
 			time.Sleep(time.Second)
-			pids := pidsOn(t, alphaPool, isZFS("send"))
+			pids := pidsOn(t, host, isZFS("send"))
 			require.NotEmpty(t, pids, p.stderr)
 			for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
 				for _, pid := range pids {

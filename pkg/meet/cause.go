@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -24,10 +23,8 @@ func rootCause(send, receive error) error {
 		return receive
 	case errors.Is(receive, wire.ErrDial) && errors.Is(send, site.ErrLost):
 		return send
-	// What the target would not take stays said, and what class that is, whatever the
-	// source has to say of itself.
 	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echo(send) == 0:
-		return fault.Failf(fault.HintOf(receive), "%w; the target says: %w", send, receive)
+		return site.Blame(send, receive)
 	case echo(receive) < echo(send):
 		return receive
 	}

@@ -267,6 +267,28 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 }
 
 // What a host names becomes names here.
+// zfs send -I goes on behind a snapshot that it could not send: what the receiver
+// makes of that is an echo, and what it refused stays said.
+func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+	t.Parallel()
+	_, h := open(t, anyNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; cat /dev/zero`)
+	src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", From: "@a", Through: []string{"b"}, To: "c"}, offer(), 0)
+	require.NoError(t, err)
+	_, err = io.ReadFull(src, make([]byte, 1000))
+	require.NoError(t, err)
+	require.NoError(t, src.Close())
+	cut, short := errors.New("cut"), &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive}
+	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "not planned", Hint: "look"}
+	require.ErrorIs(t, site.CauseOf(src, cut), cut)
+	err = site.CauseOf(src, short)
+	require.EqualError(t, err, "beta: zfs send pool/a@c: warning: cannot send 'pool/a@b': signal received")
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
+	err = site.CauseOf(src, gate)
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
+	require.ErrorContains(t, err, "signal received; the target says: zfs receive: not planned")
+	require.Equal(t, "look", fault.HintOf(err))
+}
+
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, anyNC(t), `case "$*" in

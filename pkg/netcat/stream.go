@@ -265,7 +265,7 @@ type source struct {
 	over   error // what Read ended with, and ends with
 }
 
-var _ transfer.Source = (*source)(nil)
+var _ zfsexec.Stream = (*source)(nil)
 
 // OpenFrom opens an end there; see OpenTo. What was opened ends by Close.
 func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, buffer int64) (transfer.Source, error) {
@@ -345,6 +345,17 @@ func (s *source) result() error {
 		return s.cut(fmt.Errorf("%s ended with status %d: %s", s.host.tools.nc, status, orNothing(stderr)))
 	}
 	return nil
+}
+
+// Cause is why a transfer of the stream failed with err, once the source is closed:
+// where zfs send gave a snapshot up, what the receiver says of the stream explains
+// nothing.
+func (s *source) Cause(err error) error {
+	_, stderr, _, lost := s.run.Result()
+	if lost == nil && zfsexec.Explains(stderr, err) {
+		return zfsexec.Ran{Stderr: stderr}.Err(s.failed, elsewhere{s.host})
+	}
+	return err
 }
 
 // Close ends the tools, if they still run.

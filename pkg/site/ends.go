@@ -2,14 +2,17 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
 )
 
 // From is what a Task moves, To where it goes. There are no others than those
@@ -82,12 +85,23 @@ func OptionsOf(end any) transfer.Options {
 	return transfer.Options{}
 }
 
-// CauseOf is why a stream failed, as far as its Source knows better.
+// CauseOf is why a stream failed, as far as its Source, which is closed, knows
+// better.
 func CauseOf(src transfer.Source, err error) error {
-	if s, ok := src.(interface{ Cause(error) error }); ok {
-		return s.Cause(err)
+	if s, ok := src.(zfsexec.Stream); ok {
+		return Blame(s.Cause(err), err)
 	}
 	return err
+}
+
+// Blame is the error of a transfer that failed for what its source says. What the
+// target would not take stays said, and what class that is.
+func Blame(source, target error) error {
+	planned := &zfs.Error{Kind: zfs.Unplanned}
+	if !errors.Is(target, planned) || errors.Is(source, planned) {
+		return source
+	}
+	return fault.Failf(fault.HintOf(target), "%w; the target says: %w", source, target)
 }
 
 // OpenFrom opens an end in this process.

@@ -104,12 +104,18 @@ func (s *SendSource) Close() error {
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send, "even if there was some error")
 func (s *SendSource) Cause(err error) error {
-	var received *zfs.Error
-	if !errors.As(err, new(*transfer.PeerError)) && !(errors.As(err, &received) && received.Op == zfs.OpReceive) ||
-		!strings.Contains(s.p.stderr.String(), "cannot send") { // a child that is ended says nothing more
-		return err
-	}
 	f := s.p.failure
-	f.Stderr, f.User = s.p.stderr.String(), userName()
-	return f.Err()
+	f.Stderr, f.User = s.p.stderr.String(), userName() // a child that is ended says nothing more
+	if Explains(f.Stderr, err) {
+		return f.Err()
+	}
+	return err
+}
+
+// Explains tells whether it was zfs send, which has ended and said so much, that
+// made a transfer of its stream fail with err.
+func Explains(said string, err error) bool {
+	var received *zfs.Error
+	heard := errors.As(err, new(*transfer.PeerError)) || errors.As(err, &received) && received.Op == zfs.OpReceive
+	return heard && strings.Contains(said, "cannot send")
 }
