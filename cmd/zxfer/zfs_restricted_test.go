@@ -7,12 +7,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/finding"
+	"zxfer/pkg/job"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
 )
 
@@ -243,6 +247,35 @@ func TestRestrictedAgentServes(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(logged), "admitted transfer")
 	require.NotContains(t, string(logged), "secret")
+}
+
+// A doctor is told what it may not look at, check by check, and looks at the rest.
+func TestRestrictedAgentDoctor(t *testing.T) {
+	lab(t)
+	source, target := dataset(t)
+	zfsCmd(t, "create", source)
+	zfsCmd(t, "snapshot", source+"@a")
+	zfsCmd(t, "create", "-o", "canmount=off", target)
+	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	before := state(t)
+	for _, args := range [][]string{{"beta"}, {source, "beta:" + target + "/copy"}} {
+		args = append([]string{"doctor", "-e", rsh, "--time", "100ms", "--json"}, args...)
+		o := zxfer(t, args...)
+		require.Equal(t, 0, o.code, o)
+		var r job.DoctorReport
+		require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
+		for _, id := range []string{"platform", "mounts"} {
+			i := slices.IndexFunc(r.Findings, func(f finding.Finding) bool { return f.ID == id && f.Host == "beta" })
+			require.GreaterOrEqual(t, i, 0, o)
+			require.Equal(t, finding.Note, r.Findings[i].Severity)
+			require.Contains(t, r.Findings[i].Summary, "not looked at: beta: the agent's policy forbids it")
+		}
+		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool {
+			return c.Host == "beta" && strings.Contains(c.Skipped, "the agent's policy forbids it")
+		}), o)
+		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 }), "this host: %s", o)
+	}
+	require.Equal(t, before, state(t))
 }
 
 // A stream with properties of its own is not stored.

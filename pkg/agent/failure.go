@@ -52,6 +52,7 @@ func sentinels() []sentinel {
 		{"miscounted", transfer.ErrMiscounted},
 		{"corrupt", device.ErrCorrupt},
 		{"lost", site.ErrLost},
+		{"forbidden", site.ErrForbidden},
 		{"operation", ErrUnknownOperation},
 	}
 }

@@ -79,6 +79,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"nobody":           {err: wire.ErrNobody, text: "beta: nobody connected", is: []error{wire.ErrNobody}, class: fault.Failed},
 		"stall on the net": {err: fmt.Errorf("%w: %w", wire.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{wire.ErrCut, transfer.ErrStall}, class: fault.Failed},
 		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the stream's end does not match what arrived", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
+		"forbidden":        {err: fault.Refusef("", "%w: no", site.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{site.ErrForbidden}, class: fault.Refused},
 		"lost":             {err: site.ErrLost, text: "beta: connection to the host was lost", is: []error{site.ErrLost}, class: fault.Failed},
 		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},
 	} {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -179,6 +180,9 @@ func (d *doctor) look(ctx context.Context) error {
 				e.facts, err = st.HostFacts(gctx)
 				if p, ok := st.(site.Prober); ok && err == nil {
 					text, err = p.Capture(gctx, false)
+				}
+				if errors.Is(err, site.ErrForbidden) { // each check that needs it says so
+					e.unseen, err = err.Error(), nil
 				}
 				return err
 			})

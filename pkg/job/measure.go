@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -92,7 +93,7 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
 	if ctx.Err() != nil {
 		return unchanged(context.Cause(ctx))
 	}
-	if fault.ClassOf(err) == fault.Refused {
+	if fault.ClassOf(err) == fault.Refused && !errors.Is(err, site.ErrForbidden) {
 		return err
 	}
 	if err != nil {

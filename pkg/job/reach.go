@@ -22,6 +22,7 @@ type end struct {
 	facts site.Facts
 	// system is what its files tell; nil where that is not known.
 	system *sysinfo.System
+	unseen string // why, where that was asked for
 }
 
 // ends are the two hosts of a job, and the link between them.
@@ -79,7 +80,7 @@ func (e *end) report(role string) HostReport {
 // checked is a host as the checks look at it.
 func (e *end) checked() preflight.Host {
 	f := e.facts
-	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system}
+	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, Unseen: e.unseen}
 }
 
 // input is what the checks of a planned transfer look at.

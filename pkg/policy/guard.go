@@ -166,7 +166,7 @@ func (g *Guard) refused(op, why string) {
 
 func (g *Guard) refusal(err error) error {
 	return fault.Refusef("what the account of this key may do is in its authorized_keys: "+g.policy.String(),
-		"the agent's policy forbids it: %w", err)
+		"%w: %w", site.ErrForbidden, err)
 }
 
 func clip(s string, n int) string {

@@ -29,6 +29,8 @@ type Host struct {
 	Root   bool   `json:"root"`
 	// System is what the host's files tell; nil where they were not read.
 	System *sysinfo.System `json:"system,omitempty"`
+	// Unseen is why a doctor could not read them.
+	Unseen string `json:"unseen,omitempty"`
 }
 
 // Input is everything that the checks of a send look at. Estimates are those
@@ -142,10 +144,15 @@ func (c Check) evaluate(in *Input) []finding.Finding {
 func (c Check) onHosts(in *Input) []finding.Finding {
 	var out []finding.Finding
 	for i, h := range []Host{in.Source, in.Target} {
-		if h.System == nil || i == 1 && h.Name == in.Source.Name {
-			continue
+		var found []finding.Finding
+		switch {
+		case i == 1 && h.Name == in.Source.Name:
+		case h.System != nil:
+			found = c.host(h.System)
+		case h.Unseen != "":
+			found = one(finding.Finding{Severity: finding.Note, Summary: "not looked at: " + h.Unseen})
 		}
-		for _, f := range c.host(h.System) {
+		for _, f := range found {
 			f.Host = h.Name
 			out = append(out, f)
 		}

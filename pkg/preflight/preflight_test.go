@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -218,6 +220,19 @@ func TestUpToDate(t *testing.T) {
 	in.Target.User, in.Target.Root = "ben", false
 	in.Target.ZFS = "0.8.0"
 	require.Empty(t, Send(in))
+}
+
+// What a doctor was not allowed to read, each check that needs it says.
+func TestUnseenHost(t *testing.T) {
+	t.Parallel()
+	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", Unseen: "it is not for this key"}}
+	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })
+	require.Len(t, found, len(hostChecks()))
+	for i, f := range found {
+		require.Equal(t, finding.Finding{ID: hostChecks()[i].ID, Host: "beta", Severity: finding.Note, Summary: "not looked at: it is not for this key"}, f)
+	}
+	in.Target.Unseen = ""
+	require.NotContains(t, strings.Join(ids(Doctor(in, func(string) bool { return false })), " "), "@beta")
 }
 
 func TestBlocking(t *testing.T) {
