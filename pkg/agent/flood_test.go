@@ -60,7 +60,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	out := bufio.NewReader(pipe)
-	_, err = readHello(out, func(string) {})
+	_, err = readHello(out)
 	require.NoError(t, err)
 	id := uint64(0)
 	answered := make(chan *message, 1000)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -15,11 +14,9 @@ const Protocol = 2
 //
 //	zxfer-agent PROTOCOL VERSION
 //
-// An empty line comes before it: a login shell may leave its last line open.
+// An empty line comes before it: a login shell may leave its last line open. What
+// that printed is package rsh's to pass over.
 const helloWord = "zxfer-agent"
-
-// maxNoise is what a login shell may print before the hello line, in bytes.
-const maxNoise = 64 << 10
 
 func hello(version string) string {
 	version = strings.Join(strings.Fields(version), "-")
@@ -29,28 +26,23 @@ func hello(version string) string {
 	return fmt.Sprintf("\n%s %d %s\n", helloWord, Protocol, version)
 }
 
-// readHello passes over what a login shell printed and returns the agent's
-// version. Lines before it are given to noise. The reader's buffer bounds the
-// length of a line.
-func readHello(r *bufio.Reader, noise func(string)) (version string, err error) {
-	for read := 0; read < maxNoise; {
+// readHello reads the hello line, and returns the agent's version.
+func readHello(r *bufio.Reader) (version string, err error) {
+	for {
 		line, err := r.ReadSlice('\n')
-		read += len(line)
 		var protocol int
-		if n, _ := fmt.Sscanf(string(line), helloWord+" %d %s\n", &protocol, &version); n == 2 {
-			if protocol != Protocol {
-				return version, &mismatch{protocol, version}
-			}
+		n, _ := fmt.Sscanf(string(line), helloWord+" %d %s\n", &protocol, &version)
+		switch text := strings.TrimSpace(string(line)); {
+		case n == 2 && protocol != Protocol:
+			return version, &mismatch{protocol, version}
+		case n == 2:
 			return version, nil
-		}
-		if text := strings.TrimSpace(string(line)); text != "" {
-			noise(text)
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		case text != "":
+			return "", fmt.Errorf("it said: %s", clip(text, maxLine))
+		case err != nil:
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("no answer of an agent in the first %d bytes", maxNoise)
 }
 
 // mismatch is an agent of another protocol.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
 	"strings"
 	"testing"
 
@@ -109,36 +108,28 @@ func TestDecodeStrictly(t *testing.T) {
 func TestReadHello(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		in    string
-		want  string // version
-		err   string
-		noise []string
+		in   string
+		want string // version
+		err  string
 	}{
-		"alone":               {hello("1.2"), "1.2", "", nil},
-		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", "", nil},
-		"no version":          {hello(""), "unknown", "", nil},
-		"after a greeting":    {"Welcome!\r\n\nLast login: today\n" + hello("1.2"), "1.2", "", []string{"Welcome!", "Last login: today"}},
-		"after an open line":  {"\x1b]0;beta\a" + hello("1.2"), "1.2", "", []string{"\x1b]0;beta\a"}},
-		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 2", nil},
-		"shell refuses":       {"This account is currently not available.\n", "", "EOF", []string{"This account is currently not available."}},
-		"nothing":             {"", "", "EOF", nil},
-		"line cut off":        {"zxfer-agent 2 1.2", "1.2", "", nil},
-		"endless line":        {strings.Repeat("y", 1<<20), "", "no answer of an agent in the first 65536 bytes", nil},
-		"endless lines":       {strings.Repeat("y\n", 1<<19), "", "no answer of an agent in the first 65536 bytes", nil},
+		"alone":               {hello("1.2"), "1.2", ""},
+		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", ""},
+		"no version":          {hello(""), "unknown", ""},
+		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 2"},
+		"something else":      {"This account is currently not available.\n", "", "it said: This account is currently not available."},
+		"nothing":             {"", "", "EOF"},
+		"line cut off":        {"zxfer-agent 2 1.2", "1.2", ""},
+		"endless line":        {strings.Repeat("y", 1<<20), "", "it said: " + strings.Repeat("y", 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var noise []string
-			v, err := readHello(bufio.NewReaderSize(strings.NewReader(c.in), 4096), func(s string) { noise = append(noise, s) })
+			v, err := readHello(bufio.NewReaderSize(strings.NewReader(c.in), 4096))
 			if c.err != "" {
 				require.EqualError(t, err, c.err)
 			} else {
 				require.NoError(t, err)
 			}
 			require.Equal(t, c.want, v)
-			if len(c.in) < 1000 {
-				require.Equal(t, c.noise, noise)
-			}
 		})
 	}
 }
@@ -149,12 +140,10 @@ func FuzzReadHello(f *testing.F) {
 	f.Add([]byte("\n\n\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := bytes.NewReader(in)
-		v, err := readHello(bufio.NewReaderSize(r, 16), func(string) {})
+		v, err := readHello(bufio.NewReaderSize(r, 16))
 		if err == nil {
 			require.NotEmpty(t, v)
 			require.True(t, bytes.Contains(in, []byte(helloWord)))
 		}
-		require.LessOrEqual(t, len(in)-r.Len(), maxNoise+32)
-		_, _ = io.Copy(io.Discard, r)
 	})
 }

@@ -95,19 +95,18 @@ func (p *pending) settle(m *message) {
 }
 
 // NewRemote waits for the agent's hello and returns its Site. host is the
-// name that messages show; log is told what the agent logs, and what its
-// shell printed. The transport is closed on failure.
+// name that messages show; log is told what the agent logs. The transport is closed
+// on failure.
 //
 // An agent of another protocol is refused (fault.Refused).
 func NewRemote(ctx context.Context, host string, t Transport, log func(string)) (*Remote, error) {
 	r := &Remote{host: host, t: t, log: log, began: time.Now(), out: make(chan []byte, 64), again: make(chan struct{}, 1),
 		done: make(chan struct{}), closed: make(chan struct{}), calls: map[uint64]*pending{}}
 	in := bufio.NewReaderSize(t, 64<<10)
-	var noise string
 	greeted := make(chan error, 1)
 	go func() {
 		var err error
-		r.version, err = readHello(in, func(line string) { noise = line })
+		r.version, err = readHello(in)
 		greeted <- err
 	}()
 	var err error
@@ -130,8 +129,6 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 		return nil, fault.Refusef(sameOnBoth, "%s: %w", host, other)
 	case why != nil:
 		return nil, fmt.Errorf("%s: %w", host, why)
-	case noise != "":
-		return nil, fmt.Errorf("%s: no agent answered; its shell said: %s", host, noise)
 	}
 	return nil, fmt.Errorf("%s: no agent answered: %w", host, err)
 }

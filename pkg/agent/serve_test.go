@@ -39,7 +39,7 @@ func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
 }
 
 func (r *raw) hello() {
-	_, err := readHello(r.out, func(string) {})
+	_, err := readHello(r.out)
 	require.NoError(r.t, err)
 }
 
@@ -232,7 +232,7 @@ func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
 		want  string
 		class fault.Class
 	}{
-		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered; its shell said: This account is currently not available.", fault.Failed},
+		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: it said: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
 		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, this one speaks 2", fault.Refused},

@@ -90,56 +90,38 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 	if err := Decode(text, &ends); err != nil {
 		return err
 	}
-	if len(ends.From) != 1 || len(ends.To) != 1 {
-		return errors.New("a task has two ends of one kind each")
+	if t.From, err = one(ends.From, map[kind]func([]byte) (From, error){
+		stream: end[From, SendStream], drive: end[From, ReadDevice], noise: end[From, Noise], dial: end[From, Dial], accept: end[From, Accept],
+	}); err != nil {
+		return fmt.Errorf("from: %w", err)
 	}
-	for k, body := range ends.From {
-		if t.From, err = fromOf(k, body); err != nil {
-			return fmt.Errorf("from: %w", err)
-		}
-	}
-	for k, body := range ends.To {
-		if t.To, err = toOf(k, body); err != nil {
-			return fmt.Errorf("to: %w", err)
-		}
+	if t.To, err = one(ends.To, map[kind]func([]byte) (To, error){
+		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], noise: end[To, Nowhere], dial: end[To, Dial], accept: end[To, Accept],
+	}); err != nil {
+		return fmt.Errorf("to: %w", err)
 	}
 	return t.check()
 }
 
-func fromOf(k kind, body []byte) (From, error) {
-	switch k {
-	case stream:
-		return end[SendStream](body)
-	case drive:
-		return end[ReadDevice](body)
-	case noise:
-		return end[Noise](body)
-	case dial:
-		return end[Dial](body)
-	case accept:
-		return end[Accept](body)
+// one is the one end that there is, of the kinds that there may be.
+func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
+	if len(ends) != 1 {
+		return e, errors.New("a task has two ends of one kind each")
 	}
-	return nil, fmt.Errorf("there is no end %q", cut(string(k)))
+	for k, body := range ends {
+		if kinds[k] == nil {
+			return e, fmt.Errorf("there is no end %q", cut(string(k)))
+		}
+		return kinds[k](body)
+	}
+	return e, nil
 }
 
-func toOf(k kind, body []byte) (To, error) {
-	switch k {
-	case stream:
-		return end[ReceiveStream](body)
-	case drive:
-		return end[WriteDevice](body)
-	case noise:
-		return end[Nowhere](body)
-	case dial:
-		return end[Dial](body)
-	case accept:
-		return end[Accept](body)
-	}
-	return nil, fmt.Errorf("there is no end %q", cut(string(k)))
-}
-
-func end[E any](body []byte) (e E, err error) {
-	return e, Decode(body, &e)
+// end is an I that is an E.
+func end[I, E any](body []byte) (I, error) {
+	var e E
+	err := Decode(body, &e)
+	return any(e).(I), err
 }
 
 // Decode reads one JSON value of another host. What it does not know it refuses:

@@ -49,75 +49,40 @@ func streamOf(s zfs.SendSpec) stream {
 	return out
 }
 
-// estimateAtOnce bounds the streams of one request to the helper.
-const estimateAtOnce = 1000
-
 // Estimate returns the sizes of streams in bytes. That of a resumed stream
 // needs its base found by GUID, which is libzfs' work: the command line's.
-func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, error) {
-	sizes := make([]uint64, len(specs))
-	var fresh, resumed []zfs.SendSpec
-	var freshAt, resumedAt []int
-	for i, s := range specs {
+func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) (sizes []uint64, err error) {
+	streams, names := []stream{}, []string{}
+	var resumed []zfs.SendSpec
+	for _, s := range specs {
 		if _, err := zfs.SendArgs(s); err != nil { // names are checked there
 			return nil, err
 		}
 		if s.Token != "" {
-			resumed, resumedAt = append(resumed, s), append(resumedAt, i)
+			resumed = append(resumed, s)
 		} else {
-			fresh, freshAt = append(fresh, s), append(freshAt, i)
+			streams, names = append(streams, streamOf(s)), append(names, s.Dataset+"@"+s.To)
 		}
 	}
-	for len(fresh) > 0 {
-		n := min(len(fresh), estimateAtOnce)
-		some, err := c.estimate(ctx, fresh[:n])
+	var fresh, rest []uint64
+	if len(streams) > 0 {
+		err := c.call(ctx, zfs.OpEstimate, names[0], map[string]any{"op": "estimate", "streams": streams}, &fresh)
 		if err != nil {
-			return nil, err
+			return nil, typed(zfs.OpEstimate, names, err)
 		}
-		for i, size := range some {
-			sizes[freshAt[i]] = size
-		}
-		fresh, freshAt = fresh[n:], freshAt[n:]
 	}
-	if len(resumed) == 0 {
-		return sizes, nil
+	if len(fresh) != len(streams) {
+		return nil, fmt.Errorf("python helper: got %d estimates for %d streams", len(fresh), len(streams))
 	}
-	more, err := c.cli.Estimate(ctx, resumed)
-	if err != nil {
+	if rest, err = c.cli.Estimate(ctx, resumed); err != nil {
 		return nil, err
 	}
-	for i, at := range resumedAt {
-		sizes[at] = more[i]
-	}
-	return sizes, nil
-}
-
-// estimate asks for the sizes of streams in one request. If that fails, one at
-// a time tells which of them it was.
-func (c *Client) estimate(ctx context.Context, specs []zfs.SendSpec) ([]uint64, error) {
-	streams := make([]stream, len(specs))
-	for i, s := range specs {
-		streams[i] = streamOf(s)
-	}
-	name := specs[0].Dataset + "@" + specs[0].To
-	var sizes []uint64
-	err := c.call(ctx, zfs.OpEstimate, name, map[string]any{"op": "estimate", "streams": streams}, &sizes)
-	if err != nil && len(specs) > 1 && ctx.Err() == nil {
-		sizes = nil
-		for i := range specs {
-			one, err := c.estimate(ctx, specs[i:i+1])
-			if err != nil {
-				return nil, err
-			}
-			sizes = append(sizes, one...)
+	for _, s := range specs {
+		from := &fresh
+		if s.Token != "" {
+			from = &rest
 		}
-		return sizes, nil
-	}
-	if err != nil {
-		return nil, typed(zfs.OpEstimate, []string{name}, err)
-	}
-	if len(sizes) != len(specs) {
-		return nil, fmt.Errorf("python helper: got %d estimates for %d streams", len(sizes), len(specs))
+		sizes, *from = append(sizes, (*from)[0]), (*from)[1:]
 	}
 	return sizes, nil
 }

@@ -32,19 +32,15 @@ type Client struct {
 var _ zfsexec.Backend = (*Client)(nil)
 
 // Start starts the helper, which lives until Close or until ctx ends. The
-// error is an *Unavailable where Python, pyzfs or ZFS is missing: the command
-// line then does the same, slower.
+// error says what is missing, of Python, pyzfs or ZFS: the command line then does
+// the same, slower.
 func Start(ctx context.Context) (*Client, error) {
 	c := &Client{cli: zfsexec.New(nil), turn: make(chan struct{}, 1)}
 	c.life, c.end = context.WithCancel(ctx)
 	h, greeting, err := startHelper(c.life, c.cli)
 	if err != nil {
 		_ = c.Close()
-		var missing *Unavailable
-		if errors.As(err, &missing) {
-			return nil, err
-		}
-		return nil, &Unavailable{err.Error()}
+		return nil, err
 	}
 	c.helper, c.hello = h, greeting
 	c.turn <- struct{}{}

@@ -35,11 +35,9 @@ func started(t *testing.T) *Client {
 }
 
 func TestStartUnavailable(t *testing.T) {
-	var missing *Unavailable
 	t.Run("no python", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
 		_, err := Start(t.Context())
-		require.ErrorAs(t, err, &missing)
 		require.EqualError(t, err, "python3 is not installed")
 	})
 	t.Run("no module", func(t *testing.T) {
@@ -48,7 +46,6 @@ func TestStartUnavailable(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte(said), 0o755))
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		_, err := Start(t.Context())
-		require.ErrorAs(t, err, &missing)
 		require.ErrorContains(t, err, "No module named x")
 	})
 	t.Run("traceback", func(t *testing.T) {
@@ -56,7 +53,6 @@ func TestStartUnavailable(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\necho Traceback: >&2; echo 'OSError: broken' >&2; exit 1\n"), 0o755))
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		_, err := Start(t.Context())
-		require.ErrorAs(t, err, &missing)
 		require.ErrorContains(t, err, "OSError: broken")
 	})
 }
@@ -91,7 +87,7 @@ func TestDiesIdle(t *testing.T) {
 
 func TestNonsense(t *testing.T) {
 	fakePython(t, "read line; echo nonsense; cat >/dev/null")
-	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), `got "nonsense\n", expected a reply`)
+	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), "python helper: not a reply: ")
 }
 
 // A cancelled call returns at once, and so does one that waits its turn.

@@ -1,13 +1,12 @@
 package lzc
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	_ "embed" // helper.py
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,27 +19,18 @@ import (
 //go:embed helper.py
 var script string
 
-// Unavailable says why libzfs_core cannot be used on this host.
-type Unavailable struct{ Reason string }
-
-func (e *Unavailable) Error() string { return e.Reason }
-
-const (
-	// startTime bounds the start of the helper: loading Python and the
-	// library takes a second on a slow machine.
-	startTime = 30 * time.Second
-	// maxReply bounds one reply in bytes.
-	maxReply = 64 << 20
-)
+// startTime bounds the start of the helper: loading Python and the library takes a
+// second on a slow machine.
+const startTime = 30 * time.Second
 
 // helper is one running Python process. It serves one request at a time.
 type helper struct {
-	cmd    *exec.Cmd
-	in     *os.File
-	out    *os.File
-	lines  *bufio.Reader // of out
-	stderr zfsexec.Tail
-	gone   chan struct{} // closed when the process is reaped
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *os.File
+	replies *json.Decoder // of out
+	stderr  zfsexec.Tail
+	gone    chan struct{} // closed when the process is reaped
 }
 
 type hello struct {
@@ -53,36 +43,29 @@ type hello struct {
 func startHelper(ctx context.Context, cli *zfsexec.CLI) (*helper, hello, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		return nil, hello{}, &Unavailable{"python3 is not installed"}
+		return nil, hello{}, errors.New("python3 is not installed")
 	}
 	h := &helper{cmd: exec.Command(python, "-I", "-c", script), gone: make(chan struct{})}
 	h.cmd.Env = append(os.Environ(), "LC_ALL=C", "PYTHONDONTWRITEBYTECODE=1")
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	h.cmd.Stderr = &h.stderr
 	h.cmd.WaitDelay = time.Second
-	// Pipes of our own: those of cmd.StdoutPipe are closed by Wait, which
-	// runs beside the reader.
-	inR, inW, err := os.Pipe()
-	if err != nil {
+	if h.in, err = h.cmd.StdinPipe(); err != nil {
 		return nil, hello{}, err
 	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		inR.Close()
-		inW.Close()
+	// A pipe of our own: that of cmd.StdoutPipe is closed by Wait, which runs beside
+	// the reader.
+	var out *os.File
+	if h.out, out, err = os.Pipe(); err != nil {
 		return nil, hello{}, err
 	}
-	h.cmd.Stdin, h.cmd.Stdout = inR, outW
+	h.cmd.Stdout, h.replies = out, json.NewDecoder(h.out)
 	err = cli.StartChild(h.cmd)
-	// The child has its own; with ours open its end would go unnoticed.
-	inR.Close()
-	outW.Close()
+	_ = out.Close() // the child has its own; with ours open its end would go unnoticed
 	if err != nil {
-		inW.Close()
-		outR.Close()
+		_ = h.out.Close()
 		return nil, hello{}, fmt.Errorf("python3: %w", err)
 	}
-	h.in, h.out, h.lines = inW, outR, bufio.NewReader(outR)
 	go func() {
 		_ = h.cmd.Wait() // how it ended shows in what it said
 		close(h.gone)
@@ -120,53 +103,32 @@ func (h *helper) call(ctx context.Context, request, result any) error {
 }
 
 func (h *helper) reply(ctx context.Context, result any) error {
-	type read struct {
-		line []byte
-		err  error
-	}
-	got := make(chan read, 1)
-	go func() {
-		line, err := readLine(h.lines)
-		got <- read{line, err}
-	}()
-	var r read
+	var m message
+	got := make(chan error, 1)
+	go func() { got <- h.replies.Decode(&m) }()
+	var nonsense *json.SyntaxError
 	select {
-	case r = <-got:
+	case err := <-got:
+		switch {
+		case errors.As(err, &nonsense):
+			return fmt.Errorf("python helper: not a reply: %w", err)
+		case err != nil:
+			return h.crashed(err)
+		}
 	case <-ctx.Done():
 		// What it was doing may still be done; nobody can tell.
 		h.kill()
 		return context.Cause(ctx)
 	}
-	if r.err != nil {
-		return h.crashed(r.err)
-	}
-	var m message
-	if err := json.Unmarshal(r.line, &m); err != nil {
-		return fmt.Errorf("python helper: got %.200q, expected a reply: %w", r.line, err)
-	}
 	switch {
 	case m.Unavailable != "":
-		return &Unavailable{m.Unavailable}
+		return errors.New(m.Unavailable)
 	case m.Error != nil:
 		return m.Error
 	case result == nil:
 		return nil
 	}
 	return json.Unmarshal(m.OK, result)
-}
-
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line bytes.Buffer
-	for {
-		part, err := r.ReadSlice('\n')
-		line.Write(part)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line.Bytes(), err
-		}
-		if line.Len() > maxReply {
-			return nil, fmt.Errorf("reply has more than %d bytes", maxReply)
-		}
-	}
 }
 
 // crashed words the end of a helper that should have gone on.

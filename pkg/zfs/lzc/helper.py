@@ -32,7 +32,7 @@ def failure(e):
         "class": type(e).__name__,
         "errno": number,
         "message": text(message),
-        "name": text(name or ""),
+        "name": text(name or getattr(e, "stream", "")),
     }
 
 
@@ -47,7 +47,11 @@ def estimate(request):
         size = 0
         for base, to in stream["steps"]:
             base = base.encode() if base else None
-            size += lzc.lzc_send_space(to.encode(), base, stream["flags"])
+            try:
+                size += lzc.lzc_send_space(to.encode(), base, stream["flags"])
+            except exceptions.ZFSError as e:
+                e.stream = to
+                raise
         sizes.append(size)
     return sizes
 
