@@ -162,7 +162,7 @@ func TestZFSLinkCut(t *testing.T) {
 func TestZFSStoppedSend(t *testing.T) {
 	lab(t)
 	plainHost(t, "nc.openbsd")
-	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}, {"nc", "--trusted-link"}} {
+	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}, {"nc", "--trusted-link", "--window", "64KiB"}} {
 		t.Run(wire[0], func(t *testing.T) {
 			src, dst := dataset(t)
 			from, to, host := src, "beta:"+dst, alphaPool

@@ -12,7 +12,6 @@ import (
 const (
 	nvUint64      = 8
 	nvString      = 9
-	nvUint64Array = 16
 	nvList        = 19
 	nvListArray   = 20
 	nvBytes       = 26 // DATA_TYPE_UINT8_ARRAY
@@ -27,8 +26,8 @@ const (
 
 // parseNVList decodes a list in native encoding, which is how the kernel
 // packs resume tokens and the heads of streams: numbers in the byte order that the second byte names,
-// names and values padded to 8 bytes. Values are uint64, string, []uint64,
-// []byte, map[string]any (a list) or true (a boolean without value); of other
+// names and values padded to 8 bytes. Values are uint64, string, []byte,
+// map[string]any (a list) or true (a boolean without value); of other
 // types just true.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/nvpair/nvpair.c (nvs_native)
@@ -100,15 +99,6 @@ func parseNVPair(b []byte, order binary.ByteOrder) (name string, value any, err 
 			return "", nil, fmt.Errorf("string %q is not ended by zero", name)
 		}
 		return name, string(data[:end]), nil
-	case nvUint64Array:
-		if count < 0 || count > int64(len(data)/8) {
-			return "", nil, fmt.Errorf("array %q has %d numbers in %d bytes", name, count, len(data))
-		}
-		numbers := make([]uint64, count)
-		for i := range numbers {
-			numbers[i] = order.Uint64(data[8*i:])
-		}
-		return name, numbers, nil
 	case nvBytes:
 		if count < 0 || count > int64(len(data)) {
 			return "", nil, fmt.Errorf("array %q has %d bytes in %d", name, count, len(data))

@@ -1,55 +1,34 @@
 package zfs
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// maxLine bounds one line of output: a property's value has at most 8 KiB, a
-// resume token or a list of clones may be longer.
+// maxLine bounds what is read as one value, in bytes: a property's has at most
+// 8 KiB, a resume token or a list of clones may be longer.
 const maxLine = 1 << 20
 
-// eachLine calls f with every line and its number from 1.
-func eachLine(r io.Reader, f func(n int, line string) error) error {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(nil, maxLine)
-	sc.Split(scanLines)
+// eachLine calls f with every line. A carriage return at its end belongs to it.
+func eachLine(text string, f func(line string) error) error {
 	n := 0
-	for sc.Scan() {
+	for line := range strings.Lines(text) {
 		n++
-		if err := f(n, sc.Text()); err != nil {
+		if err := f(strings.TrimSuffix(line, "\n")); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-	}
-	if err := sc.Err(); err != nil {
-		return fmt.Errorf("line %d: %w", n+1, err)
 	}
 	return nil
 }
 
-// scanLines is bufio.ScanLines but for a carriage return at the end, which
-// belongs to a value.
-func scanLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF && len(data) > 0 {
-		return len(data), data, nil
-	}
-	return 0, nil, nil
-}
-
 // ParseVersions parses the output of ListVersionsArgs: the versions of each
 // dataset in order of creation, a bookmark before the snapshot it was made of.
-func ParseVersions(r io.Reader) (map[string][]Version, error) {
+func ParseVersions(text string) (map[string][]Version, error) {
 	out := map[string][]Version{}
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(text, func(line string) error {
 		f := strings.Split(line, "\t")
 		if len(f) != 3 {
 			return fmt.Errorf("got %d fields in %q, expected name, guid and createtxg parted by tabs", len(f), line)
@@ -94,10 +73,10 @@ func SortVersions(v []Version) {
 // ParseEstimate parses the output of EstimateArgs: the size of the stream in
 // bytes. What zfs prints besides (the token's contents, a line per snapshot)
 // is passed over.
-func ParseEstimate(r io.Reader) (uint64, error) {
+func ParseEstimate(text string) (uint64, error) {
 	var size uint64
 	found, last := false, ""
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(text, func(line string) error {
 		last = line
 		value, ok := strings.CutPrefix(line, "size\t")
 		if !ok {
@@ -122,9 +101,9 @@ func ParseEstimate(r io.Reader) (uint64, error) {
 // ParseHolds reads zfs holds -H: the tags of each snapshot, by full name. A tag
 // may hold any text, also what looks like a row about another snapshot: where
 // there are not as many as its userrefs, ParseHoldsOf tells.
-func ParseHolds(r io.Reader) (map[string][]string, error) {
+func ParseHolds(text string) (map[string][]string, error) {
 	out := map[string][]string{}
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(text, func(line string) error {
 		f := strings.Split(line, "\t")
 		if len(f) != 3 {
 			return fmt.Errorf("got %q, expected name, tag and time", line)
@@ -136,12 +115,11 @@ func ParseHolds(r io.Reader) (map[string][]string, error) {
 }
 
 // ParseHoldsOf reads zfs holds -H of one snapshot, of which all is then said.
-func ParseHoldsOf(snapshot string, r io.Reader) ([]string, error) {
-	text, err := io.ReadAll(r)
-	if err != nil || len(text) == 0 {
-		return nil, err
+func ParseHoldsOf(snapshot, text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
 	}
-	rows := strings.Split("\n"+strings.TrimSuffix(string(text), "\n"), "\n"+snapshot+"\t")
+	rows := strings.Split("\n"+strings.TrimSuffix(text, "\n"), "\n"+snapshot+"\t")
 	if rows[0] != "" {
 		return nil, fmt.Errorf("output of zfs holds: got %q, expected name, tag and time of %s", rows[0], snapshot)
 	}

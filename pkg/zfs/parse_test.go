@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ func fixture(t testing.TB, name string) []byte {
 
 func TestParseVersions(t *testing.T) {
 	t.Parallel()
-	got, err := ParseVersions(bytes.NewReader(fixture(t, "list-versions.txt")))
+	got, err := ParseVersions(string(fixture(t, "list-versions.txt")))
 	require.NoError(t, err)
 	require.Len(t, got, 5)
 	var d []string
@@ -36,7 +35,7 @@ func TestParseVersions(t *testing.T) {
 	require.Len(t, got["pa/with space"], 2)
 
 	// Order is of creation, not of output or name.
-	got, err = ParseVersions(strings.NewReader("t@a\t3\t30\nt@b\t2\t20\nt#z\t2\t20\nt@c\t4\t20\n"))
+	got, err = ParseVersions("t@a\t3\t30\nt@b\t2\t20\nt#z\t2\t20\nt@c\t4\t20\n")
 	require.NoError(t, err)
 	require.Equal(t, []Version{{Bookmark, "z", 2, 20}, {Snapshot, "b", 2, 20}, {Snapshot, "c", 4, 20}, {Snapshot, "a", 3, 30}}, got["t"])
 
@@ -48,7 +47,7 @@ func TestParseVersions(t *testing.T) {
 		{"t@a\t1\t-\n", `createtxg of t@a: got "-"`},
 		{"t@a\t1\t2\n\n", "line 2"},
 	} {
-		_, err := ParseVersions(strings.NewReader(wrong.text))
+		_, err := ParseVersions(wrong.text)
 		require.ErrorContains(t, err, wrong.says)
 	}
 }
@@ -58,12 +57,12 @@ func TestParseEstimate(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"nvP-full.txt": 23123696, "nvP-token-incr.txt": 1187200,
 	} {
-		got, err := ParseEstimate(bytes.NewReader(fixture(t, name)))
+		got, err := ParseEstimate(string(fixture(t, name)))
 		require.NoError(t, err, name)
 		require.Equal(t, want, got, name)
 	}
 	for _, name := range []string{"nvP-incr.txt", "nvP-range.txt", "nvP-bm.txt", "nvP-token.txt"} {
-		got, err := ParseEstimate(bytes.NewReader(fixture(t, name)))
+		got, err := ParseEstimate(string(fixture(t, name)))
 		require.NoError(t, err, name)
 		require.Positive(t, got, name)
 	}
@@ -73,7 +72,7 @@ func TestParseEstimate(t *testing.T) {
 		{"size\t1.1M\n", `"1.1M"`},
 		{"size\t-1\n", `"-1"`},
 	} {
-		_, err := ParseEstimate(strings.NewReader(wrong.text))
+		_, err := ParseEstimate(wrong.text)
 		require.ErrorContains(t, err, wrong.says)
 	}
 }
@@ -91,7 +90,7 @@ func FuzzParsers(f *testing.F) {
 	addFixtures(f)
 	f.Add([]byte("t\ta:b\tone\ntwo\tlocal\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := ParseVersions(bytes.NewReader(b)); err == nil {
+		if m, err := ParseVersions(string(b)); err == nil {
 			for _, versions := range m {
 				for i, v := range versions {
 					require.NotZero(t, v.GUID)
@@ -101,9 +100,9 @@ func FuzzParsers(f *testing.F) {
 				}
 			}
 		}
-		if p, err := ParsePool(bytes.NewReader(b)); err == nil {
+		if p, err := ParsePool(string(b)); err == nil {
 			require.NotZero(t, p.GUID)
 		}
-		_, _ = ParseEstimate(bytes.NewReader(b))
+		_, _ = ParseEstimate(string(b))
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -61,7 +60,7 @@ func (q Query) list() string {
 
 // Parse parses the output of GetArgs or SurveyArgs: properties by the name of
 // the dataset or version.
-func (q Query) Parse(r io.Reader) (map[string]map[string]Property, error) {
+func (q Query) Parse(printed string) (map[string]map[string]Property, error) {
 	out := map[string]map[string]Property{}
 	var name, property string // of a record that a fence ends
 	var text []byte
@@ -78,7 +77,7 @@ func (q Query) Parse(r io.Reader) (map[string]map[string]Property, error) {
 		m[property], property, text = p, "", text[:0]
 		return nil
 	}
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(printed, func(line string) error {
 		if property == "" {
 			f := strings.SplitN(line, "\t", 3)
 			if len(f) < 3 || f[0] == "" || !slices.Contains(q.properties, f[1]) {
@@ -118,8 +117,8 @@ func (q Query) Parse(r io.Reader) (map[string]map[string]Property, error) {
 
 // ParseSurvey parses the output of SurveyArgs: datasets sorted by name,
 // without versions.
-func (q Query) ParseSurvey(r io.Reader) ([]*Dataset, error) {
-	rows, err := q.Parse(r)
+func (q Query) ParseSurvey(text string) ([]*Dataset, error) {
+	rows, err := q.Parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +144,9 @@ func LocalArgs(names []string) []string {
 }
 
 // ParseLocal parses the output of LocalArgs: each name once.
-func ParseLocal(r io.Reader) ([]string, error) {
+func ParseLocal(text string) ([]string, error) {
 	var out []string
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(text, func(line string) error {
 		out = append(out, line)
 		return CheckProperty(line)
 	})
@@ -182,9 +181,9 @@ const poolFeatures = "async_destroy empty_bpobj lz4_compress multi_vdev_crash_du
 	"dynamic_gang_header physical_rewrite"
 
 // ParsePool parses the output of PoolArgs.
-func ParsePool(r io.Reader) (Pool, error) {
+func ParsePool(text string) (Pool, error) {
 	p := Pool{Properties: map[string]string{}, Features: map[string]string{}}
-	err := eachLine(r, func(_ int, line string) error {
+	err := eachLine(text, func(line string) error {
 		f := strings.Split(line, "\t")
 		if len(f) != 4 || f[0] == "" || f[1] == "" {
 			return fmt.Errorf("got %q, expected name, property, value and source", line)

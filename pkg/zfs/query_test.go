@@ -1,7 +1,6 @@
 package zfs
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -20,7 +19,7 @@ func TestParseSurvey(t *testing.T) {
 	q := fenced("type", "guid", "encryption", "keystatus", "encryptionroot", "receive_resume_token", "inconsistent",
 		"volsize", "origin", "mountpoint", "zxfer:send", "zxfer:note", "org:y")
 	text := fixture(t, "get-survey.txt")
-	got, err := q.ParseSurvey(bytes.NewReader(text))
+	got, err := q.ParseSurvey(string(text))
 	require.NoError(t, err)
 	l := Listing{Datasets: got}
 	require.Equal(t, Volume, l.Find("pa/vol").Type)
@@ -39,13 +38,13 @@ func TestParseSurvey(t *testing.T) {
 		require.Len(t, d.Properties, len(q.properties), d.Name)
 	}
 
-	_, err = NewQuery([16]byte{1}, q.properties...).ParseSurvey(bytes.NewReader(text))
+	_, err = NewQuery([16]byte{1}, q.properties...).ParseSurvey(string(text))
 	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences are of another query")
 	for _, wrong := range []struct{ text, says string }{
 		{"t\ttype\tsnapshot\t-\nt\tguid\t1\t-\n", "type of t"},
 		{"t\ttype\tvolume\t-\n", "guid of t"},
 	} {
-		_, err := q.ParseSurvey(strings.NewReader(wrong.text))
+		_, err := q.ParseSurvey(wrong.text)
 		require.ErrorContains(t, err, wrong.says)
 	}
 }
@@ -54,8 +53,8 @@ func TestParseQuery(t *testing.T) {
 	t.Parallel()
 	q := fenced("guid", "a:b", "type")
 	fence := func(name string) string { return name + "\t" + capturedFence + "\t-\t-\n" }
-	got, err := q.Parse(strings.NewReader("t\ta:b\tone\ttwo\r\n\nlocal\tlocal\n" + fence("t") + "t\tguid\t7\t-\n" +
-		"u\ta:b\tx\tlocal\n" + fence("t") + "\tlocal\n" + fence("u")))
+	got, err := q.Parse("t\ta:b\tone\ttwo\r\n\nlocal\tlocal\n" + fence("t") + "t\tguid\t7\t-\n" +
+		"u\ta:b\tx\tlocal\n" + fence("t") + "\tlocal\n" + fence("u"))
 	require.NoError(t, err)
 	require.Equal(t, map[string]map[string]Property{
 		"t": {"a:b": {"one\ttwo\r\n\nlocal", "local"}, "guid": {"7", "-"}},
@@ -74,23 +73,23 @@ func TestParseQuery(t *testing.T) {
 		{strings.Repeat("x", maxLine+10), "line 1"},
 		{"t\ta:b\t" + strings.Repeat("x\n", maxLine/2+10), "without an end"},
 	} {
-		_, err := q.Parse(strings.NewReader(wrong.text))
+		_, err := q.Parse(wrong.text)
 		require.ErrorContains(t, err, wrong.says)
 	}
 }
 
 func TestParseLocal(t *testing.T) {
 	t.Parallel()
-	got, err := ParseLocal(bytes.NewReader(fixture(t, "get-local.txt")))
+	got, err := ParseLocal(string(fixture(t, "get-local.txt")))
 	require.NoError(t, err)
 	require.Equal(t, []string{"mountpoint", "org:y", "volsize", "zxfer:note", "zxfer:send"}, got)
-	_, err = ParseLocal(strings.NewReader("a b\n"))
+	_, err = ParseLocal("a b\n")
 	require.ErrorContains(t, err, "line 1")
 }
 
 func TestParsePool(t *testing.T) {
 	t.Parallel()
-	p, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get.txt")))
+	p, err := ParsePool(string(fixture(t, "zpool-get.txt")))
 	require.NoError(t, err)
 	require.Equal(t, "pa", p.Name)
 	require.Equal(t, uint64(7233616611144222696), p.GUID)
@@ -99,28 +98,28 @@ func TestParsePool(t *testing.T) {
 	require.True(t, p.FeatureOn("large_blocks"))
 	require.NotContains(t, p.Properties, "feature@encryption")
 
-	old, err := ParsePool(bytes.NewReader(fixture(t, "zpool-get-old.txt")))
+	old, err := ParsePool(string(fixture(t, "zpool-get-old.txt")))
 	require.NoError(t, err)
 	require.False(t, old.FeatureOn("large_blocks"))
 	require.False(t, old.FeatureOn("no-such-feature"))
 
-	_, err = ParsePool(strings.NewReader("a\tguid\t1\t-\nb\tguid\t2\t-\n"))
+	_, err = ParsePool("a\tguid\t1\t-\nb\tguid\t2\t-\n")
 	require.ErrorContains(t, err, `pool "b" after "a"`)
-	_, err = ParsePool(strings.NewReader("a\tcomment\tx\tlocal\ta\tguid\t7\t-\n"))
+	_, err = ParsePool("a\tcomment\tx\tlocal\ta\tguid\t7\t-\n")
 	require.ErrorContains(t, err, "expected name")
-	_, err = ParsePool(strings.NewReader(""))
+	_, err = ParsePool("")
 	require.ErrorContains(t, err, "guid")
 }
 
 func TestParseHoldsOf(t *testing.T) {
 	t.Parallel()
-	got, err := ParseHoldsOf("t@x", strings.NewReader("t@x\tkeep\tMon\nt@x\ta\tMon\nt@y\tb\tTue\n"))
+	got, err := ParseHoldsOf("t@x", "t@x\tkeep\tMon\nt@x\ta\tMon\nt@y\tb\tTue\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"keep", "a\tMon\nt@y\tb"}, got)
-	got, err = ParseHoldsOf("t@x", strings.NewReader(""))
+	got, err = ParseHoldsOf("t@x", "")
 	require.NoError(t, err)
 	require.Empty(t, got)
-	_, err = ParseHoldsOf("t@x", strings.NewReader("t@y\tkeep\tMon\n"))
+	_, err = ParseHoldsOf("t@x", "t@y\tkeep\tMon\n")
 	require.ErrorContains(t, err, "t@y")
 }
 
@@ -146,7 +145,7 @@ func FuzzNoValueIsARow(f *testing.F) {
 				}
 			}
 		}
-		got, err := q.Parse(strings.NewReader(text))
+		got, err := q.Parse(text)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
@@ -158,7 +157,7 @@ func FuzzParseQuery(f *testing.F) {
 	q := fenced("type", "guid", "a:b", "mountpoint")
 	f.Add([]byte("t\ta:b\tone\ntwo\tlocal\nt\t" + capturedFence + "\t-\t-\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := q.Parse(bytes.NewReader(b)); err == nil {
+		if m, err := q.Parse(string(b)); err == nil {
 			for name, props := range m {
 				require.NotEmpty(t, name)
 				require.NotEmpty(t, props)
@@ -167,12 +166,12 @@ func FuzzParseQuery(f *testing.F) {
 				}
 			}
 		}
-		if d, err := q.ParseSurvey(bytes.NewReader(b)); err == nil {
+		if d, err := q.ParseSurvey(string(b)); err == nil {
 			for _, d := range d {
 				require.NotZero(t, d.GUID)
 			}
 		}
-		if names, err := ParseLocal(bytes.NewReader(b)); err == nil {
+		if names, err := ParseLocal(string(b)); err == nil {
 			for _, name := range names {
 				require.NoError(t, CheckProperty(name))
 			}

@@ -3,6 +3,7 @@ package zfs
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func CheckValue(property, value string) error {
 		want = "no byte 0"
 	case UserProperty(property):
 	case property == "compression":
-		is(compressions(value), "on, off, lz4, zstd, zstd-1 to zstd-19, zstd-fast, zstd-fast-1 to -10, gzip, gzip-1 to gzip-9, lzjb or zle")
+		is(compressions.MatchString(value), "on, off, lz4, zstd, zstd-1 to zstd-19, zstd-fast, zstd-fast-1 to -10, gzip, gzip-1 to gzip-9, lzjb or zle")
 	case words[property] != "":
 		is(slices.Contains(strings.Fields(words[property]), value), strings.Join(strings.Fields(words[property]), ", "))
 	case slices.Contains(switches, property):
@@ -123,30 +124,8 @@ func CheckValue(property, value string) error {
 	return fmt.Errorf("%s=%s: the value must be %s", property, cutValue(value), want)
 }
 
-// compressions tells the algorithms, with their levels.
-func compressions(value string) bool {
-	name, level, leveled := value, "", false
-	for _, prefix := range []string{"gzip-", "zstd-fast-", "zstd-"} {
-		if rest, ok := strings.CutPrefix(value, prefix); ok && rest != "fast" {
-			name, level, leveled = strings.TrimSuffix(prefix, "-"), rest, true
-			break
-		}
-	}
-	if !leveled {
-		return slices.Contains(strings.Fields("on off lzjb gzip zle lz4 zstd zstd-fast"), name)
-	}
-	n, err := strconv.Atoi(level)
-	if err != nil || strconv.Itoa(n) != level {
-		return false
-	}
-	switch name {
-	case "gzip":
-		return n >= 1 && n <= 9
-	case "zstd":
-		return n >= 1 && n <= 19
-	}
-	return n >= 1 && n <= 10 || n <= 100 && n%10 == 0 && n > 0 || n == 500 || n == 1000
-}
+// compressions are the algorithms, with their levels.
+var compressions = regexp.MustCompile(`^(on|off|lzjb|zle|lz4|gzip(-[1-9])?|zstd(-[1-9]|-1[0-9])?|zstd-fast(-[1-9]|-[1-9]0|-100|-500|-1000)?)$`)
 
 func cutValue(s string) string {
 	if len(s) > 40 {

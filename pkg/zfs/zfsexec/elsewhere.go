@@ -1,7 +1,6 @@
 package zfsexec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"syscall"
@@ -38,16 +37,16 @@ func NewElsewhere(e Elsewhere, log func(string)) *CLI {
 // errElsewhere keeps what is meant for another host from running on this one.
 var errElsewhere = errors.New("it cannot be started on another host")
 
-func (c *CLI) outputElsewhere(ctx context.Context, f zfs.Failure, tool string, args []string) (*bytes.Reader, error) {
+func (c *CLI) outputElsewhere(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
 	f.Argv = append([]string{tool}, args...)
 	r, err := c.elsewhere.Run(ctx, f.Argv)
 	if err != nil {
-		return bytes.NewReader(nil), opError(f, err)
+		return "", opError(f, err)
 	}
 	if r.Status != 0 {
 		err = r.Err(f, c.elsewhere)
 	}
-	return bytes.NewReader(r.Stdout), err
+	return string(r.Stdout), err
 }
 
 // Err is the failure of a command elsewhere that did not exit 0.

@@ -257,9 +257,5 @@ func (c *CLI) DatasetOf(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var name strings.Builder
-	if _, err := out.WriteTo(&name); err != nil {
-		return "", err
-	}
-	return zfs.ParseDataset(strings.TrimSuffix(name.String(), "\n"))
+	return zfs.ParseDataset(strings.TrimSuffix(out, "\n"))
 }

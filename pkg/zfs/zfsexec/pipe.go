@@ -52,12 +52,3 @@ func takesLargePipe(module string) bool {
 	}
 	return module != ""
 }
-
-// moduleVersion is the version of the loaded module, "" where none is.
-func moduleVersion() string {
-	b, err := os.ReadFile("/sys/module/zfs/version")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}

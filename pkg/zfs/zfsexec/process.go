@@ -1,13 +1,13 @@
 package zfsexec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -172,26 +172,26 @@ func opError(f zfs.Failure, err error) error {
 
 // zfsOutput runs zfs to its end and returns what it printed. A run that
 // failed returns what it printed too, beside its *zfs.Error.
-func (c *CLI) zfsOutput(ctx context.Context, f zfs.Failure, args []string) (*bytes.Reader, error) {
+func (c *CLI) zfsOutput(ctx context.Context, f zfs.Failure, args []string) (string, error) {
 	return c.output(ctx, f, c.zfs, args)
 }
 
-func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []string) (*bytes.Reader, error) {
+func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
 	if c.elsewhere != nil {
 		return c.outputElsewhere(ctx, f, tool, args)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
-	var out bytes.Buffer
+	var out strings.Builder
 	p, err := c.start(ctx, start{tool: tool, args: args, failure: f, stdout: &out})
 	if err != nil {
-		return bytes.NewReader(nil), err
+		return "", err
 	}
 	err = p.wait()
 	var failed *zfs.Error
 	if err != nil && !errors.As(err, &failed) {
-		return bytes.NewReader(nil), err // the child may still write to out
+		return "", err // the child may still write to out
 	}
-	return bytes.NewReader(out.Bytes()), err
+	return out.String(), err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -62,7 +63,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 		return nil, err
 	}
 	defer child.Close()
-	if takesLargePipe(moduleVersion()) {
+	if takesLargePipe(sysinfo.ZFSVersion(os.DirFS("/"))) {
 		growPipe(w)
 	}
 	properties := slices.Sorted(maps.Keys(r.Set))
