@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -168,13 +170,8 @@ func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Of
 	if err != nil {
 		return nil, err
 	}
-	argv := append([]string{"zfs"}, args...)
-	var properties []string
-	for p := range r.Set {
-		properties = append(properties, p)
-	}
-	return h.openSink(ctx, "zfs receive "+r.Target,
-		zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: argv, Properties: properties, Rollback: r.Rollback}, offer, buffer)
+	return h.openSink(ctx, "zfs receive "+r.Target, zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: append([]string{"zfs"}, args...),
+		Properties: slices.Collect(maps.Keys(r.Set)), Rollback: r.Rollback}, offer, buffer)
 }
 
 // openSink starts a command that reads, and whose failure is told so.

@@ -31,26 +31,34 @@ type Policy struct {
 // Grants is how a grant is written, for messages and help.
 const Grants = "receive=DATASET, receive-rekey=DATASET, send=DATASET or send-decrypted=DATASET"
 
+// grants are the datasets that a grant names: all of them, and those that a second
+// verb gives more.
+type grants struct {
+	verb, more string
+	all, those *[]string
+}
+
+func (p *Policy) grants() []grants {
+	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"send", "send-decrypted", &p.Send, &p.Decrypted}}
+}
+
 // Parse reads grants as they are written in authorized_keys. Peers are IP
 // addresses or prefixes ("10.0.0.0/8").
-func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
+func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 	p := &Policy{AppendOnly: appendOnly}
-	for _, g := range grants {
+	for _, g := range allow {
 		verb, dataset, _ := strings.Cut(g, "=")
 		if _, err := zfs.ParseDataset(dataset); err != nil {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: %w", g, err)
 		}
-		switch verb {
-		case "receive":
-			p.Receive = append(p.Receive, dataset)
-		case "receive-rekey":
-			p.Receive, p.Rekeyed = append(p.Receive, dataset), append(p.Rekeyed, dataset)
-		case "send":
-			p.Send = append(p.Send, dataset)
-		case "send-decrypted":
-			p.Send, p.Decrypted = append(p.Send, dataset), append(p.Decrypted, dataset)
-		default:
+		i := slices.IndexFunc(p.grants(), func(of grants) bool { return verb == of.verb || verb == of.more })
+		if i < 0 {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: there is no grant %q", g, verb)
+		}
+		of := p.grants()[i]
+		*of.all = append(*of.all, dataset)
+		if verb == of.more {
+			*of.those = append(*of.those, dataset)
 		}
 	}
 	for _, s := range peers {
@@ -67,7 +75,7 @@ func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 		}
 		p.Peers = append(p.Peers, prefix.Masked())
 	}
-	if len(grants) == 0 && (appendOnly || len(peers) > 0) {
+	if len(allow) == 0 && (appendOnly || len(peers) > 0) {
 		return nil, fault.Usagef("write --allow "+Grants, "a restricted agent that may do nothing: --allow is missing")
 	}
 	return p, nil
@@ -76,18 +84,13 @@ func Parse(grants, peers []string, appendOnly bool) (*Policy, error) {
 // Flags are those of an agent that has the policy.
 func (p *Policy) Flags() []string {
 	var flags []string
-	for _, d := range p.Receive {
-		if slices.Contains(p.Rekeyed, d) {
-			flags = append(flags, "--allow", "receive-rekey="+d)
-		} else {
-			flags = append(flags, "--allow", "receive="+d)
-		}
-	}
-	for _, d := range p.Send {
-		if slices.Contains(p.Decrypted, d) {
-			flags = append(flags, "--allow", "send-decrypted="+d)
-		} else {
-			flags = append(flags, "--allow", "send="+d)
+	for _, of := range p.grants() {
+		for _, d := range *of.all {
+			verb := of.verb
+			if slices.Contains(*of.those, d) {
+				verb = of.more
+			}
+			flags = append(flags, "--allow", verb+"="+d)
 		}
 	}
 	if p.AppendOnly {

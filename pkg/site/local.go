@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/user"
 	"runtime"
 	"strings"
 	"sync"
@@ -145,14 +144,11 @@ func (l *Local) bound(ctx context.Context) (context.Context, context.CancelFunc)
 func (l *Local) HostFacts(context.Context) (Facts, error) {
 	root := os.DirFS("/")
 	f := Facts{
-		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, Root: os.Geteuid() == 0,
+		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, User: zfsexec.UserName(), Root: os.Geteuid() == 0,
 		ZFS: l.module, Kernel: sysinfo.Kernel(root), Boot: sysinfo.Boot(root),
 		TCP: wire.ReadTCP(root),
 	}
 	f.Hostname, _ = os.Hostname() // unknown stays ""
-	if u, err := user.Current(); err == nil {
-		f.User = u.Username
-	}
 	if c := strings.Fields(os.Getenv("SSH_CONNECTION")); len(c) == 4 {
 		f.SSHPeer, f.SSHLocal = c[0], c[2]
 	}

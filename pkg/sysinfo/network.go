@@ -24,9 +24,11 @@ func readTCP(root fs.FS) TCP {
 	}
 }
 
-// number reads a number that is not negative, 0 where there is none.
-func number(root fs.FS, name string) int64 {
-	n, err := strconv.ParseInt(line(root, name), 10, 64)
+func number(root fs.FS, name string) int64 { return whole(line(root, name)) }
+
+// whole is a number that is not negative, 0 where there is none.
+func whole(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return 0
 	}

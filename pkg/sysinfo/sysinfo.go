@@ -7,17 +7,12 @@ package sysinfo
 
 import (
 	"io/fs"
-	"strconv"
 	"strings"
 )
 
 // line reads the first line of a file, "" where there is none.
 func line(root fs.FS, name string) string {
-	raw, err := fs.ReadFile(root, name)
-	if err != nil {
-		return ""
-	}
-	first, _, _ := strings.Cut(string(raw), "\n")
+	first, _, _ := strings.Cut(text(root, name), "\n")
 	return strings.TrimSpace(first)
 }
 
@@ -45,9 +40,5 @@ func third(s string) int64 {
 	if len(f) != 3 {
 		return 0
 	}
-	n, err := strconv.ParseInt(f[2], 10, 64)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
+	return whole(f[2])
 }

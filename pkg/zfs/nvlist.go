@@ -10,11 +10,11 @@ import (
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/nvpair.h
 const (
-	nvUint64      = 8
-	nvString      = 9
-	nvList        = 19
-	nvListArray   = 20
-	nvBytes       = 26 // DATA_TYPE_UINT8_ARRAY
+	nvUint64    = 8
+	nvString    = 9
+	nvList      = 19
+	nvListArray = 20
+	nvBytes     = 26 // DATA_TYPE_UINT8_ARRAY
 )
 
 const (

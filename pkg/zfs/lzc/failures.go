@@ -1,15 +1,16 @@
 package lzc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"os/user"
 	"slices"
 	"strings"
 	"syscall"
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
 )
 
 // failures is why libzfs_core refused a request: by name, as far as it knows.
@@ -64,10 +65,6 @@ func typed(op string, names []string, err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	login := ""
-	if u, err := user.Current(); err == nil {
-		login = u.Username
-	}
 	var errs []error
 	for _, x := range f.Failures {
 		subject := x.Name
@@ -75,7 +72,7 @@ func typed(op string, names []string, err error) error {
 			subject = finding.Some(names, 3)
 		}
 		k := x.kind(op)
-		hint := zfs.Failure{Op: op, Subject: x.Name, User: login}
+		hint := zfs.Failure{Op: op, Subject: x.Name, User: zfsexec.UserName()}
 		if x.Name == "" && len(names) > 0 {
 			hint.Subject = names[0]
 		}
@@ -94,39 +91,28 @@ func typed(op string, names []string, err error) error {
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/contrib/pyzfs/libzfs_core/_error_translation.py
 func (f failure) kind(op string) zfs.Kind {
-	switch e := syscall.Errno(f.Errno); e {
-	case syscall.EPERM, syscall.EACCES:
-		return zfs.Permission
-	case syscall.ENOENT, syscall.ESRCH:
-		return zfs.NotFound
-	case syscall.EEXIST:
-		if op == zfs.OpDestroy {
-			return zfs.Busy // the snapshot has clones
-		}
-		return zfs.Exists
-	case syscall.EBUSY:
-		return zfs.Busy
-	case syscall.ENOSPC, syscall.EDQUOT:
-		return zfs.NoSpace
-	case syscall.EROFS, syscall.EIO, syscall.EAGAIN:
-		return zfs.PoolFault
-	case syscall.ENAMETOOLONG, syscall.E2BIG:
-		return zfs.InvalidName
-	case syscall.ENOTSUP:
-		return zfs.Feature
-	case syscall.EXDEV, syscall.ENODEV:
-		if op == zfs.OpEstimate {
-			return zfs.NoBase
-		}
-		return zfs.NotFound // PoolNotFound
-	case syscall.EINVAL:
+	e := syscall.Errno(f.Errno)
+	switch {
+	case op == zfs.OpDestroy && e == syscall.EEXIST:
+		return zfs.Busy // the snapshot has clones
+	case op == zfs.OpEstimate && (e == syscall.EXDEV || e == syscall.ENODEV):
+		return zfs.NoBase
+	case op == zfs.OpEstimate && e == syscall.EINVAL && f.Class == "NameInvalid":
 		// pyzfs takes a base that does not exist for an illegal snapshot
 		// name if it is a bookmark; names were checked before.
-		if op == zfs.OpEstimate && f.Class == "NameInvalid" {
-			return zfs.NotFound
-		}
+		return zfs.NotFound
 	}
-	return zfs.Unknown
+	return cmp.Or(map[syscall.Errno]zfs.Kind{
+		syscall.EPERM: zfs.Permission, syscall.EACCES: zfs.Permission,
+		syscall.ENOENT: zfs.NotFound, syscall.ESRCH: zfs.NotFound,
+		syscall.EXDEV: zfs.NotFound, syscall.ENODEV: zfs.NotFound, // PoolNotFound
+		syscall.EEXIST: zfs.Exists,
+		syscall.EBUSY:  zfs.Busy,
+		syscall.ENOSPC: zfs.NoSpace, syscall.EDQUOT: zfs.NoSpace,
+		syscall.EROFS: zfs.PoolFault, syscall.EIO: zfs.PoolFault, syscall.EAGAIN: zfs.PoolFault,
+		syscall.ENAMETOOLONG: zfs.InvalidName, syscall.E2BIG: zfs.InvalidName,
+		syscall.ENOTSUP: zfs.Feature,
+	}[e], zfs.Unknown)
 }
 
 func (f failure) detail(k zfs.Kind) string {

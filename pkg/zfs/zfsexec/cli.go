@@ -88,8 +88,8 @@ func (c *CLI) StartChild(cmd *exec.Cmd) error {
 	return c.spawn.run(cmd)
 }
 
-// userName is who runs the tools, for hints.
-func userName() string {
+// UserName is who runs the tools, for hints.
+func UserName() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
 	}

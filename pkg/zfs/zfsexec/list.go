@@ -225,7 +225,7 @@ func except(err error, kinds ...zfs.Kind) error {
 	if len(rest) == 0 || !dropped {
 		return err
 	}
-	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: userName()}
+	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: UserName()}
 	return f.Err()
 }
 

@@ -144,7 +144,7 @@ func (p *process) exitError(err error) error {
 		return nil // exit status 0, perhaps with stderr kept open by another
 	}
 	f := p.failure
-	f.Stderr, f.User = p.stderr.String(), userName()
+	f.Stderr, f.User = p.stderr.String(), UserName()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {

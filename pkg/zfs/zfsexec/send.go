@@ -105,7 +105,7 @@ func (s *SendSource) Close() error {
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send, "even if there was some error")
 func (s *SendSource) Cause(err error) error {
 	f := s.p.failure
-	f.Stderr, f.User = s.p.stderr.String(), userName() // a child that is ended says nothing more
+	f.Stderr, f.User = s.p.stderr.String(), UserName() // a child that is ended says nothing more
 	if Explains(f.Stderr, err) {
 		return f.Err()
 	}
