@@ -165,16 +165,16 @@ func TestZFSStoppedSend(t *testing.T) {
 	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}, {"nc", "--trusted-link", "--window", "64KiB"}} {
 		t.Run(wire[0], func(t *testing.T) {
 			src, dst := dataset(t)
-			from, to, host := src, "beta:"+dst, alphaPool
+			from, to, host, size := src, "beta:"+dst, alphaPool, int64(6<<20)
 			if wire[0] == "nc" { // a pull, of which only the other host's zfs send knows
 				src, dst = dst, src
-				from, to, host = "beta:"+src, dst, betaPool
+				from, to, host, size = "beta:"+src, dst, betaPool, 16<<20 // more than its tools hold
 			}
 			zfsCmd(t, "create", src)
 			zfsCmd(t, "snapshot", src+"@zero")
 			mustZxfer(t, "send", from, to)
 			for _, name := range []string{"one", "two", "three"} {
-				fill(t, src, name, 6<<20)
+				fill(t, src, name, size)
 				zfsCmd(t, "snapshot", src+"@"+name)
 			}
 			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), from, to)...)
