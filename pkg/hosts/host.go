@@ -94,25 +94,27 @@ func (h *Host) living(ctx context.Context) site.Site {
 		return st
 	}
 	_, err := st.HostFacts(ctx)
-	h.after(st, err)
+	h.after(ctx, st, err)
 	if errors.Is(err, site.ErrLost) {
 		return nil
 	}
 	return st
 }
 
-// after leaves a Site that turned out to be lost. Another that was opened
-// meanwhile stays.
-func (h *Host) after(st site.Site, err error) {
+// after notes how an operation on a Site ended in ctx, and leaves one that turned
+// out to be lost. Another that was opened meanwhile stays.
+func (h *Host) after(ctx context.Context, st site.Site, err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	lost := h.site == st && errors.Is(err, site.ErrLost)
 	switch {
-	case h.site != st:
-	case errors.Is(err, site.ErrLost):
-		_ = st.Close() // it is lost: what Close has to say is known
+	case lost:
 		h.site, h.facts = nil, nil
-	default:
+	case h.site == st && (err == nil || ctx.Err() == nil): // else nothing was heard of it
 		h.used = time.Now()
+	}
+	h.mu.Unlock()
+	if lost {
+		_ = st.Close() // which may take a while; what it has to say is known
 	}
 }
 
@@ -124,7 +126,7 @@ func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
 		return err
 	}
 	err = f(st)
-	h.after(st, err)
+	h.after(ctx, st, err)
 	return err
 }
 

@@ -25,6 +25,8 @@ type beta struct {
 	pings   int
 	closing error
 	closed  int
+	mute    bool          // it says nothing
+	slow    time.Duration // to close
 }
 
 func (b *beta) Facts(context.Context) (site.Facts, error) {
@@ -32,8 +34,12 @@ func (b *beta) Facts(context.Context) (site.Facts, error) {
 	return site.Facts{Hostname: "beta"}, b.cut
 }
 
-func (b *beta) HostFacts(context.Context) (site.Facts, error) {
+func (b *beta) HostFacts(ctx context.Context) (site.Facts, error) {
 	b.pings++
+	if b.mute {
+		<-ctx.Done()
+		return site.Facts{}, ctx.Err()
+	}
 	return site.Facts{}, b.cut
 }
 
@@ -45,7 +51,7 @@ func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
 }
 
 func (b *beta) RTT() time.Duration { return time.Millisecond }
-func (b *beta) Close() error       { b.closed++; return b.closing }
+func (b *beta) Close() error       { time.Sleep(b.slow); b.closed++; return b.closing }
 
 // opener leads to its sites, one after the other, as long as it has any; nil is
 // a host that refuses.
@@ -163,6 +169,40 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 		first.cut = fmt.Errorf("beta: %w", site.ErrLost)
 		require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
 		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
+	})
+}
+
+// A connection that said nothing as long as somebody waited for it is asked again
+// by the next one.
+func TestASilentConnectionIsNotInUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &beta{}, &beta{}
+		h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
+		require.NoError(t, h.Do(t.Context(), nothing))
+		time.Sleep(2 * unused)
+		first.mute = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, h.Do(ctx, func(site.Site) error { return ctx.Err() }), context.DeadlineExceeded)
+		first.mute, first.cut = false, fmt.Errorf("beta: %w", site.ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+	})
+}
+
+// While a lost connection is closed, which may take as long as its remote shell,
+// nobody else waits.
+func TestALostConnectionIsClosedAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).At("beta", &way.Way{})
+		began := time.Now()
+		go func() { _ = h.Do(t.Context(), func(site.Site) error { return site.ErrLost }) }()
+		synctest.Wait()
+		require.Zero(t, h.RTT())
+		require.NoError(t, h.Do(t.Context(), nothing))
+		require.Zero(t, time.Since(began))
+		time.Sleep(time.Hour)
 	})
 }
 

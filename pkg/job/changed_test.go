@@ -67,6 +67,31 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a@x"}, w.did)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
+	t.Run("a stream behind what was discarded for it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": nil})
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1]
+		w.set("dst/a", "receive_resume_token", "1-no-token")
+		w.refuse = func(string) error { return forbidden }
+		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, []string{"discard dst/a"}, w.did)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("a hold on the target behind that on the source", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/a": nil})
+		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
+		w.hold = func(snapshots []string) error {
+			if snapshots[0] == "dst/a@x" {
+				return forbidden
+			}
+			return nil
+		}
+		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
 	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})

@@ -25,9 +25,10 @@ type comparison struct {
 
 // all compares every stream of a plan, and notes that in results.
 func (c *comparison) all(ctx context.Context, p *plan.Plan, there *zfs.Listing, results []*StepResult) error {
+	arrived := there.ByName()
 	for _, d := range p.Datasets {
 		for _, step := range d.Steps {
-			sum, err := c.step(ctx, d, step, there.Find(d.Target))
+			sum, err := c.step(ctx, d, step, arrived[d.Target])
 			if err != nil {
 				return err
 			}

@@ -16,16 +16,25 @@ func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) err
 		target = append(target, r.Target+"@"+r.There)
 		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
 	}
+	var done bool
+	place := func(at *end, f func(site.Site) error) error {
+		err := at.Again(ctx, f)
+		if done {
+			err = changed(err)
+		}
+		done = true
+		return err
+	}
 	if tag := req.Hold; tag != "" {
-		if err := e.source.Again(ctx, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := place(&e.source, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
 			return err
 		}
-		if err := e.target.Again(ctx, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := place(&e.target, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
 			return err
 		}
 	}
 	if !req.Bookmark {
 		return nil
 	}
-	return e.source.Again(ctx, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
+	return place(&e.source, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
 }

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -22,9 +23,24 @@ type mover struct {
 	req     *Send
 	rep     Reporter
 	streams atomic.Int64 // that were begun
+	changed atomic.Bool  // that the target may be another than before
 
 	mu      sync.Mutex
 	results []*StepResult // of all streams
+}
+
+// change does something on the target that no stream does.
+func (m *mover) change(ctx context.Context, f func(site.Site) error) error {
+	return m.noted(m.target.Do(ctx, f), 0)
+}
+
+// noted notes that what ended so may have changed the target: only a refusal that
+// came before any byte did not.
+func (m *mover) noted(err error, bytes uint64) error {
+	if bytes > 0 || outcome.Of(err) != outcome.Refused {
+		m.changed.Store(true)
+	}
+	return err
 }
 
 func (m *mover) add(r *StepResult) {
@@ -192,18 +208,18 @@ func advanced(before, after *plan.Dataset) bool {
 func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
-		if err := m.target.Do(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if d.CreateParents {
-		if err := m.target.Do(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Clears) > 0 {
 		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := m.target.Do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+		if err := m.change(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
 			return err
 		}
 	}
@@ -214,7 +230,7 @@ func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
 		r.Tries = tries + 1
 		m.rep.Finished(id, r)
 		m.add(r)
-		if err != nil {
+		if m.noted(err, r.Bytes) != nil {
 			return err
 		}
 	}

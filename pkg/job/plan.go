@@ -86,8 +86,9 @@ func histories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (b
 	if err != nil {
 		return false, err
 	}
+	known := whole.ByName()
 	for i, d := range state.Target.Datasets {
-		if w := whole.Find(d.Name); w != nil {
+		if w := known[d.Name]; w != nil {
 			state.Target.Datasets[i] = w
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -62,7 +61,7 @@ func (t *sending) send(ctx context.Context) error {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		whole.pretended = false
+		t.changed, whole.pretended = true, false
 		if err := t.prepare(ctx, &whole); err != nil {
 			return changed(err)
 		}
@@ -79,17 +78,10 @@ func (t *sending) send(ctx context.Context) error {
 	if err == nil {
 		err = t.persist(ctx, t.verifyAll)
 	}
-	if take || touched(errs, t.report.Results) {
+	if t.changed {
 		err = changed(err)
 	}
 	return err
-}
-
-// touched tells whether anything may have been changed on the target by streams
-// that ended so.
-func touched(errs []error, streams []*StepResult) bool {
-	return slices.ContainsFunc(streams, func(r *StepResult) bool { return r.Error == "" || r.Bytes > 0 }) ||
-		slices.ContainsFunc(errs, func(err error) bool { return err != nil && outcome.Of(err) == outcome.Interrupted })
 }
 
 // takeSnapshot takes the snapshot of --snapshot.

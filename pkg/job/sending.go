@@ -23,6 +23,8 @@ type sending struct {
 	rep    Reporter
 	state  plan.State
 	report *Report
+	// changed tells that either side may be another than before.
+	changed bool
 }
 
 func newSending(req Send, at *hosts.Set, rep Reporter) *sending {
@@ -115,7 +117,7 @@ func wireReport(l meet.Link, p *plan.Plan) meet.Report {
 func (t *sending) move(ctx context.Context) map[string]error {
 	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
 	failed := m.all(ctx, t.report.Plan)
-	t.report.Results = m.results
+	t.report.Results, t.changed = m.results, t.changed || m.changed.Load()
 	for _, r := range m.results {
 		t.report.Bytes += r.Bytes
 	}
@@ -136,21 +138,22 @@ func (t *sending) persist(ctx context.Context, f func(context.Context) error) er
 // check fills in what became of each dataset, of which those in failed did not
 // arrive, and returns the first error.
 func (t *sending) check(results []*DatasetResult, there *zfs.Listing, failed map[string]error) (first error) {
+	arrived, of := there.ByName(), make(map[string]*DatasetResult, len(results))
 	for i, d := range t.report.Plan.Datasets {
 		r := results[i]
-		r.There, r.Err = verify(t.target.Label(), d, there.Find(d.Target), t.rep.Log)
+		of[d.Source] = r
+		r.There, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
-		}
-		for _, step := range t.report.Results {
-			if step.Source == d.Source {
-				r.Bytes += step.Bytes
-				r.Seconds += step.Seconds
-			}
 		}
 		if first == nil {
 			first = r.Err
 		}
+	}
+	for _, step := range t.report.Results {
+		r := of[step.Source]
+		r.Bytes += step.Bytes
+		r.Seconds += step.Seconds
 	}
 	return first
 }

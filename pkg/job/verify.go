@@ -33,8 +33,9 @@ func arrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan
 		return e.target.List(ctx, all)
 	}
 	var names []string
+	was := before.Target.ByName()
 	for _, d := range p.Datasets {
-		names = append(names, d.Target, arrivedName(d, &before.Target))
+		names = append(names, d.Target, arrivedName(d, was[d.Target]))
 	}
 	found, err := e.target.Properties(ctx, names, []string{"guid", "canmount", "readonly"})
 	if err != nil {
@@ -42,7 +43,7 @@ func arrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan
 	}
 	l := zfs.Listing{Root: all.Dataset}
 	for _, d := range p.Datasets {
-		name := arrivedName(d, &before.Target)
+		name := arrivedName(d, was[d.Target])
 		t, snapshot := found[d.Target], found[name]
 		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
 			return e.target.List(ctx, all)
@@ -55,10 +56,10 @@ func arrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan
 }
 
 // arrivedName is the full name on the target of the snapshot that a dataset
-// arrives at: another than on the source where it was there already, renamed.
-func arrivedName(d *plan.Dataset, before *zfs.Listing) string {
-	if t := before.Find(d.Target); t != nil {
-		if v, ok := t.SnapshotOf(d.Arrive.GUID); ok {
+// arrives at: another than on the source where it was there before already, renamed.
+func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
+	if before != nil {
+		if v, ok := before.SnapshotOf(d.Arrive.GUID); ok {
 			return v.In(d.Target)
 		}
 	}
@@ -128,8 +129,9 @@ func unplanned(host string, p *plan.Plan, before, after *zfs.Listing) error {
 // appeared are the datasets below a target that came without being planned. One
 // without a snapshot was received by nobody: it was created there.
 func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
+	there := after.ByName()
 	for _, name := range unknown(p, before, after) {
-		if d := after.Find(name); len(d.Versions) > 0 || d.Inconsistent() {
+		if d := there[name]; len(d.Versions) > 0 || d.Inconsistent() {
 			names = append(names, name)
 		}
 	}
