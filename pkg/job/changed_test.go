@@ -69,10 +69,10 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	})
 	t.Run("a stream behind what was discarded for it", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil, "dst/a": nil})
-		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions[:1]
-		w.set("dst/a", "receive_resume_token", "1-no-token")
-		w.refuse = func(string) error { return forbidden }
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.host.Set("dst/a", "receive_resume_token", "1-no-token")
+		w.before = failing("receive", forbidden)
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, []string{"discard dst/a"}, w.did)
@@ -80,14 +80,9 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	})
 	t.Run("a hold on the target behind that on the source", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/a": nil})
-		w.datasets["dst/a"].Versions = w.datasets["src/a"].Versions
-		w.hold = func(snapshots []string) error {
-			if snapshots[0] == "dst/a@x" {
-				return forbidden
-			}
-			return nil
-		}
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.before = failing("hold dst/a@x", forbidden)
 		_, err := RunSend(t.Context(), request(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
