@@ -81,7 +81,7 @@ type doctor struct {
 	paths  bool // at least one end is a path: nothing is planned
 	// state and planned are of a planned transfer.
 	state   plan.State
-	planned *plan.Plan
+	planned plan.Plan
 }
 
 func (d *doctor) run(ctx context.Context) error {
@@ -136,12 +136,12 @@ func (d *doctor) measure(ctx context.Context) error {
 	case d.paths:
 		err = d.measurePaths(ctx, m)
 	case d.req.Planned:
-		err = m.datasets(ctx, d.planned, &d.state.Target, d.req.wants)
+		err = m.datasets(ctx, &d.planned, &d.state.Target, d.req.wants)
 	}
 	if err != nil {
 		return err
 	}
-	if d.report.Expected = expect(m.ceilings, planned(d.planned), int64(d.req.Send.Bandwidth), m.machines()); d.report.Expected == nil {
+	if d.report.Expected = expect(m.ceilings, d.planned.Bytes(), int64(d.req.Send.Bandwidth), m.machines()); d.report.Expected == nil {
 		d.report.Expected = localExpected(m.ceilings)
 	}
 	return nil
@@ -155,7 +155,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer) error {
 	if err := d.choose(d.req.Send.Way); err != nil {
 		return err
 	}
-	m.link = d.link.As(anyEncrypted(d.planned))
+	m.link = d.link.As(d.planned.Encrypted())
 	if d.req.wants(linkOut) {
 		if err := m.crossing(ctx, linkOut, &d.source, &d.target); err != nil {
 			return err
@@ -222,7 +222,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	if err != nil {
 		return unchanged(err)
 	}
-	d.planned, d.report.Plan = &p, commands(&p)
+	d.planned, d.report.Plan = p, commands(&p)
 	d.input = d.ends.input(&d.state, &p)
 	if d.req.wants("holds") {
 		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.log)

@@ -18,11 +18,9 @@ const implausible = 1 << 60
 func estimate(ctx context.Context, source *end, p *plan.Plan, each bool) error {
 	var specs []zfs.SendSpec
 	var steps []*plan.Step
-	for _, d := range p.Datasets {
-		for i := range d.Steps {
-			specs = append(specs, d.Steps[i].Send)
-			steps = append(steps, &d.Steps[i])
-		}
+	for _, st := range p.Streams() {
+		specs = append(specs, st.Send)
+		steps = append(steps, st)
 	}
 	if len(specs) == 0 {
 		return nil

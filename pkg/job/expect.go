@@ -155,38 +155,10 @@ func writable(l *zfs.Listing) string {
 // largest is the largest planned stream.
 func largest(p *plan.Plan) (spec zfs.SendSpec) {
 	var most uint64
-	for _, d := range p.Datasets {
-		for _, st := range d.Steps {
-			if st.Bytes >= most {
-				most, spec = st.Bytes, st.Send
-			}
+	for _, st := range p.Streams() {
+		if st.Bytes >= most {
+			most, spec = st.Bytes, st.Send
 		}
 	}
 	return spec
-}
-
-// planned is the size of the planned streams in bytes, 0 = unknown.
-func planned(p *plan.Plan) (bytes uint64) {
-	if p == nil {
-		return 0
-	}
-	for _, d := range p.Datasets {
-		for _, st := range d.Steps {
-			bytes += st.Bytes
-		}
-	}
-	return bytes
-}
-
-// anyEncrypted tells whether a plan has streams of encrypted data.
-func anyEncrypted(p *plan.Plan) bool {
-	if p == nil {
-		return false
-	}
-	for _, d := range p.Datasets {
-		if d.Encrypted {
-			return true
-		}
-	}
-	return false
 }

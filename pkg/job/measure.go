@@ -192,7 +192,7 @@ func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (
 // yet to be taken.
 func (t *sending) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: t.link.As(anyEncrypted(p)), time: measureTime, log: t.rep.Log}
+	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, log: t.rep.Log}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (t *sending) measure(ctx context.Context, taken bool) error {
 	err := m.datasets(ctx, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	t.report.Ceilings = m.ceilings
 	t.report.Findings = preflight.Send(t.input(&t.state, p))
-	t.report.Expected = expect(m.ceilings, planned(p), streamOptions(&t.req).BandLimit, m.machines())
+	t.report.Expected = expect(m.ceilings, p.Bytes(), streamOptions(&t.req).BandLimit, m.machines())
 	return err
 }
 

@@ -106,10 +106,11 @@ func (t *sending) admit() error { return admit(t.report.Plan, t.report.Findings,
 
 // wireReport says how a plan's streams will cross.
 func wireReport(l meet.Link, p *plan.Plan) meet.Report {
-	moves := func(sealed bool) bool {
-		return slices.ContainsFunc(p.Datasets, func(d *plan.Dataset) bool { return len(d.Steps) > 0 && d.Encrypted == sealed })
+	var sealed, open bool
+	for d := range p.Streams() {
+		sealed, open = sealed || d.Encrypted, open || !d.Encrypted
 	}
-	return l.Report(moves(true), moves(false))
+	return l.Report(sealed, open)
 }
 
 // move moves what was planned, and returns what went wrong, by the dataset on

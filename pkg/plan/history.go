@@ -36,16 +36,14 @@ func NeedHistories(p Plan, s State) (datasets, names []string) {
 			delete(short, t.Name)
 		}
 	}
-	for _, d := range p.Datasets {
+	for d, st := range p.Streams() {
 		if !short[d.Target] {
 			continue
 		}
-		for _, st := range d.Steps {
-			for _, name := range st.Send.Through {
-				names = append(names, d.Target+"@"+name)
-			}
-			names = append(names, d.Target+"@"+st.Send.To)
+		for _, name := range st.Send.Through {
+			names = append(names, d.Target+"@"+name)
 		}
+		names = append(names, d.Target+"@"+st.Send.To)
 	}
 	return datasets, names
 }

@@ -16,10 +16,8 @@ import (
 // only is no base: a receive needs the snapshot.
 func common(d, t *zfs.Dataset, before zfs.Version) (base, there zfs.Version, ok bool) {
 	have := make(map[uint64]zfs.Version, len(t.Versions))
-	for _, v := range t.Versions {
-		if v.Kind == zfs.Snapshot {
-			have[v.GUID] = v
-		}
+	for _, v := range t.Snapshots() {
+		have[v.GUID] = v
 	}
 	for _, v := range d.Versions {
 		if tv, both := have[v.GUID]; both && v.CreateTXG < before.CreateTXG &&
@@ -177,14 +175,11 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		return
 	}
 	byName := make(map[string]uint64, len(t.Versions))
-	for _, v := range t.Versions {
-		if v.Kind == zfs.Snapshot {
-			byName[v.Name] = v.GUID
-		}
+	for _, v := range t.Snapshots() {
+		byName[v.Name] = v.GUID
 	}
-	for i := len(d.Versions) - 1; i >= 0; i-- {
-		v := d.Versions[i]
-		if guid, ok := byName[v.Name]; ok && v.Kind == zfs.Snapshot {
+	for _, v := range slices.Backward(d.Snapshots()) {
+		if guid, ok := byName[v.Name]; ok {
 			p.conflict(NoCommon, d.Name, t.Name, hint,
 				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other in common: the source has %s, the target %s",
 				v.Name, v.GUID, guid, source, target, named(d), named(t))
@@ -197,14 +192,9 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 
 // newerCommon returns a snapshot of the target that the source has too.
 func newerCommon(d, t *zfs.Dataset) (zfs.Version, bool) {
-	for i := len(t.Versions) - 1; i >= 0; i-- {
-		if t.Versions[i].Kind != zfs.Snapshot {
-			continue
-		}
-		for _, v := range d.Versions {
-			if v.GUID == t.Versions[i].GUID {
-				return t.Versions[i], true
-			}
+	for _, there := range slices.Backward(t.Snapshots()) {
+		if slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.GUID == there.GUID }) {
+			return there, true
 		}
 	}
 	return zfs.Version{}, false

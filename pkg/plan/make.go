@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"zxfer/pkg/fault"
@@ -17,14 +18,14 @@ type planner struct {
 	targetRoot string
 	plan       Plan
 
-	source     map[string]*zfs.Dataset
-	target     map[string]*zfs.Dataset // ancestors of the root included
-	sourceSnap map[string]uint64       // full snapshot name on the source to GUID
-	targetSnap map[uint64][]string     // GUID of a snapshot to its full names on the target
-	arriving   map[string]*Dataset     // what is planned so far, by target
-	sent       map[uint64]arrival      // snapshots that the plan brings, by GUID
-	whole      bool                    // said that receives cannot resume
-	left       map[string][]string     // properties that -p does not carry, to the datasets that have them
+	source     map[string]*zfs.Dataset // ancestors of the root included, as in target
+	target     map[string]*zfs.Dataset
+	sourceSnap map[string]uint64   // full snapshot name on the source to GUID
+	targetSnap map[uint64][]string // GUID of a snapshot to its full names on the target
+	arriving   map[string]*Dataset // what is planned so far, by target
+	sent       map[uint64]arrival  // snapshots that the plan brings, by GUID
+	whole      bool                // said that receives cannot resume
+	left       map[string][]string // properties that -p does not carry, to the datasets that have them
 }
 
 // arrival is a snapshot that the plan brings to the target.
@@ -38,7 +39,7 @@ func Make(req Request, state State) Plan {
 	p := &planner{
 		req: req, state: state,
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
-		source: map[string]*zfs.Dataset{}, target: state.Target.ByName(),
+		source: state.Source.ByName(), target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
 		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},
 	}
@@ -62,26 +63,19 @@ func Make(req Request, state State) Plan {
 
 func (p *planner) index() {
 	for _, d := range p.state.Target.Datasets {
-		for _, v := range d.Versions {
-			if v.Kind == zfs.Snapshot {
-				p.targetSnap[v.GUID] = append(p.targetSnap[v.GUID], v.In(d.Name))
-			}
+		for _, v := range d.Snapshots() {
+			p.targetSnap[v.GUID] = append(p.targetSnap[v.GUID], v.In(d.Name))
 		}
 	}
 	for name, guid := range p.state.TargetOrigins {
 		p.targetSnap[guid] = append(p.targetSnap[guid], name)
 	}
 	for _, d := range p.state.Source.Datasets {
-		p.source[d.Name] = d
-		for _, v := range d.Versions {
-			if v.Kind == zfs.Snapshot {
-				p.sourceSnap[v.In(d.Name)] = v.GUID
-			}
+		for _, v := range d.Snapshots() {
+			p.sourceSnap[v.In(d.Name)] = v.GUID
 		}
 	}
-	for name, guid := range p.state.SourceOrigins {
-		p.sourceSnap[name] = guid
-	}
+	maps.Copy(p.sourceSnap, p.state.SourceOrigins)
 }
 
 // checkPlace refuses a target that cannot be one, whatever it holds.

@@ -6,6 +6,9 @@
 package plan
 
 import (
+	"iter"
+	"slices"
+
 	"zxfer/pkg/zfs"
 )
 
@@ -117,6 +120,32 @@ type Step struct {
 	BaseGUID uint64 `json:"base_guid,string,omitempty"`
 	// ToGUID is the GUID the target must show afterwards.
 	ToGUID uint64 `json:"to_guid,string,omitempty"`
+}
+
+// Streams are the steps of all datasets, in their order.
+func (p *Plan) Streams() iter.Seq2[*Dataset, *Step] {
+	return func(yield func(*Dataset, *Step) bool) {
+		for _, d := range p.Datasets {
+			for i := range d.Steps {
+				if !yield(d, &d.Steps[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Bytes is the estimate of all streams together, as far as it is known.
+func (p *Plan) Bytes() (sum uint64) {
+	for _, st := range p.Streams() {
+		sum += st.Bytes
+	}
+	return sum
+}
+
+// Encrypted tells whether any dataset is sent raw.
+func (p *Plan) Encrypted() bool {
+	return slices.ContainsFunc(p.Datasets, func(d *Dataset) bool { return d.Encrypted })
 }
 
 // Steps returns the number of streams of the plan.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -45,7 +46,7 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 			return p.rootFollows(d, t, out, from, to)
 		}
 	}
-	root := p.copyRoot(to)
+	root := p.target[to]
 	if root != nil && provedKey(p.sourceRoot(d), root) || p.rootArrives(out, from, to) {
 		return true
 	}
@@ -99,24 +100,7 @@ func opened(t *zfs.Dataset) string {
 // sourceRoot is a dataset's encryption root, or where that is not listed the
 // dataset: what it tells of its key was the root's when that was changed.
 func (p *planner) sourceRoot(d *zfs.Dataset) *zfs.Dataset {
-	if r := rootIn(encryptionRoot(d), p.state.Source.Ancestors, p.source); r != nil {
-		return r
-	}
-	return d
-}
-
-// copyRoot is an encryption root of the target, nil where it is not listed.
-func (p *planner) copyRoot(name string) *zfs.Dataset {
-	return rootIn(name, p.state.Target.Ancestors, p.target)
-}
-
-func rootIn(name string, above []*zfs.Dataset, listed map[string]*zfs.Dataset) *zfs.Dataset {
-	for _, a := range above {
-		if a.Name == name {
-			return a
-		}
-	}
-	return listed[name]
+	return cmp.Or(p.source[encryptionRoot(d)], d)
 }
 
 // passphrase tells whether ZFS shows of a root's key by what it can be known again.

@@ -52,10 +52,8 @@ func (r *Request) carried(d *zfs.Dataset, to zfs.Version) []zfs.Version {
 // those with the longest common beginning first, newest before older.
 func nearest(d *zfs.Dataset, name string) []string {
 	var out []string
-	for _, v := range slices.Backward(d.Versions) {
-		if v.Kind == zfs.Snapshot {
-			out = append(out, v.Short())
-		}
+	for _, v := range slices.Backward(d.Snapshots()) {
+		out = append(out, v.Short())
 	}
 	slices.SortStableFunc(out, func(a, b string) int { return commonPrefix(b[1:], name) - commonPrefix(a[1:], name) })
 	return out

@@ -32,14 +32,7 @@ func parseVersion(s string) (v version, ok bool) {
 	return v, true
 }
 
-func (v version) before(w version) bool {
-	for i := range v {
-		if v[i] != w[i] {
-			return v[i] < w[i]
-		}
-	}
-	return false
-}
+func (v version) before(w version) bool { return slices.Compare(v[:], w[:]) < 0 }
 
 // within tells whether a version is from one on and before another.
 func (v version) within(from, before version) bool { return !v.before(from) && v.before(before) }
@@ -218,7 +211,6 @@ func usage(in *Input) use {
 			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
 			u.intoMounted = u.intoMounted || grows(st) && t != nil && t.Get("mounted") == "yes"
 			u.intoEncrypted = u.intoEncrypted || !raw && encryptedThere(there, t, d.Target, st.Receive.Set["encryption"])
-
 		}
 	}
 	for _, name := range NeedZPL(&in.Plan, &in.SourceListing) {

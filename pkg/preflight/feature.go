@@ -46,13 +46,9 @@ func features(in *Input) []finding.Finding {
 	if in.Plan.Steps() == 0 || len(source.Features) == 0 || len(target.Features) == 0 {
 		return nil
 	}
-	encrypted := false
-	for _, d := range in.Plan.Datasets {
-		encrypted = encrypted || d.Encrypted
-	}
 	var out []finding.Finding
 	for _, x := range streamFeatures() {
-		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !encrypted {
+		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !in.Plan.Encrypted() {
 			continue
 		}
 		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),

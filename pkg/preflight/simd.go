@@ -1,7 +1,9 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/finding"
@@ -37,7 +39,6 @@ func fpu(s *sysinfo.System) []finding.Finding {
 	if !okV || !okK {
 		return nil
 	}
-	symbols := "none"
 	var exported, oldExport bool
 	var names []string
 	for _, sym := range s.Symbols {
@@ -45,10 +46,7 @@ func fpu(s *sysinfo.System) []finding.Finding {
 		exported = exported || sym.Exported()
 		oldExport = oldExport || sym.Exported() && strings.TrimPrefix(sym.Name, "__ksymtab_") == "__kernel_fpu_begin"
 	}
-	if len(names) > 0 {
-		symbols = strings.Join(names, ", ")
-	}
-	evidence := fmt.Sprintf("/proc/kallsyms: %s; ZFS %s, kernel %s", symbols, s.ZFS, s.Kernel)
+	evidence := fmt.Sprintf("/proc/kallsyms: %s; ZFS %s, kernel %s", cmp.Or(strings.Join(names, ", "), "none"), s.ZFS, s.Kernel)
 	arm := strings.HasSuffix(s.Platform, "/arm64")
 	switch {
 	case s.Fletcher.Vectors():
@@ -134,16 +132,12 @@ func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow
 		return nil
 	}
 	evidence := "/" + i.Path + ": " + i.Raw
-	chosenSlow := false
-	for _, name := range slow {
-		chosenSlow = chosenSlow || i.Chosen == name
-	}
 	switch {
 	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // on ARM there is only the generic one
 		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
 			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
-	case chosenSlow && i.Has(u.names...):
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, strings.Join(u.names[:1], "")),
+	case slices.Contains(slow, i.Chosen) && i.Has(u.names...):
+		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, u.names[0]),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	case !s.CPU.Has(u.flags...) && len(s.CPU.Flags) > 0 && !strings.HasSuffix(s.Platform, "/arm64"):
 		return one(finding.Finding{Severity: finding.Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})

@@ -35,10 +35,8 @@ func resume(in *Input) []finding.Finding {
 // loaded: raw streams need none, decrypted ones do.
 func keyStatus(in *Input) []finding.Finding {
 	decrypts := map[string]bool{}
-	for _, p := range in.Plan.Datasets {
-		for _, st := range p.Steps {
-			decrypts[p.Source] = decrypts[p.Source] || !st.Send.Flags.Raw
-		}
+	for d, st := range in.Plan.Streams() {
+		decrypts[d.Source] = decrypts[d.Source] || !st.Send.Flags.Raw
 	}
 	var out []finding.Finding
 	for _, d := range in.SourceListing.Datasets {

@@ -24,17 +24,27 @@ func permissions(in *Input) []finding.Finding {
 		if h.Root || h.User == "" {
 			return
 		}
-		slices.Sort(perms)
 		out = append(out, finding.Finding{
 			Host: h.Name, Severity: finding.Note,
 			Summary:  fmt.Sprintf("%s is not root: the plan needs permissions on %s", h.User, dataset),
 			Evidence: "effective user " + h.User,
-			Remedy:   "as root, once: " + command("zfs", "allow", "-u", h.User, strings.Join(slices.Compact(perms), ","), dataset),
+			Remedy:   "as root, once: " + delegate(h, dataset, perms),
 		})
 	}
 	ask(in.Source, in.SourceListing.Root, sendPermissions(in))
 	ask(in.Target, lowestExisting(&in.TargetListing), receivePermissions(in))
 	return out
+}
+
+// delegate is the command that gives the user of a host permissions; of root, who
+// needs none, another one's, whose name is to be put in.
+func delegate(h Host, dataset string, perms []string) string {
+	user := h.User
+	if h.Root || user == "" {
+		user = "USER"
+	}
+	slices.Sort(perms)
+	return command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
 }
 
 // sendPermission is the least permission by which a ZFS sends: send:raw, which
@@ -65,11 +75,9 @@ func ReceivePermission(zfsVersion string, rollback bool) string {
 
 func sendPermissions(in *Input) []string {
 	raw, ranges := true, false
-	for _, d := range in.Plan.Datasets {
-		for _, st := range d.Steps {
-			raw = raw && st.Send.Flags.Raw
-			ranges = ranges || len(st.Send.Through) > 0
-		}
+	for _, st := range in.Plan.Streams() {
+		raw = raw && st.Send.Flags.Raw
+		ranges = ranges || len(st.Send.Through) > 0
 	}
 	// A range places holds while it is sent.
 	return []string{sendPermission(in.Source.ZFS, raw, ranges), "hold", "snapshot", "bookmark"}
@@ -158,24 +166,18 @@ func Allow(in Input) []string {
 	if in.Plan.Steps() == 0 {
 		return nil
 	}
-	line := func(h Host, when, dataset string, perms ...string) string {
-		user := h.User
-		if h.Root || user == "" {
-			user = "USER"
-		}
-		slices.Sort(perms)
-		return "on " + h.Name + when + ": " + command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
-	}
+	top := lowestExisting(&in.TargetListing)
 	lines := []string{
-		line(in.Source, "", in.SourceListing.Root, sendPermissions(&in)...),
-		line(in.Target, "", lowestExisting(&in.TargetListing), receivePermissions(&in)...),
+		"on " + in.Source.Name + ": " + delegate(in.Source, in.SourceListing.Root, sendPermissions(&in)),
+		"on " + in.Target.Name + ": " + delegate(in.Target, top, receivePermissions(&in)),
 	}
-	raw := slices.ContainsFunc(in.Plan.Datasets, func(d *plan.Dataset) bool {
-		return slices.ContainsFunc(d.Steps, func(st plan.Step) bool { return st.Send.Flags.Raw })
-	})
+	raw := false
+	for _, st := range in.Plan.Streams() {
+		raw = raw || st.Send.Flags.Raw
+	}
 	if raw && in.Target.Name != in.Source.Name {
 		// Of what it has, a restricted agent reads the key that must stay.
-		lines = append(lines, line(in.Target, ", if its key is --append-only", lowestExisting(&in.TargetListing), sendPermission(in.Target.ZFS, true, false)))
+		lines = append(lines, "on "+in.Target.Name+", if its key is --append-only: "+delegate(in.Target, top, []string{sendPermission(in.Target.ZFS, true, false)}))
 	}
 	return lines
 }

@@ -87,13 +87,7 @@ func (j *JSON) Planned(r *job.Report) {
 	defer j.mu.Unlock()
 	e := Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode}
 	if r.Plan != nil {
-		e.Datasets = len(r.Plan.Datasets)
-		for _, d := range r.Plan.Datasets {
-			e.Streams += len(d.Steps)
-			for _, st := range d.Steps {
-				e.Total += st.Bytes
-			}
-		}
+		e.Datasets, e.Streams, e.Total = len(r.Plan.Datasets), r.Plan.Steps(), r.Plan.Bytes()
 	}
 	j.event(e)
 }

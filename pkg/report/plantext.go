@@ -146,18 +146,15 @@ func totalText(p *plan.Plan) string {
 
 // planTotal counts what a plan moves.
 func planTotal(p *plan.Plan) string {
-	steps, unknown, current := 0, 0, 0
-	var bytes uint64
+	steps, unknown, current := p.Steps(), 0, 0
 	for _, d := range p.Datasets {
 		if len(d.Steps) == 0 {
 			current++
 		}
-		for _, st := range d.Steps {
-			steps++
-			bytes += st.Bytes
-			if st.Bytes == 0 {
-				unknown++
-			}
+	}
+	for _, st := range p.Streams() {
+		if st.Bytes == 0 {
+			unknown++
 		}
 	}
 	parts := []string{english.Plural(len(p.Datasets), "dataset", "")}
@@ -170,9 +167,9 @@ func planTotal(p *plan.Plan) string {
 	case unknown == steps:
 		parts = append(parts, "size unknown")
 	case unknown > 0:
-		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size.Text(bytes), english.Plural(unknown, "stream", "")))
+		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size.Text(p.Bytes()), english.Plural(unknown, "stream", "")))
 	default:
-		parts = append(parts, "about "+size.Text(bytes))
+		parts = append(parts, "about "+size.Text(p.Bytes()))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -184,7 +181,7 @@ func headline(r *job.Report) string {
 		return ""
 	}
 	var b strings.Builder
-	if hasSteps(r.Plan) {
+	if r.Plan.Steps() > 0 {
 		fmt.Fprintf(&b, "%s -> %s: %s, wire %s\n", oneLine(r.Source), oneLine(r.Target), planTotal(r.Plan), oneLine(r.Wire.Mode))
 	}
 	for _, d := range r.Plan.Datasets {
@@ -196,15 +193,6 @@ func headline(r *job.Report) string {
 		fmt.Fprintf(&b, "note: %s\n", Line(n))
 	}
 	return b.String() + warningsText(r.Findings) + expectedText(r.Expected)
-}
-
-func hasSteps(p *plan.Plan) bool {
-	for _, d := range p.Datasets {
-		if len(d.Steps) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func dryRunText(err error) string {
