@@ -4,6 +4,7 @@
 package option
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -22,144 +23,109 @@ type Value interface {
 	Type() string // what help writes in place of a value
 }
 
+// Of is a variable that text reads and set sets; kind is its Type.
+func Of(kind string, text func() string, set func(string) error) Value {
+	return &value{kind, text, set}
+}
+
+type value struct {
+	kind string
+	text func() string
+	set  func(string) error
+}
+
+func (v *value) Type() string       { return v.kind }
+func (v *value) String() string     { return v.text() }
+func (v *value) Set(s string) error { return v.set(s) }
+
 // Word is one of a few words; the first stands for a variable that is empty.
-func Word(p *string, words ...string) Value { return &word{p, words} }
-
-type word struct {
-	p     *string
-	words []string
-}
-
-func (v *word) Type() string { return strings.Join(v.words, "|") }
-
-func (v *word) String() string {
-	if *v.p == "" {
-		return v.words[0]
-	}
-	return *v.p
-}
-
-func (v *word) Set(s string) error {
-	if !slices.Contains(v.words, s) {
-		return fmt.Errorf("choose one of %s", strings.Join(v.words, ", "))
-	}
-	*v.p = s
-	return nil
+func Word(p *string, words ...string) Value {
+	return Of(strings.Join(words, "|"), func() string { return cmp.Or(*p, words[0]) }, func(s string) error {
+		if !slices.Contains(words, s) {
+			return fmt.Errorf("choose one of %s", strings.Join(words, ", "))
+		}
+		*p = s
+		return nil
+	})
 }
 
 // Count is a whole number from low to high. Where 0 is below, it says that none
 // was given.
-func Count(p *int, low, high int) Value { return &count{p, low, high} }
-
-type count struct {
-	p         *int
-	low, high int
-}
-
-func (v *count) Type() string { return "N" }
-
-func (v *count) String() string {
-	if *v.p == 0 && v.low > 0 {
-		return ""
+func Count(p *int, low, high int) Value {
+	text := func() string {
+		if *p == 0 && low > 0 {
+			return ""
+		}
+		return strconv.Itoa(*p)
 	}
-	return strconv.Itoa(*v.p)
-}
-
-func (v *count) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < v.low || n > v.high {
-		return fmt.Errorf("must be a whole number from %d to %d", v.low, v.high)
-	}
-	*v.p = n
-	return nil
+	return Of("N", text, func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("must be a whole number from %d to %d", low, high)
+		}
+		*p = n
+		return nil
+	})
 }
 
 // Size is a number of bytes, more than 0; of more than most only that counts.
-func Size(p *size.Size, most size.Size) Value { return &bytes{p: p, most: most, kind: "SIZE"} }
+func Size(p *size.Size, most size.Size) Value { return bytes(p, "SIZE", most) }
 
 // Rate is a number of bytes per second, more than 0.
-func Rate(p *size.Size) Value { return &bytes{p: p, most: size.Max, kind: "RATE"} }
+func Rate(p *size.Size) Value { return bytes(p, "RATE", size.Max) }
 
-type bytes struct {
-	p    *size.Size
-	most size.Size
-	kind string
-}
-
-func (v *bytes) Type() string { return v.kind }
-
-func (v *bytes) String() string {
-	if *v.p == 0 {
-		return ""
+func bytes(p *size.Size, kind string, most size.Size) Value {
+	text := func() string {
+		if *p == 0 {
+			return ""
+		}
+		return p.String()
 	}
-	return v.p.String()
-}
-
-func (v *bytes) Set(s string) error {
-	if v.kind == "RATE" {
-		s = strings.TrimSuffix(s, "/s")
-	}
-	n, err := size.Parse(s)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return errors.New("must be more than 0")
-	}
-	*v.p = min(n, v.most)
-	return nil
+	return Of(kind, text, func(s string) error {
+		if kind == "RATE" {
+			s = strings.TrimSuffix(s, "/s")
+		}
+		n, err := size.Parse(s)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return errors.New("must be more than 0")
+		}
+		*p = min(n, most)
+		return nil
+	})
 }
 
 // Switch is on or off.
-func Switch(p *bool) Value { return (*toggle)(p) }
-
-type toggle bool
-
-func (v *toggle) Type() string     { return "bool" }
-func (v *toggle) String() string   { return strconv.FormatBool(bool(*v)) }
-func (v *toggle) IsBoolFlag() bool { return true }
-
-func (v *toggle) Set(s string) error {
-	b, err := strconv.ParseBool(s)
-	if err == nil {
-		*v = toggle(b)
-	}
-	return err
+func Switch(p *bool) Value {
+	return Of("bool", func() string { return strconv.FormatBool(*p) }, func(s string) error {
+		b, err := strconv.ParseBool(s)
+		if err == nil {
+			*p = b
+		}
+		return err
+	})
 }
 
 // Text is any text that check does not refuse.
-func Text(p *string, kind string, check func(string) error) Value { return &text{p, kind, check} }
-
-type text struct {
-	p     *string
-	kind  string
-	check func(string) error
-}
-
-func (v *text) Type() string   { return v.kind }
-func (v *text) String() string { return *v.p }
-
-func (v *text) Set(s string) error {
-	if err := v.check(s); err != nil {
+func Text(p *string, kind string, check func(string) error) Value {
+	return Of(kind, func() string { return *p }, func(s string) error {
+		err := check(s)
+		if err == nil {
+			*p = s
+		}
 		return err
-	}
-	*v.p = s
-	return nil
+	})
 }
 
 // Parsed is a variable of a type that reads and writes itself.
-func Parsed(p Parser, kind string) Value { return &parsed{p, kind} }
+func Parsed(p Parser, kind string) Value {
+	return Of(kind, p.String, func(s string) error { return p.UnmarshalText([]byte(s)) })
+}
 
 // Parser is such a type. What UnmarshalText refuses changes nothing.
 type Parser interface {
 	encoding.TextUnmarshaler
 	fmt.Stringer
 }
-
-type parsed struct {
-	Parser
-	kind string
-}
-
-func (v *parsed) Type() string       { return v.kind }
-func (v *parsed) Set(s string) error { return v.UnmarshalText([]byte(s)) }

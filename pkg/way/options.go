@@ -115,7 +115,7 @@ func flow() []Option {
 			ID: "compress", Key: "compress", At: Send | Dev | JobFile, Idle: OneHost | Still | ByNC,
 			help:  "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are",
 			Words: []Word{{Name: Auto}, {Name: "zstd"}, {Name: off}},
-			value: func(w *Way) option.Value { return &compression{&w.Compress} },
+			value: func(w *Way) option.Value { return compression(&w.Compress) },
 		}, {
 			ID: "compress-threads", Key: "compress_threads", At: Send | Dev | JobFile, Idle: OneHost | Still | ByNC | Uncompressed,
 			help:  "cores that may compress (default all)",

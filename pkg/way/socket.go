@@ -31,23 +31,20 @@ func sockets() []Option {
 		}, {
 			ID: "congestion", Key: "congestion", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
 			help:  "TCP's congestion control on both ends, such as bbr, where both kernels have it; auto: as each kernel is set",
-			value: func(w *Way) option.Value { return (*algorithm)(&w.Congestion) },
+			value: func(w *Way) option.Value { return algorithm(&w.Congestion) },
 		},
 	}
 }
 
 // algorithm is the name of one that a kernel may have; auto is none.
-type algorithm string
-
-func (v *algorithm) Type() string   { return "NAME|auto" }
-func (v *algorithm) String() string { return string(*v) }
-
-func (v *algorithm) Set(s string) error {
-	if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
-		return errors.New("write auto, or the name of an algorithm, such as bbr")
-	}
-	if *v = algorithm(s); s == Auto {
-		*v = ""
-	}
-	return nil
+func algorithm(p *string) option.Value {
+	return option.Of("NAME|auto", func() string { return *p }, func(s string) error {
+		if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
+			return errors.New("write auto, or the name of an algorithm, such as bbr")
+		}
+		if *p = s; s == Auto {
+			*p = ""
+		}
+		return nil
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/option"
 	"zxfer/pkg/size"
 )
 
@@ -71,28 +72,22 @@ func (p Ports) String() string {
 	return fmt.Sprintf("%d-%d", p.Low, p.High)
 }
 
-// compression is auto, off, zstd or zstd:LEVEL.
-type compression struct{ p *string }
-
-func (v *compression) Type() string   { return "auto|zstd[:N]|off" }
-func (v *compression) String() string { return cmp.Or(*v.p, Auto) }
-
 // Levels of zstd(1) without --ultra.
 const minZstd, maxZstd = 1, 19
 
-func (v *compression) Set(s string) error {
-	level, isLevel := strings.CutPrefix(s, "zstd:")
-	switch {
-	case s == Auto, s == off, s == "zstd":
-	case isLevel:
-		if n, err := strconv.Atoi(level); err != nil || n < minZstd || n > maxZstd {
+// compression is auto, off, zstd or zstd:LEVEL.
+func compression(p *string) option.Value {
+	return option.Of("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
+		level, isLevel := strings.CutPrefix(s, "zstd:")
+		switch n, err := strconv.Atoi(level); {
+		case isLevel && (err != nil || n < minZstd || n > maxZstd):
 			return fmt.Errorf("the level must be a whole number from %d to %d", minZstd, maxZstd)
+		case !isLevel && s != Auto && s != off && s != "zstd":
+			return fmt.Errorf("write auto, off, zstd or zstd:N with N from %d to %d", minZstd, maxZstd)
 		}
-	default:
-		return fmt.Errorf("write auto, off, zstd or zstd:N with N from %d to %d", minZstd, maxZstd)
-	}
-	*v.p = s
-	return nil
+		*p = s
+		return nil
+	})
 }
 
 func isAddress(s string) error {

@@ -41,7 +41,7 @@ func TestPorts(t *testing.T) {
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	var c string
-	z := &compression{&c}
+	z := compression(&c)
 	for _, s := range []string{"auto", "off", "zstd", "zstd:1", "zstd:19"} {
 		require.NoError(t, z.Set(s))
 		require.Equal(t, s, c)
@@ -120,10 +120,11 @@ func TestFaults(t *testing.T) {
 
 func TestCongestion(t *testing.T) {
 	t.Parallel()
-	var c algorithm
-	for text, want := range map[string]algorithm{"bbr": "bbr", "tcp_x-1": "tcp_x-1", "auto": ""} {
+	var name string
+	c := algorithm(&name)
+	for text, want := range map[string]string{"bbr": "bbr", "tcp_x-1": "tcp_x-1", "auto": ""} {
 		require.NoError(t, c.Set(text), text)
-		require.Equal(t, want, c)
+		require.Equal(t, want, name)
 	}
 	for _, text := range []string{"", "BBR", "a b", "../x", "a_name_that_is_too_long"} {
 		require.Error(t, c.Set(text), "%q", text)
