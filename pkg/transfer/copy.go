@@ -15,11 +15,13 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	c := &copying{src: src, sink: sink, tail: newTail(sink)}
-	c.ring = newRing(opt.Buffer, opt.Block, c.tail.keep)
+	c := &copying{src: src, writer: newWriter(sink, opt)}
 	c.reader = newReader(src, c.ring, opt.limitedBlock())
 	c.limit = NewBandwidth(opt, Watches{&c.limited})
-	c.write.name, c.write.in = StageWrite, plus(Watches{&c.empty}.mean, Watches{&c.limited}.mean)
+	c.write.in = plus(c.write.in, Watches{&c.limited}.mean)
+	c.each = func(ctx context.Context, p *piece) error {
+		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
+	}
 	c.life = &Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
 		Abandon: func() error { return c.said }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
@@ -31,25 +33,18 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 
 // copying is the state of one Copy.
 type copying struct {
-	src  Source
-	sink Sink
-	life *Life
-
-	ring    *ring
+	*writer
+	src     Source
+	life    *Life
 	reader  *reader
 	limit   *Bandwidth
-	tail    tail
-	write   meter
-	empty   wire.Stopwatch
 	limited wire.Stopwatch
-	said    error // by the sink, when aborted
 }
 
-// unwind aborts the sink at once: a Write may be under way.
 func (c *copying) unwind(cause error) {
 	c.ring.fail(cause)
 	_ = c.src.Close() // the cause is known
-	c.said = c.sink.Abort(cause)
+	c.abort(cause)
 }
 
 func (c *copying) move(ctx context.Context) error {
@@ -61,37 +56,14 @@ func (c *copying) move(ctx context.Context) error {
 		}
 	}()
 	err := c.store(ctx)
+	if err == nil {
+		err = c.end()
+	}
 	if err != nil {
 		c.life.Fail(err)
 	}
 	<-read
 	return err
-}
-
-// store writes pieces to the sink, and once the source ended well the tail.
-func (c *copying) store(ctx context.Context) error {
-	for {
-		p, err := c.ring.take(&c.empty)
-		if err != nil {
-			return err
-		}
-		if p == nil {
-			break
-		}
-		n := len(p.block.Payload())
-		if err := c.limit.Wait(ctx, n, &c.limited); err != nil {
-			return err
-		}
-		if err := c.tail.write(c.sink, p.block); err != nil {
-			return &TargetError{err}
-		}
-		c.write.bytes.Add(int64(n))
-		c.ring.release(p.block)
-	}
-	if err := c.tail.flush(c.sink, len(c.tail.held)); err != nil {
-		return &TargetError{err}
-	}
-	return nil
 }
 
 func (c *copying) account(life time.Duration) (int64, []Stage) {

@@ -11,25 +11,15 @@ import (
 // expander decompresses pieces between the connections and the sink. It starts
 // with the first compressed frame; most streams have none.
 type expander struct {
-	ring    *ring
-	threads int
-	meter   meter
-	idle    Watches
-
-	decode  func(packed, room []byte) ([]byte, error)
-	starts  sync.Once
-	work    chan *piece
-	workers sync.WaitGroup
+	*workers
+	ring   *ring
+	decode func(packed, room []byte) ([]byte, error)
+	starts sync.Once
 }
 
 func newExpander(o Options, r *ring) *expander {
-	x := &expander{ring: r, threads: o.threads(), decode: NewDecoder(o)}
-	x.work = make(chan *piece, 2*x.threads)
-	x.idle = NewWatches(x.threads)
-	for _, w := range x.idle {
-		w.Start()
-	}
-	x.meter.name, x.meter.in = StageExpand, x.idle.mean
+	x := &expander{ring: r, decode: NewDecoder(o)}
+	x.workers = newWorkers(StageExpand, o.threads(), x.piece)
 	return x
 }
 
@@ -39,40 +29,18 @@ func (x *expander) add(ctx context.Context, p *piece, busy *wire.Stopwatch) erro
 	x.starts.Do(x.start)
 	p.ready = make(chan struct{})
 	select {
-	case x.work <- p:
+	case x.queue <- p:
 		return nil
 	default:
 	}
 	busy.Start()
 	defer busy.Stop()
 	select {
-	case x.work <- p:
+	case x.queue <- p:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// start starts the workers.
-func (x *expander) start() {
-	for i := range x.threads {
-		x.workers.Add(1)
-		go func() {
-			defer x.workers.Done()
-			for p := range x.work {
-				x.idle[i].Stop()
-				x.piece(p)
-				close(p.ready)
-				x.idle[i].Start()
-			}
-		}()
-	}
-}
-
-// stop ends the workers. Nobody may call add any more.
-func (x *expander) stop() {
-	close(x.work)
-	x.workers.Wait()
 }
 
 // piece decompresses one piece in place.

@@ -106,12 +106,10 @@ func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(
 	var readers sync.WaitGroup
 	ends := make(chan connEnd, len(in.link.Conns()))
 	for _, c := range in.link.Conns() {
-		readers.Add(1)
-		go func() {
-			defer readers.Done()
+		readers.Go(func() {
 			a, err := in.read(ctx, c, room, take)
 			ends <- connEnd{a, err}
-		}()
+		})
 	}
 	whole, early, err = joinEnds(ctx, len(in.link.Conns()), ends, func(early error) {
 		if cut != nil {

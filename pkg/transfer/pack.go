@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"zxfer/pkg/wire"
@@ -10,9 +9,8 @@ import (
 // packer compresses pieces between the reader and the ring's takers.
 type packer struct {
 	*Compressor
-	work   chan *piece
-	meter  meter
-	idle   Watches
+	*workers
+	ring   *ring
 	packed atomic.Int64 // pieces done; those not yet taken are the backlog
 }
 
@@ -22,42 +20,25 @@ func newPacker(o Options) (*packer, error) {
 	if c == nil {
 		return nil, err
 	}
-	k := &packer{Compressor: c, work: make(chan *piece, 2*c.Threads), idle: NewWatches(c.Threads)}
-	k.meter.name, k.meter.in = StageCompress, k.idle.mean
+	k := &packer{Compressor: c}
+	k.workers = newWorkers(StageCompress, c.Threads, k.pack)
 	return k, nil
 }
 
 // add hands a piece to the workers.
 func (k *packer) add(p *piece) {
 	p.ready = make(chan struct{})
-	k.work <- p // workers never block: there is room again soon
-}
-
-// start starts the workers; they end when work is closed.
-func (k *packer) start(g *sync.WaitGroup, r *ring) {
-	for i := range k.Threads {
-		g.Add(1)
-		go func() {
-			defer g.Done()
-			k.idle[i].Start()
-			for p := range k.work {
-				k.idle[i].Stop()
-				k.pack(p, r)
-				close(p.ready)
-				k.idle[i].Start()
-			}
-		}()
-	}
+	k.queue <- p // workers never block: there is room again soon
 }
 
 // pack replaces a piece's block by a compressed one, if that is worth it.
-func (k *packer) pack(p *piece, r *ring) {
+func (k *packer) pack(p *piece) {
 	defer k.packed.Add(1)
 	k.meter.bytes.Add(int64(len(p.block.Payload())))
-	packed := k.Encode(p.block, k.packed.Load()-int64(r.taken()), r.get, r.release)
+	packed := k.Encode(p.block, k.packed.Load()-int64(k.ring.taken()), k.ring.get, k.ring.release)
 	if packed != nil {
 		p.header.Flags |= wire.Compressed
-		r.release(p.block)
+		k.ring.release(p.block)
 		p.block = packed
 	}
 }

@@ -20,16 +20,18 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	r := &receiving{sink: sink, link: link, in: NewIncoming(link), tail: newTail(sink), hash: xxh3.New128()}
-	r.ring = newRing(opt.Buffer, opt.Block, r.tail.keep)
+	r := &receiving{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
+	r.each = func(_ context.Context, p *piece) error {
+		_, err := r.hash.Write(p.block.Payload())
+		return err
+	}
 	r.expand = newExpander(opt, r.ring)
-	r.write.name, r.write.in = StageWrite, Watches{&r.empty}.mean
 	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && len(link.Conns()) == 1 {
 		full := new(wire.Stopwatch)
 		r.pipe, r.spliced = p, full
 		r.in.meter.out, r.write.in = Watches{full}.mean, allBut(full)
 	}
-	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.unwind, Commit: sink.Commit,
+	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
 		Abandon: func() error { return r.said }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
 		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
 	res, err := r.life.Run(ctx)
@@ -39,30 +41,17 @@ func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progr
 
 // receiving is the state of one Receive.
 type receiving struct {
-	sink Sink
-	link *wire.Link
-	life *Life
-	in   *Incoming
-
-	ring   *ring
+	*writer
+	link   *wire.Link
+	life   *Life
+	in     *Incoming
 	expand *expander
-	tail   tail
 	hash   *xxh3.Hasher128
-	write  meter
-	empty  wire.Stopwatch // the ring had nothing
+	digest string
 
 	pipe    PipeSink        // on the zero-copy path, else nil
 	spliced *wire.Stopwatch // there: the pipe had no room
 	seen    []byte          // there: what the sink wanted to see
-	frames  uint64
-	digest  string
-	said    error // by the sink, when aborted
-}
-
-// unwind aborts the sink at once: a Write may be under way.
-func (r *receiving) unwind(cause error) {
-	r.ring.fail(cause)
-	r.said = r.sink.Abort(cause)
 }
 
 // move brings the stream into the sink: all but its tail, and once the end was
@@ -84,10 +73,7 @@ func (r *receiving) move(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := r.tail.flush(r.sink, len(r.tail.held)); err != nil {
-		return &TargetError{err}
-	}
-	return nil
+	return r.end()
 }
 
 // copy receives from all connections into the ring and writes from it.
@@ -144,27 +130,6 @@ func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wi
 		}
 	}
 	return r.ring.put(p, full)
-}
-
-// store writes pieces to the sink until there are no more.
-func (r *receiving) store(ctx context.Context) error {
-	for {
-		p, err := r.ring.take(&r.empty)
-		if p == nil {
-			return err
-		}
-		if err := p.wait(ctx, &r.empty); err != nil {
-			return err
-		}
-		_, _ = r.hash.Write(p.block.Payload()) // never fails
-		n := len(p.block.Payload())
-		if err := r.tail.write(r.sink, p.block); err != nil {
-			return &TargetError{err}
-		}
-		r.frames++
-		r.write.bytes.Add(int64(n))
-		r.ring.release(p.block)
-	}
 }
 
 // verify compares the sender's account with what was stored.

@@ -78,28 +78,24 @@ func (s *sending) move(ctx context.Context) error {
 func (s *sending) copy(ctx context.Context) (wire.Account, error) {
 	var g sync.WaitGroup
 	if s.pack != nil {
-		s.reader.each = s.pack.add
-		s.pack.start(&g, s.ring)
+		s.reader.each, s.pack.ring = s.pack.add, s.ring
+		s.pack.start()
 	}
-	g.Add(1)
-	go func() {
-		defer g.Done()
+	g.Go(func() {
 		if err := s.reader.run(); err != nil {
 			s.life.Fail(err)
 		}
 		if s.pack != nil {
-			close(s.pack.work)
+			s.pack.stop()
 		}
-	}()
+	})
 	errs := make([]error, len(s.link.Conns()))
 	for i, c := range s.link.Conns() {
-		g.Add(1)
-		go func() {
-			defer g.Done()
+		g.Go(func() {
 			if errs[i] = s.transmit(ctx, c); errs[i] != nil && !errors.As(errs[i], new(*sourceError)) {
 				s.out.Explain(ctx, errs[i])
 			}
-		}()
+		})
 	}
 	g.Wait()
 	if ctx.Err() != nil {

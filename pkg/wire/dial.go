@@ -28,23 +28,21 @@ const redial = 200 * time.Millisecond
 // ended; they name the address and port that was tried, from which local
 // address, and what happened, with a hint (see fault.HintOf).
 func Dial(ctx context.Context, t Ticket) (*Link, error) {
-	if err := t.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDial, err)
+	d := &dialing{ticket: t, within: t.Deadline}
+	if d.within <= 0 {
+		d.within = defaultDeadline
 	}
-	deadline := t.Deadline
-	if deadline <= 0 {
-		deadline = defaultDeadline
+	err := t.Check()
+	if err == nil {
+		d.session, err = t.session()
 	}
-	s, err := t.session()
+	if err == nil {
+		d.config, err = t.dialerConfig()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDial, err)
 	}
-	config, err := t.dialerConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDial, err)
-	}
-	d := &dialing{ticket: t, session: s, config: config, within: deadline}
-	timed, cancel := context.WithTimeout(ctx, deadline)
+	timed, cancel := context.WithTimeout(ctx, d.within)
 	defer cancel()
 	conns := make([]*Conn, t.Streams)
 	g, gctx := errgroup.WithContext(timed)

@@ -110,11 +110,7 @@ func (l *Link) Finish() {
 func (l *Link) each(f func(*Conn)) {
 	var wg sync.WaitGroup
 	for _, c := range l.conns {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			f(c)
-		}()
+		wg.Go(func() { f(c) })
 	}
 	wg.Wait()
 }

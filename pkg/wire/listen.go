@@ -98,12 +98,7 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*
 	if l.tcp, err = o.bind(ctx); err != nil {
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(l.tcp.Addr().String())
-	if err != nil {
-		_ = l.tcp.Close() // never used
-		return nil, err
-	}
-	l.ticket.Address = net.JoinHostPort(host, port)
+	l.ticket.Address = l.tcp.Addr().String()
 	l.mu.Lock() // ctx may have ended already
 	timer := time.AfterFunc(o.Deadline+acceptGrace, func() { l.finish(l.nobody(o.Deadline)) })
 	stop := context.AfterFunc(ctx, func() { l.finish(context.Cause(ctx)) })
@@ -231,8 +226,7 @@ func (l *Listener) admit(c *net.TCPConn) {
 		return
 	}
 	l.silent.add(c)
-	l.greets.Add(1)
-	go l.greet(c)
+	l.greets.Go(func() { l.greet(c) })
 }
 
 // introduced notes that a connection has named the session.
@@ -268,7 +262,6 @@ func (p *pending) remove(c *net.TCPConn) bool {
 
 // greet runs one handshake and files the connection.
 func (l *Listener) greet(c *net.TCPConn) {
-	defer l.greets.Done()
 	conn, err := l.authenticate(c)
 	l.mu.Lock()
 	l.silent.remove(c)

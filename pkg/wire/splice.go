@@ -37,29 +37,19 @@ func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	var head [HeaderSize]byte
 	h.put(head[:])
 	todo, left := head[:], h.Payload
-	waiting := false
 	var serr error
 	// The pipe is not held while the socket is waited for: closing it would
 	// then have to wait, too.
 	err = socket.Write(func(to uintptr) bool {
-		if waiting {
-			c.writeWait.Stop()
-			waiting = false
-		}
+		c.writeWait.Stop()
 		todo, left, serr = c.spliceSome(int(to), pipe, todo, left)
 		if serr == unix.EAGAIN {
 			c.writeWait.Start()
-			waiting = true
 			return false
 		}
 		return true
 	})
-	if waiting {
-		c.writeWait.Stop()
-	}
-	if serr == nil {
-		serr = err
-	}
+	c.writeWait.Stop()
 	if serr != nil || err != nil {
 		c.broken = true
 		return c.sendError(errors.Join(serr, err))
@@ -148,12 +138,8 @@ var errPipeFull = errors.New("pipe is full")
 func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 	var moved int64
 	var serr error
-	waiting := false
 	err := socket.Read(func(from uintptr) bool {
-		if waiting {
-			c.readWait.Stop()
-			waiting = false
-		}
+		c.readWait.Stop()
 		serr = nil
 		perr := control(pipe, func(to int) error {
 			moved, serr = trySplice(int(from), to, n)
@@ -166,14 +152,11 @@ func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 			serr = fmt.Errorf("%w: %w", ErrPipe, serr)
 		case serr == unix.EAGAIN:
 			c.readWait.Start()
-			waiting = true
 			return false
 		}
 		return true
 	})
-	if waiting {
-		c.readWait.Stop()
-	}
+	c.readWait.Stop()
 	if serr == nil || serr == unix.EAGAIN {
 		serr = err
 	}
@@ -210,12 +193,8 @@ func ready(fd int, events int16) bool {
 // PipeHolds waits until a pipe holds bytes and returns how many; io.EOF once
 // its writers are gone and it is empty. empty meters the wait.
 func PipeHolds(pipe syscall.RawConn, empty *Stopwatch) (n int, err error) {
-	waiting := false
 	rerr := pipe.Read(func(fd uintptr) bool {
-		if waiting {
-			empty.Stop()
-			waiting = false
-		}
+		empty.Stop()
 		for {
 			// TIOCINQ is FIONREAD; on a pipe it tells empty from ended not.
 			if n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); n > 0 || err != nil {
@@ -234,14 +213,11 @@ func PipeHolds(pipe syscall.RawConn, empty *Stopwatch) (n int, err error) {
 				return true
 			default:
 				empty.Start()
-				waiting = true
 				return false
 			}
 		}
 	})
-	if waiting {
-		empty.Stop()
-	}
+	empty.Stop()
 	if err == nil {
 		err = rerr
 	}

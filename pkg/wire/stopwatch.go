@@ -18,10 +18,12 @@ func clock() int64 { return int64(time.Since(epoch)) + 1 }
 // Start begins a wait.
 func (s *Stopwatch) Start() { s.since.Store(clock()) }
 
-// Stop ends the wait.
+// Stop ends the wait, if there is one.
 func (s *Stopwatch) Stop() {
-	s.total.Add(clock() - s.since.Load())
-	s.since.Store(0)
+	if since := s.since.Load(); since != 0 {
+		s.total.Add(clock() - since)
+		s.since.Store(0)
+	}
 }
 
 // Elapsed is the time waited so far.

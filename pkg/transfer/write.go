@@ -1,0 +1,65 @@
+package transfer
+
+import (
+	"context"
+
+	"zxfer/pkg/wire"
+)
+
+// writer brings what is in a ring into a Sink, but for the stream's tail.
+type writer struct {
+	sink  Sink
+	ring  *ring
+	tail  tail
+	write meter
+	empty wire.Stopwatch // time that the ring had nothing
+	// each is called with a piece before it is written.
+	each func(context.Context, *piece) error
+
+	frames uint64
+	said   error // by the sink, when aborted
+}
+
+func newWriter(sink Sink, opt Options) *writer {
+	w := &writer{sink: sink, tail: newTail(sink)}
+	w.ring = newRing(opt.Buffer, opt.Block, w.tail.keep)
+	w.write.name, w.write.in = StageWrite, Watches{&w.empty}.mean
+	return w
+}
+
+// store writes pieces to the sink until there are no more.
+func (w *writer) store(ctx context.Context) error {
+	for {
+		p, err := w.ring.take(&w.empty)
+		if p == nil {
+			return err
+		}
+		if err := p.wait(ctx, &w.empty); err != nil {
+			return err
+		}
+		if err := w.each(ctx, p); err != nil {
+			return err
+		}
+		n := len(p.block.Payload())
+		if err := w.tail.write(w.sink, p.block); err != nil {
+			return &TargetError{err}
+		}
+		w.frames++
+		w.write.bytes.Add(int64(n))
+		w.ring.release(p.block)
+	}
+}
+
+// end writes the tail: the stream has ended well.
+func (w *writer) end() error {
+	if err := w.tail.flush(w.sink, len(w.tail.held)); err != nil {
+		return &TargetError{err}
+	}
+	return nil
+}
+
+// abort gives the sink up at once: a Write may be under way.
+func (w *writer) abort(cause error) {
+	w.ring.fail(cause)
+	w.said = w.sink.Abort(cause)
+}
