@@ -106,6 +106,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	// The interrupted copy had stored one block in the middle.
 	j, _, err := OpenJournal(src, planned, task.Options.Cut(), goOn)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Remove(j.path) })
 	const middle = size / 2
 	f, err := os.OpenFile(to, os.O_WRONLY, 0)
 	require.NoError(t, err)
