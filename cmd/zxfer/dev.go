@@ -206,15 +206,23 @@ func (o *devOptions) checkMap() error {
 	if o.mapFile == "" {
 		return nil
 	}
-	_, before := os.Lstat(o.mapFile)
-	f, err := os.OpenFile(o.mapFile, os.O_WRONLY|os.O_CREATE, 0o600)
+	mode := os.O_WRONLY
+	_, err := os.Lstat(o.mapFile) // a link to nothing is there, and not written through
+	create := errors.Is(err, os.ErrNotExist)
+	if create {
+		mode |= os.O_CREATE | os.O_EXCL
+	}
+	f, err := os.OpenFile(o.mapFile, mode, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil && create {
+		err = os.Remove(o.mapFile)
+	}
 	if err != nil {
 		return fault.Refusef("name a file that can be written", "--map: %w", err)
 	}
-	if err = f.Close(); errors.Is(before, os.ErrNotExist) {
-		err = errors.Join(err, os.Remove(o.mapFile))
-	}
-	return err
+	return nil
 }
 
 // writeMap writes the map of what could not be read.

@@ -146,7 +146,10 @@ func (o *importOptions) save(text string) error {
 	if o.overwrite {
 		put = record.Replace
 	}
-	err := errors.Join(os.MkdirAll(filepath.Dir(o.output), 0o755), put(o.output, []byte(text), 0o644))
+	err := os.MkdirAll(filepath.Dir(o.output), 0o755)
+	if err == nil {
+		err = put(o.output, []byte(text), 0o644)
+	}
 	if errors.Is(err, os.ErrExist) {
 		return fault.Refusef("name another, or give --overwrite", "%s exists", o.output)
 	}

@@ -49,7 +49,9 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 			return false, false, nil
 		}
 	}
-	usable, err = j.every(dst, wanted, func(i int64, p []byte) bool { return j.sum(i, p) == j.sums[i] })
+	usable, err = j.every(dst, wanted, func(i int64, p []byte) bool {
+		return j.sum(i, p[:min(int64(len(p)), j.length(i))]) == j.sums[i]
+	})
 	return usable, usable && wrote, err
 }
 
@@ -83,7 +85,7 @@ func (j *Journal) every(dst Facts, blocks []int64, ok func(i int64, p []byte) bo
 	buf := AlignedBuffer(int(j.block))
 	for _, i := range blocks {
 		start := i * j.block
-		p := buf[:max(0, min(j.length(i), dst.Size-start))]
+		p := buf[:max(0, min(j.block, dst.Size-start))] // all that is there: the source may be smaller
 		if n, _ := h.readAt(p, start); n < len(p) || !ok(i, p) {
 			return false, nil
 		}

@@ -85,29 +85,36 @@ func (s *Source) unit() int64 {
 	return pageSize
 }
 
-// badRanges are ranges that come in any order.
+// badRanges are ranges that come in any order, but mostly next to each other.
 type badRanges struct {
 	mu     sync.Mutex
 	ranges []Range
+	tidy   int // ranges that were left when they were joined last
 }
 
 func (b *badRanges) add(start, length int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ranges = append(b.ranges, Range{start, length})
+	if b.ranges = append(b.ranges, Range{start, length}); len(b.ranges) > 2*b.tidy+1000 {
+		b.join()
+	}
 }
 
 // list returns them in order and apart.
 func (b *badRanges) list() []Range {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.join()
+	return slices.Clone(b.ranges)
+}
+
+func (b *badRanges) join() {
 	slices.SortFunc(b.ranges, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
 	var out []Range
 	for _, r := range b.ranges {
 		out = joined(out, r)
 	}
-	b.ranges = slices.Clone(out)
-	return out
+	b.ranges, b.tidy = out, len(out)
 }
 
 // joined adds a range to those before it, to the last one where that reaches it.

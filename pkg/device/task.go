@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -198,6 +199,9 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	now, state, err := t.again(ctx)
 	if err != nil {
 		return nil, nil, err
+	}
+	if !t.Target.Same(now.Target) {
+		return nil, nil, fault.Refusef("look at it, and give the same command again", "%s is another device than when this was planned", t.Target.Path)
 	}
 	dst, err := OpenTarget(ctx, t.Target, t.Source.Size, t.Sparse)
 	if err != nil {

@@ -130,27 +130,36 @@ func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
 	return err
 }
 
-// reconnects is how often a host that was reached before is tried anew: some five
-// seconds, as what resets a connection may refuse another for a moment.
-const reconnects = 4
+// patience is how long a host that was reached before is tried anew, as what resets a
+// connection may refuse the next for a moment.
+const patience = 10 * time.Second
 
 // Again is Do for what may be done twice, as the idempotent operations of a Site:
 // where the connection is lost meanwhile, f is called once more, with one made anew.
 // What stays lost was interrupted: nothing is known to have failed.
 func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
+	var lost time.Time // when it first was
 	for calls, misses := 0, 0; ; {
 		called := false
 		err := h.Do(ctx, func(st site.Site) error { called = true; return f(st) })
-		if !errors.Is(err, site.ErrLost) || ctx.Err() != nil {
+		switch {
+		case !errors.Is(err, site.ErrLost), ctx.Err() != nil:
 			return err
-		}
-		if called {
+		case called:
 			calls++
-		} else {
+		case fault.ClassOf(err) == fault.Refused: // as it always will be
+			return err
+		default:
 			misses++
 		}
-		if calls == 2 || misses > reconnects || misses > 0 && !Sleep(ctx, Backoff(misses)) {
+		if lost.IsZero() {
+			lost = time.Now()
+		}
+		if calls == 2 || time.Since(lost) > patience {
 			return fault.Interrupt("", err)
+		}
+		if misses > 0 && !Sleep(ctx, Backoff(misses)) {
+			return ctx.Err()
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 		if _, ok := m.from.What.(site.Noise); ok {
 			m.pace(busy())
 		}
+		_ = src.Close() // failed, Copy has closed it
 		return site.CauseOf(src, err)
 	})
 }

@@ -88,10 +88,11 @@ func (e elsewhere) User() string { return e.host.facts.User }
 // script is one command.
 func (elsewhere) script(argv []string) string { return "exec " + zfs.CommandLine(argv) + " </dev/null" }
 
-// Run runs one command. That the way to it failed is site.ErrLost.
+// Run runs one command. That the way to it failed is site.ErrLost, but not that more
+// was said than is read: it would be again.
 func (e elsewhere) Run(ctx context.Context, argv []string) (zfsexec.Ran, error) {
 	r, err := e.host.run(ctx, e.script(argv))
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, rsh.ErrOutput) {
 		err = fmt.Errorf("%w: %w", site.ErrLost, err)
 	}
 	return r, err

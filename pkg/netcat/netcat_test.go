@@ -266,7 +266,6 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
-// What a host names becomes names here.
 // zfs send -I goes on behind a snapshot that it could not send: what the receiver
 // makes of that is an echo, and what it refused stays said.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
@@ -289,6 +288,7 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.Equal(t, "look", fault.HintOf(err))
 }
 
+// What a host names becomes names here.
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, anyNC(t), `case "$*" in

@@ -233,7 +233,7 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 		class   fault.Class
 	}{
 		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
-		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "{{rsh}}", fault.Usage},
+		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "ssh -p 2222", fault.Usage},
 		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "try it by hand: " + ssh, fault.Failed},
 		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: it ended with status 255", "try it by hand", fault.Failed},
 		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh ended with status 255: no", "", fault.Failed},

@@ -53,7 +53,7 @@ func (o *Options) words() ([]string, error) {
 	}
 	words, err := shellquote.Split(o.Command)
 	if err != nil || len(words) == 0 {
-		return nil, fault.Usagef("write it as in a shell, such as {{rsh}} 'ssh -p 2222'", "remote shell %q cannot be read", o.Command)
+		return nil, fault.Usagef("write it as in a shell, such as: ssh -p 2222", "remote shell %q cannot be read", o.Command)
 	}
 	return words, nil
 }

@@ -42,7 +42,7 @@ type Script struct {
 	cause func() error // of the context's end, nil while it lasts
 
 	out    output
-	excess error // errOutput, once done is closed
+	excess error // ErrOutput, once done is closed
 	done   chan struct{}
 }
 
@@ -50,7 +50,7 @@ type Script struct {
 // versions.
 const maxOutput = 64 << 20
 
-var errOutput = fmt.Errorf("it wrote more than %d bytes", maxOutput)
+var ErrOutput = fmt.Errorf("it wrote more than %d bytes", maxOutput)
 
 // output is what a script writes, without what a login shell printed before.
 type output struct {
@@ -60,7 +60,7 @@ type output struct {
 
 func (o *output) Write(b []byte) (int, error) {
 	if o.b.Len()+len(b) > maxOutput {
-		return 0, errOutput
+		return 0, ErrOutput
 	}
 	_, _ = o.b.Write(b) // never fails
 	select {
@@ -102,7 +102,7 @@ func run(ctx context.Context, o Options, script string) (*Script, error) {
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		// How the process ended tells whether it is all.
-		if _, err := io.Copy(&s.out, p.out); errors.Is(err, errOutput) {
+		if _, err := io.Copy(&s.out, p.out); errors.Is(err, ErrOutput) {
 			s.excess = err
 			_ = p.end(0)
 		}

@@ -85,13 +85,14 @@ func OptionsOf(end any) transfer.Options {
 	return transfer.Options{}
 }
 
-// CauseOf is why a stream failed, as far as its Source, which is closed, knows
-// better.
+// CauseOf is why a stream failed, if it did, as far as its Source, which is closed,
+// knows better.
 func CauseOf(src transfer.Source, err error) error {
-	if s, ok := src.(zfsexec.Stream); ok {
-		return Blame(s.Cause(err), err)
+	s, ok := src.(zfsexec.Stream)
+	if err == nil || !ok {
+		return err
 	}
-	return err
+	return Blame(s.Cause(err), err)
 }
 
 // Blame is the error of a transfer that failed for what its source says. What the

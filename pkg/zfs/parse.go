@@ -17,6 +17,9 @@ func eachLine(text string, f func(line string) error) error {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
+		if len(line) > maxLine+1 {
+			return fmt.Errorf("line %d: got one of %d bytes, expected at most %d", n, len(line), maxLine)
+		}
 		if err := f(strings.TrimSuffix(line, "\n")); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}

@@ -52,7 +52,11 @@ func Metrics(states []*State) []byte {
 			for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 				at := s.Datasets[source].Targets
 				if a := s.Datasets[source].Alone; a != nil { // the empty target is none to Prometheus
-					at = map[string]*replicate.Arrival{"": {Attempt: a.Attempt}}
+					at = maps.Clone(at)
+					if at == nil {
+						at = map[string]*replicate.Arrival{}
+					}
+					at[""] = &replicate.Arrival{Attempt: a.Attempt}
 				}
 				for _, target := range slices.Sorted(maps.Keys(at)) {
 					if v, ok := m.value(at[target]); ok {

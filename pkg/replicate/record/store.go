@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,24 +184,36 @@ func (s *Store) save(name string, v any) error {
 // Replace writes a file as a whole: a reader, or a crash, finds the old one
 // or the new one.
 func Replace(path string, text []byte, mode os.FileMode) error {
-	return write(path, text, mode, os.Rename)
+	return write(path, text, mode, func(from, to string) error { return errors.Join(os.Chmod(from, mode), os.Rename(from, to)) })
 }
 
-// Create is Replace where there is no such file yet, else fs.ErrExist.
+// Create is Replace where there is no such file yet, else fs.ErrExist. Of the mode the
+// umask takes its part.
 func Create(path string, text []byte, mode os.FileMode) error {
-	return write(path, text, mode, os.Link)
+	return write(path, text, mode, func(from, to string) error {
+		err := os.Link(from, to)
+		if err == nil || errors.Is(err, os.ErrExist) {
+			return err
+		}
+		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // no links on this filesystem
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Close(), os.Rename(from, to))
+	})
 }
 
 // write writes a file beside a path, and then puts it there.
 func write(path string, text []byte, mode os.FileMode, put func(from, to string) error) error {
 	// Hidden and without the suffix: the textfile collector must not read it.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+"-*.new")
+	name := fmt.Sprintf(".%s-%x.new", strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), rand.Uint64())
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // renamed, it is gone
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := put(f.Name(), path); err != nil {

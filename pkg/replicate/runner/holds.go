@@ -173,7 +173,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		for _, h := range stale[tag] {
 			gone = append(gone, h.Snapshot)
 		}
-		if _, err := p.shift(ctx, tag, replicate.Shift{Drop: gone}); err != nil {
+		if _, err := p.release(ctx, tag, gone); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {

@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -89,7 +90,8 @@ func (b *batch) preview() *TargetPreview {
 	}
 	for _, d := range b.result.Datasets {
 		if d.Err != nil {
-			p.Refused = append(p.Refused, datasetRun(d))
+			p.Refused = append(p.Refused, record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
+				Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 		}
 	}
 	return p

@@ -122,21 +122,30 @@ func (w *work) hold(ctx context.Context, h *replicate.Holding) {
 		w.note("%s: no holds were placed: %v", h.Target, err)
 		return
 	}
-	var marked error
-	if len(h.Bookmarks) > 0 {
-		if marked = w.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, h.Bookmarks) }); marked != nil {
-			marked = fmt.Errorf("bookmark: %w", marked)
-		}
-	}
-	tag := replicate.Tag(w.job.Name, h.Target)
-	source, errSource := w.source.shift(ctx, tag, h.Source)
-	there, errThere := w.side(h.Target).shift(ctx, tag, h.There)
 	whole := true
-	for _, err := range []error{marked, errSource, errThere} {
+	done := func(err error) bool {
 		if err != nil {
 			whole = false
 			w.note("%s: %v", h.Target, err)
 		}
+		return err == nil
+	}
+	// Nothing is let go of before the new base is held wherever it is to be.
+	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
+	source, err := w.source.place(ctx, tag, h.Source.Place)
+	placed := done(err)
+	there, err := target.place(ctx, tag, h.There.Place)
+	placedThere := done(err)
+	if len(h.Bookmarks) > 0 {
+		done(during("bookmark", w.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, h.Bookmarks) })))
+	}
+	if placed {
+		source, err = w.source.release(ctx, tag, h.Source.Drop)
+		done(err)
+	}
+	if placedThere {
+		there, err = target.release(ctx, tag, h.There.Drop)
+		done(err)
 	}
 	h.Placed(source, there, whole)
 }

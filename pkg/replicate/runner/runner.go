@@ -131,7 +131,7 @@ func (w *work) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.Forget()
+	defer func() { v.Forget() }()                 // of the last look
 	v, missed, snapErr := w.takeSnapshots(ctx, v) // what there is, is sent all the same
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.Idle))

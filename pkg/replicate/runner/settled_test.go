@@ -270,6 +270,23 @@ func TestSettledReleaseFails(t *testing.T) {
 	r.settle(t)
 }
 
+// Whatever ends a run between two of these, a snapshot is held that both sides have.
+func TestNothingIsLetGoOfBeforeTheNewBaseIsHeld(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	r.snapshot("src/c", "s3")
+	var done []string
+	r.before = func(op string, names []string) error {
+		if op == zfs.OpHold || op == zfs.OpRelease {
+			done = append(done, op+" "+strings.Join(names, " "))
+		}
+		return nil
+	}
+	r.now += 10
+	r.run(t)
+	require.Equal(t, []string{zfs.OpHold + " src/c@s3", zfs.OpHold + " dst/copy/c@s3", zfs.OpRelease + " src/c@s2", zfs.OpRelease + " dst/copy/c@s2"}, done)
+}
+
 // Two changes within a second, with a run between them: the second change is
 // found, on either side.
 func TestSettledTwiceInASecond(t *testing.T) {

@@ -74,23 +74,34 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 	return out, nil
 }
 
-// shift moves holds, and returns the names that carry none for sure. Where the new
-// ones cannot be placed the old ones stay.
-func (s *side) shift(ctx context.Context, tag string, to replicate.Shift) (bare []string, err error) {
-	if len(to.Place) > 0 {
-		if err := s.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, to.Place) }); err != nil {
-			if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
-				bare = to.Place
-			}
-			return bare, fmt.Errorf("hold: %w", err)
-		}
+// place places holds. After an error it returns the names that carry none for sure.
+func (s *side) place(ctx context.Context, tag string, names []string) (bare []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
 	}
-	if len(to.Drop) > 0 {
-		if err := s.do(ctx, func(st site.Site) error { return st.Release(ctx, tag, to.Drop) }); err != nil {
-			return nil, fmt.Errorf("release: %w", err)
-		}
+	err = s.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, names) })
+	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
+		bare = names
 	}
-	return to.Drop, nil
+	return bare, during("hold", err)
+}
+
+// release takes holds off, and returns the names that carry none for sure.
+func (s *side) release(ctx context.Context, tag string, names []string) (bare []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if err = s.do(ctx, func(st site.Site) error { return st.Release(ctx, tag, names) }); err == nil {
+		bare = names
+	}
+	return bare, during("release", err)
+}
+
+func during(what string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
 }
 
 // showHeld finds out what is held or has clones, for showing. To destroy, ZFS

@@ -67,6 +67,25 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	require.Len(t, r.names("src/a"), 2)
 }
 
+// What appears beside the snapshots is sent in the same run, and what that learns of it
+// is kept: else its old holds would stay for ever.
+func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, taking())
+	r.run(t)
+	r.now += 3600
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpSnapshot {
+			r.Copy("src/a", "src/new", r.names("src/a")...)
+		}
+		return nil
+	}
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.NotEmpty(t, r.names("dst/copy/new"))
+	require.Len(t, r.arrival(t, "src/new").Held, 1)
+}
+
 // A dataset whose name leaves no room for the template's keeps no other from
 // its snapshot.
 func TestSnapshotOfALongName(t *testing.T) {
