@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -45,6 +46,14 @@ func newHost(do func(context.Context) error) *host {
 		return h.note(ctx, do, op, names)
 	}
 	return h
+}
+
+func (h *host) Capture(ctx context.Context, brief bool) ([]byte, error) {
+	return []byte("-- a --\n"), h.note(ctx, func() error { return nil }, opCapture.name, brief)
+}
+
+func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, error) {
+	return probe.Ceiling{ID: req.ID, Title: "measured there", BytesPerSecond: 7}, h.note(ctx, func() error { return nil }, opMeasure.name, req)
 }
 
 // moving is a host whose transfers a test carries out.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -24,8 +25,7 @@ import (
 // What goes wrong there is told as it is, with the host's name, and what was given
 // up before it began is not asked for.
 func TestErrorsOfEveryOperationComeBack(t *testing.T) {
-	own := []string{opFacts.name, opHostFacts.name, opCapture.name, opMeasure.name,
-		opInspectDevice.name, opDeviceState.name, opDigestDevice.name} // of the host, not of its ZFS
+	own := []string{opFacts.name, opHostFacts.name, opInspectDevice.name, opDeviceState.name, opDigestDevice.name} // of the host, not of its ZFS
 	for _, q := range questions() {
 		t.Run(q.op, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 	}
 }
 
-// A task and an offer are told there as they were told here.
+// A task, an offer and a question are told there as they were told here.
 func TestWhatToMoveCrosses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
@@ -61,6 +61,17 @@ func TestWhatToMoveCrosses(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []any{opOffer.name, offer}, g.site.asked)
 		require.Equal(t, ticketFor(offer), ticket)
+		for _, brief := range []bool{true, false} {
+			text, err := g.Capture(t.Context(), brief)
+			require.NoError(t, err)
+			require.Equal(t, "-- a --\n", string(text))
+			require.Equal(t, []any{opCapture.name, brief}, g.site.asked)
+		}
+		req := probe.Request{ID: probe.Memory, Time: time.Second}
+		c, err := g.Measure(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, []any{opMeasure.name, req}, g.site.asked)
+		require.EqualValues(t, 7, c.BytesPerSecond)
 	})
 }
 
