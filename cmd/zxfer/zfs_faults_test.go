@@ -174,13 +174,17 @@ func TestZFSStoppedSend(t *testing.T) {
 			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), src, "beta:"+dst)...)
 			moving(t, p)
 			time.Sleep(time.Second)
-			pids := pidsOn(t, alphaPool, isZFS("send"))
-			require.NotEmpty(t, pids, p.stderr)
-			for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-				for _, pid := range pids {
-					require.NoError(t, syscall.Kill(pid, s))
+			// Between two system calls it does not mind.
+			for range 6 {
+				for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+					for _, pid := range pidsOn(t, alphaPool, isZFS("send")) {
+						_ = syscall.Kill(pid, s) // which may have ended
+					}
+					time.Sleep(300 * time.Millisecond)
 				}
-				time.Sleep(300 * time.Millisecond)
+				if strings.Contains(p.stderr.String(), "signal received") {
+					break
+				}
 			}
 			o := p.wait(t)
 			require.Equal(t, 0, o.code, o.String())

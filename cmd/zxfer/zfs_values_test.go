@@ -31,7 +31,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "-p", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "note: -p does not carry what belongs to a dataset's place: mountpoint of "+src+", quota of "+src+"; ")
+	require.Contains(t, o.stderr, "note: --props does not carry what belongs to a dataset's place: mountpoint of "+src+", quota of "+src+"; ")
 	for dataset, note := range map[string]string{"/his": forged, "/other": "mine"} {
 		value, source := get(t, "org.example:note", dst+dataset)
 		require.Equal(t, []string{note, "local"}, []string{value, source})

@@ -155,10 +155,14 @@ func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
 		if lost.IsZero() {
 			lost = time.Now()
 		}
-		if calls == 2 || time.Since(lost) > patience {
+		var pause time.Duration
+		if misses > 0 {
+			pause = Backoff(misses)
+		}
+		if calls == 2 || time.Since(lost)+pause > patience {
 			return fault.Interrupt("", err)
 		}
-		if misses > 0 && !Sleep(ctx, Backoff(misses)) {
+		if !Sleep(ctx, pause) {
 			return ctx.Err()
 		}
 	}

@@ -270,7 +270,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 // makes of that is an echo, and what it refused stays said.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, anyNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; cat /dev/zero`)
+	_, h := open(t, anyNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
 	src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", From: "@a", Through: []string{"b"}, To: "c"}, offer(), 0)
 	require.NoError(t, err)
 	_, err = io.ReadFull(src, make([]byte, 1000))
