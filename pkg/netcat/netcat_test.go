@@ -266,6 +266,19 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
+// What the shell says of an nc that zxfer ended is no message of the command's.
+func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
+	t.Parallel()
+	d := dialer{nc: []string{"sleep", "60"}, secret: "00", silence: time.Second}
+	for name, script := range map[string]string{"send": d.send([]string{"true"}), "receive": d.receive([]string{"cat"})} {
+		var said strings.Builder
+		sh := exec.CommandContext(t.Context(), "sh", "-c", script)
+		sh.Stdin, sh.Stderr = strings.NewReader(""), &said
+		_ = sh.Run()
+		require.Empty(t, said.String(), name)
+	}
+}
+
 // zfs send -I goes on behind a snapshot that it could not send: what the receiver
 // makes of that is an echo, and what it refused stays said.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {

@@ -28,7 +28,8 @@ type dialer struct {
 
 // watched runs nc on the standard input and output that the script has there,
 // while zxfer is heard on descriptor 3. Where a shell is not interactive, what
-// it starts with & gets no input but by a copy made before.
+// it starts with & gets no input but by a copy made before; where nc was ended,
+// some say "Terminated" when they wait for it.
 //
 // %[1]s is nc's command line, with where its output goes; %[2]d seconds.
 const watched = `{ exec 5<&0
@@ -36,7 +37,7 @@ t=; command -v timeout >/dev/null && t="timeout %[2]d"
 %[1]s <&5 3<&- 4>&- 5<&- & n=$!
 exec 5<&-
 { while $t sh -c "read -r beat" <&3; do :; done; kill $n; } >/dev/null 2>&1 4>&- & w=$!
-wait $n; r=$?
+wait $n 2>/dev/null; r=$?
 kill $w 2>/dev/null
 exit $r; }`
 
