@@ -200,8 +200,11 @@ build_root() {
 	# The backports only for their ZFS: root.sh takes it from there if it can.
 	local from=("${sources[@]}")
 	if [ "$zfs_suite" = "$base" ]; then from=("${sources[0]}"); fi
+	# What root's mmdebstrap mounts is gone with it, even where it is killed.
+	local apart=()
+	if [ "$(id -u)" = 0 ]; then apart=(unshare --mount); fi
 	begin "$root_dir"
-	step root "installing $base" env -u APT_CONFIG "$here/root.sh" "$work/out" "$base" "${from[@]}"
+	step root "installing $base" "${apart[@]}" env -u APT_CONFIG "$here/root.sh" "$work/out" "$base" "${from[@]}"
 	end "$root_dir"
 }
 
@@ -224,7 +227,7 @@ if [ -e "$link/linux" ] && [ -z "${GUEST_UPDATE:-}" ]; then
 	say "built meanwhile: $link"
 	exit 0
 fi
-rm -rf -- "$cache"/tmp.*
+rm -rf --one-file-system -- "$cache"/tmp.*
 begun=$SECONDS
 
 prepare_host
