@@ -92,7 +92,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	}
 	var rep interface {
 		job.DevReporter
-		Status()
+		presenter
 		DeviceDone(*job.DevReport, error) error
 	} = report.NewText(opts)
 	if o.json {
@@ -101,7 +101,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if err := o.checkMap(); err != nil {
 		return err
 	}
-	stop := onStatus(rep.Status)
+	stop := live(rep)
 	defer stop()
 	if o.note != "" {
 		rep.Log(o.note)

@@ -80,13 +80,13 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
 	var rep interface {
 		job.Reporter
-		Status()
+		presenter
 		Done(*job.Report, error) error
 	} = report.NewText(opts)
 	if o.json {
 		rep = report.NewJSON(opts)
 	}
-	stop := onStatus(rep.Status)
+	stop := live(rep)
 	defer stop()
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunSend(ctx, req, at, rep)

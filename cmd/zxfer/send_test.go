@@ -91,13 +91,25 @@ func TestExitClass(t *testing.T) {
 	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "not by a signal")
 }
 
+// asked is a presenter that tells what it was asked for.
+type asked struct{ reports, ticks chan struct{} }
+
+func (a asked) Status() { a.reports <- struct{}{} }
+
+func (a asked) Tick() {
+	select {
+	case a.ticks <- struct{}{}:
+	default:
+	}
+}
+
 // Signals are the process's: no t.Parallel.
 func TestSignals(t *testing.T) {
 	ctx, stop := interruptible(t.Context())
 	defer stop()
 	reports := make(chan struct{}, 1)
-	stopStatus := onStatus(func() { reports <- struct{}{} })
-	defer stopStatus()
+	ticks := make(chan struct{}, 1)
+	defer live(asked{reports, ticks})()
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	select {
@@ -106,6 +118,7 @@ func TestSignals(t *testing.T) {
 		t.Fatal("no report after SIGUSR1")
 	}
 	require.NoError(t, ctx.Err(), "a report ends nothing")
+	<-ticks
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	select {

@@ -76,16 +76,29 @@ func (t typed) Read(p []byte) (int, error) {
 	}
 }
 
-// onStatus calls report for every SIGUSR1 until stop is called.
-func onStatus(report func()) (stop func()) {
+// presenter is what shows a verb's work: report.Text and report.JSON.
+type presenter interface {
+	Status() // shows one line about what is running
+	Tick()   // keeps what is shown fresh
+}
+
+// tickEvery is how often a presenter is, at least.
+const tickEvery = 500 * time.Millisecond
+
+// live keeps what a presenter shows fresh, and has it answer SIGUSR1, until stop is
+// called.
+func live(p presenter) (stop func()) {
 	c := make(chan os.Signal, 1)
-	done := make(chan struct{})
 	signal.Notify(c, syscall.SIGUSR1)
+	tick := time.NewTicker(tickEvery)
+	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-c:
-				report()
+				p.Status()
+			case <-tick.C:
+				p.Tick()
 			case <-done:
 				return
 			}
@@ -93,6 +106,7 @@ func onStatus(report func()) (stop func()) {
 	}()
 	return func() {
 		signal.Stop(c)
+		tick.Stop()
 		close(done)
 	}
 }

@@ -69,6 +69,7 @@ func within(t *testing.T, h *renamed) *ends {
 type mute struct{ DevReporter }
 
 func (mute) Log(string)                            {}
+func (mute) Doing(string) func()                   { return func() {} }
 func (mute) DeviceStarted(*DevReport, uint64)      {}
 func (mute) DeviceFinished(*DevReport, *DevResult) {}
 

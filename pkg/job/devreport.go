@@ -31,6 +31,8 @@ type Dev struct {
 // called from several goroutines.
 type DevReporter interface {
 	Log(message string)
+	// Doing is as a Reporter's.
+	Doing(what string) (done func())
 	// DevicePlanned is called once, before anything is changed.
 	DevicePlanned(*DevReport)
 	// DeviceStarted is called for every try.

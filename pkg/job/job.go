@@ -53,6 +53,10 @@ type Send struct {
 type Reporter interface {
 	// Log is for a person: what is being done, retried, or was noticed.
 	Log(message string)
+	// Doing is called where something begins that may take a while and that no
+	// stream tells of, such as a listing: what it is, as in "listing tank". The
+	// function that it returns is called when that has ended.
+	Doing(what string) (done func())
 	// Planned is called once, before anything is changed.
 	Planned(*Report)
 	// Started is called for every stream; id is unique within the job.

@@ -111,6 +111,7 @@ func (w *world) batch(t *testing.T, change func(*Send)) Batch {
 type silent struct{}
 
 func (silent) Log(string)                      {}
+func (silent) Doing(string) func()             { return func() {} }
 func (silent) Planned(*Report)                 {}
 func (silent) Started(int, *plan.Dataset, int) {}
 func (silent) Progress(int, meet.Progress)     {}

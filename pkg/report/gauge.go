@@ -73,10 +73,15 @@ func (g gauge) etaText() string {
 	case d >= maxETA:
 		return "ETA >99 d"
 	}
-	if d < 10*time.Second { // tenths would only flicker
-		return fmt.Sprintf("ETA %d s", max(1, d.Round(time.Second)/time.Second))
+	return "ETA " + whole(max(d, time.Second))
+}
+
+// whole is a duration that changes while it is shown: tenths would only flicker.
+func whole(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
 	}
-	return "ETA " + Seconds(d.Seconds())
+	return Seconds(d.Seconds())
 }
 
 // sum adds up streams that run side by side: an unknown part makes the

@@ -25,6 +25,7 @@ const progressEvery = time.Second
 // Event is one line of progress. Which fields are set depends on Event:
 //
 //	log       message
+//	doing     message: what begins that may take a while before the next event
 //	planned   source, target, datasets, streams, total, wire
 //	started   id, source, target, snapshot, kind, total
 //	progress  id, source, target, snapshot, bytes, total, bytes_per_second, percent, eta_seconds, elapsed_seconds, limited_by
@@ -80,6 +81,17 @@ func (j *JSON) Log(message string) {
 	defer j.mu.Unlock()
 	j.event(Event{Event: "log", Message: message})
 }
+
+// Doing writes that something begins that no stream tells of.
+func (j *JSON) Doing(what string) (done func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.event(Event{Event: "doing", Message: what})
+	return func() {}
+}
+
+// Tick does nothing: a program knows what began.
+func (j *JSON) Tick() {}
 
 // Planned writes what is about to be moved.
 func (j *JSON) Planned(r *job.Report) {

@@ -43,6 +43,7 @@ type Text struct {
 
 	mu      sync.Mutex
 	streams streams
+	doing   activities
 	screen  *screen // nil without a terminal
 	painted time.Time
 	quiet   bool
@@ -172,6 +173,7 @@ func (t *Text) paint(text string) {
 	for _, st := range t.streams.running {
 		live = append(live, liveLine(st, columns-1))
 	}
+	live = append(live, t.doing.lines(t.opts.now())...)
 	t.painted = t.opts.now()
 	_ = t.screen.show(text, live) // see Text: nowhere left to tell of it
 }

@@ -69,7 +69,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	for _, t := range w.targets {
 		req := w.request(t, &then)
 		req.DryRun, req.Pretended = true, len(p.Snapshots) > 0
-		b := run(ctx, w.hosts, t, req, &quiet{log: w.Log})
+		b := run(ctx, w.hosts, t, req, quiet{w.Log})
 		p.Targets = append(p.Targets, b.preview())
 		v.Targets = append(v.Targets, b.seen())
 	}

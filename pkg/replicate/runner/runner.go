@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -25,6 +26,10 @@ type Runner struct {
 	// Flags name, on a command line, the job file and the state directory, where
 	// they are not the usual ones: " --config FILE". For hints.
 	Flags string
+	// Reporter, where not nil, returns who is told of what a job sends to a target,
+	// as of a transfer of its own; and with the target "" of what else a run does.
+	// nil of it, too, is nobody: only Log is told then.
+	Reporter func(job, target string) job.Reporter
 
 	hosts *hosts.Set
 }
@@ -187,6 +192,16 @@ func (w *work) side(name string) *side {
 		}
 	}
 	return w.source
+}
+
+// reporter is who is told of a target, "" for what concerns none.
+func (w *work) reporter(target string) job.Reporter {
+	if w.Reporter != nil {
+		if rep := w.Reporter(w.job.Name, target); rep != nil {
+			return rep
+		}
+	}
+	return quiet{w.Log}
 }
 
 // note is something that went wrong without making the run fail.

@@ -36,7 +36,7 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 		}
 		req := w.request(t, v)
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
-		rep := &sending{w: w, to: t.name, quiet: quiet{log: func(s string) { w.Log(w.job.Name + " to " + t.name + ": " + s) }}}
+		rep := &sending{Reporter: w.reporter(t.name), w: w, to: t.name}
 		wg.Go(func() { all[i] = run(ctx, w.hosts, t, req, rep) })
 	}
 	wg.Wait()
@@ -166,26 +166,40 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 // quiet is a Reporter that passes only on what a log should have.
 type quiet struct{ log func(string) }
 
-func (q *quiet) Log(message string)               { q.log(message) }
-func (*quiet) Planned(*job.Report)                {}
-func (*quiet) Started(int, *plan.Dataset, int)    {}
-func (*quiet) Progress(int, meet.Progress)        {}
-func (*quiet) Finished(id int, r *job.StepResult) {}
+func (q quiet) Log(message string)            { q.log(message) }
+func (quiet) Doing(string) func()             { return func() {} }
+func (quiet) Planned(*job.Report)             {}
+func (quiet) Started(int, *plan.Dataset, int) {}
+func (quiet) Progress(int, meet.Progress)     {}
+func (quiet) Finished(int, *job.StepResult)   {}
 
 // sending is a Reporter that writes down what is on its way before the first
 // stream begins: after a cut the target may be away, and what it has got by
 // then must stay on the source.
 type sending struct {
-	quiet
+	job.Reporter
 	w       *work
 	to      string
 	plan    *plan.Plan
 	written bool
 }
 
-func (s *sending) Planned(r *job.Report) { s.plan = r.Plan }
+func (s *sending) Log(message string) {
+	s.Reporter.Log(replicate.Keys(s.w.job.Name + " to " + s.to + ": " + message))
+}
 
-func (s *sending) Started(int, *plan.Dataset, int) {
+func (s *sending) Planned(r *job.Report) {
+	s.plan = r.Plan
+	s.Reporter.Planned(r)
+}
+
+func (s *sending) Started(id int, d *plan.Dataset, step int) {
+	s.writeDown()
+	s.Reporter.Started(id, d, step)
+}
+
+// writeDown does so, once.
+func (s *sending) writeDown() {
 	s.w.shared.Lock()
 	defer s.w.shared.Unlock()
 	if s.written {

@@ -1,0 +1,54 @@
+package runner
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+)
+
+// told notes what a Reporter is told of, but for progress, which may be none.
+type told struct {
+	name string
+	mu   *sync.Mutex
+	all  *[]string
+}
+
+func (r told) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*r.all = append(*r.all, r.name+": "+fmt.Sprintf(format, args...))
+}
+
+func (r told) Log(message string)                    { r.note("log %s", message) }
+func (r told) Doing(string) func()                   { return func() {} }
+func (r told) Planned(p *job.Report)                 { r.note("planned %d", p.Plan.Steps()) }
+func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
+func (told) Progress(int, meet.Progress)             {}
+func (r told) Finished(_ int, result *job.StepResult) {
+	r.note("finished %s%s", result.Source, result.Snapshot)
+}
+
+// A run tells of what it sends to a target what a transfer of its own would.
+func TestARunTellsOfItsTransfers(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	run := r.runner(t)
+	var all []string
+	var mu sync.Mutex
+	run.Reporter = func(name, target string) job.Reporter {
+		if target == "" {
+			return nil // only the log is told
+		}
+		return told{name + " to " + target, &mu, &all}
+	}
+	_, err := run.Run(t.Context(), r.job, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1"}, all)
+}
