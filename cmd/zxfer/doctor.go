@@ -41,12 +41,22 @@ zxfer send. Either may also be a path, [[user@]HOST:]/PATH, on a file system of
 a network, for instance: the largest file there is read, and a scratch file
 without a name is written. A path alone is both. A device is read, not written.
 
-Checks come first: what was found, in which file, and the command that mends
-it. Then, unless --quick, the rates that each part reaches by itself are
-measured one after the other, and the lowest of the source, the link and the
-target is the rate to expect. Without a SRC the disks are not measured.
-What is written for a measurement goes into a scratch dataset of the target's
-pool, at most 1 GiB, and is removed at once.
+The answer comes first: the rate to expect, what limits it, the one thing to
+change. Then what is not well: what was found, in which file, and the command
+that mends it. -v shows what is well, too, and measures more of both hosts.
+
+The rate to expect is that of the slowest of three parts, each measured by
+itself: reading the source (its zfs send, or the largest file at a path), the
+link (by the wire and the connections that zxfer send would use), and writing
+at the target. Parts that run on one machine share its processors: what they
+need together can lower the rate, and so can what else runs there. --bwlimit
+bounds it. Of a short stream the time counts, too, that the target's pool takes
+to store its end. A part that was not measured is named; the rate is the most
+to expect then. Compression on the way is not counted.
+
+Without a SRC the disks are not measured; with --quick nothing is. What is
+written for a measurement goes into a scratch dataset of the target's pool, at
+most 1 GiB, and is removed at once.
 
 It exits 3 when a check fails, 0 when none does.`,
 		Example: `  zxfer doctor --quick
@@ -98,7 +108,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
 		f.BoolVar(&o.printAllow, "print-allow", false, "only the zfs allow lines that SRC and TARGET need for a user who is not root")
-		f.BoolVarP(&o.verbose, "verbose", "v", false, "say what is being measured")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "show what is well, too, measure more of both hosts, say what is being done")
 	})
 }
 
@@ -124,6 +134,7 @@ func (o *doctorOptions) request(flags *pflag.FlagSet, args []string) error {
 // parse completes the request from the arguments.
 func (o *doctorOptions) parse(args []string) error {
 	req := &o.req
+	req.Full = o.verbose || o.json
 	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
 		return fault.Usagef("", "--time %s: choose from 100ms to 1m", req.Time)
 	}
@@ -230,7 +241,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	case o.json:
 		err = report.DoctorJSON(a.stdout, r)
 	default:
-		err = report.DoctorText(a.stdout, r)
+		err = report.DoctorText(a.stdout, r, report.DoctorOptions{Verbose: o.verbose, Color: colored(a.stdout)})
 	}
 	if err != nil {
 		return err
@@ -242,10 +253,6 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 }
 
 func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport, error) {
-	log := func(string) {}
-	if o.verbose {
-		log = a.logger()
-	}
 	if o.facts != "" {
 		archives, err := readFacts(o.facts)
 		if err != nil {
@@ -253,11 +260,13 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	at := hosts.New(&opener{log: log})
-	report, err := job.RunDoctor(ctx, o.req, at, log)
+	watch := report.NewWatch(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Verbose: o.verbose, Size: terminalSize(a.stderr)})
+	at := hosts.New(&opener{log: watch.Log})
+	r, err := job.RunDoctor(ctx, o.req, at, watch)
 	_ = at.Close() // the report is in; agents end with their stdin
+	watch.Over()
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}
-	return report, err
+	return r, err
 }

@@ -32,7 +32,7 @@ func TestDoctorFacts(t *testing.T) {
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".facts"), func(t *testing.T) {
 			t.Parallel()
-			o := runMain(t, "doctor", "--facts", f)
+			o := runMain(t, "doctor", "-v", "--facts", f)
 			require.Empty(t, o.stderr)
 			golden := strings.TrimSuffix(f, ".facts") + ".golden"
 			if os.Getenv("UPDATE_GOLDEN") != "" {

@@ -22,3 +22,7 @@ func terminalSize(w io.Writer) func() (columns, rows int) {
 		return columns, rows
 	}
 }
+
+// colored tells that w is a terminal that shows colors, and that they are wanted.
+// https://no-color.org
+func colored(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && terminalSize(w) != nil }

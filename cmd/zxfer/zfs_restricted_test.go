@@ -270,6 +270,12 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 			require.Equal(t, finding.Note, r.Findings[i].Severity)
 			require.Contains(t, r.Findings[i].Summary, "not looked at: beta: the agent's policy forbids it")
 		}
+		require.Len(t, r.Grants, 1, o)
+		require.Equal(t, "--allow receive="+target+" --append-only", r.Grants[0].May)
+		require.Subset(t, r.Grants[0].Unseen, []string{"platform", "mounts", "memory", "link"})
+		if len(r.Plan) > 0 {
+			require.Contains(t, r.Grants[0].Seen, "space")
+		}
 		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool {
 			return c.Host == "beta" && strings.Contains(c.Skipped, "the agent's policy forbids it")
 		}), o)

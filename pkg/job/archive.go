@@ -90,5 +90,6 @@ func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
 		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
 	}
 	r.Findings = findings(in, req)
+	r.Advice = (&adviser{found: r.Findings}).advice()
 	return r, nil
 }

@@ -11,26 +11,24 @@ import (
 // writing next to an image file. A block device is not written to: there is
 // nowhere beside it.
 func (d *copier) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, link: d.link.As(false), time: measureTime, log: d.rep.Log}
+	m := &measurer{ends: d.ends, link: d.link.As(false), time: measureTime, tell: telling(d.rep.Log)}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
+	var all rounds
 	if !d.sameHost() {
-		if err := m.crossing(ctx, linkOut, &d.source, &d.target); err != nil {
-			return err
-		}
+		all.add(m.crosses(linkOut, &d.source, &d.target))
 	}
 	if !standard(d.req.Source) {
-		if err := m.one(ctx, &d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}); err != nil {
-			return err
-		}
+		all.add(m.of(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
 	}
 	if !standard(d.req.Target) && d.task.Target.IsFile() {
-		if err := m.one(ctx, &d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}); err != nil {
-			return err
-		}
+		all.add(m.of(&d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+	}
+	if err := m.run(ctx, all); err != nil {
+		return err
 	}
 	d.report.Ceilings, d.report.Findings = m.ceilings, d.findings()
-	d.report.Expected = expect(m.ceilings, d.report.Size, d.task.Options.BandLimit, m.machines())
+	d.report.Expected = m.expect(d.report.Size, d.task.Options.BandLimit)
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
@@ -32,6 +34,7 @@ type Doctor struct {
 	Path bool
 
 	Quick bool          // measure nothing
+	Full  bool          // measure also what the rate of a transfer does not need
 	Time  time.Duration // of each measurement
 	Only  []string      // ids of checks and measurements; empty = all
 	Skip  []string
@@ -49,6 +52,9 @@ type DoctorReport struct {
 	Findings []finding.Finding `json:"findings"`
 	Ceilings []probe.Ceiling   `json:"ceilings"`
 	Expected *Expected         `json:"expected"` // null where nothing was measured
+	Advice   *Advice           `json:"advice,omitempty"`
+	// Grants are what restricted keys let a doctor see.
+	Grants []Grant `json:"grants,omitempty"`
 	// Allow are the zfs allow lines that a user who is not root needs.
 	Allow []string `json:"allow,omitempty"`
 	// Plan tells what a planned transfer would do, in zfs command lines.
@@ -58,15 +64,21 @@ type DoctorReport struct {
 	Archives []Archive `json:"-"`
 }
 
+// Watcher is told what a doctor does.
+type Watcher interface {
+	Log(message string)
+	Measuring(Measuring)
+}
+
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
 // report is returned, as far as it got, with an error too. Findings at fail
 // level are no error.
-func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, log func(string)) (*DoctorReport, error) {
+func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch Watcher) (*DoctorReport, error) {
 	target := req.Send.Target
 	if !req.Target {
 		target = req.Send.Source
 	}
-	d := &doctor{req: req, log: log, ends: endsAt(at, req.Send.Source, target, &req.Send.Way),
+	d := &doctor{req: req, watch: watch, ends: endsAt(at, req.Send.Source, target, &req.Send.Way),
 		report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	err := d.run(ctx)
 	return d.report, err
@@ -75,10 +87,12 @@ func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, log func(string))
 type doctor struct {
 	*ends
 	req    Doctor
-	log    func(string)
+	watch  Watcher
 	report *DoctorReport
 	input  preflight.Input
 	paths  bool // at least one end is a path: nothing is planned
+	// machines are those that were measured.
+	machines machines
 	// state and planned are of a planned transfer.
 	state   plan.State
 	planned plan.Plan
@@ -110,45 +124,67 @@ func (d *doctor) run(ctx context.Context) error {
 // measure measures what every host can do by itself, the link in both
 // directions, and what a planned transfer passes.
 func (d *doctor) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, time: d.req.Time, log: d.log}
+	m := &measurer{ends: d.ends, time: d.req.Time, tell: d.watch.Measuring}
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		d.input.Links = d.links
+		d.input.Links, d.machines = d.links, m.machines()
 	}()
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
-	for _, e := range d.all() {
-		for _, id := range probe.Local() {
-			if !d.req.wants(id) || !measures(d.req.Send.Wire, e) {
-				continue
-			}
-			if err := m.one(ctx, e, probe.Request{ID: id}); err != nil {
-				return err
-			}
-		}
-	}
-	if err := d.measureLink(ctx, m); err != nil {
+	var all rounds
+	d.measureHosts(m, &all)
+	if err := d.measureLink(m, &all); err != nil {
 		return err
 	}
-	var err error
 	switch {
 	case d.paths:
-		err = d.measurePaths(ctx, m)
+		if err := d.measurePaths(ctx, m, &all); err != nil {
+			return err
+		}
 	case d.req.Planned:
-		err = m.datasets(ctx, &d.planned, &d.state.Target, d.req.wants)
+		m.datasets(&all, &d.planned, &d.state.Target, d.req.wants)
 	}
-	if err != nil {
+	if err := m.run(ctx, all); err != nil {
 		return err
 	}
-	if d.report.Expected = expect(m.ceilings, d.planned.Bytes(), int64(d.req.Send.Bandwidth), m.machines()); d.report.Expected == nil {
+	d.report.Expected = m.expect(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
+	if d.alone() {
 		d.report.Expected = localExpected(m.ceilings)
 	}
 	return nil
 }
 
-// measureLink measures the link between two hosts, there and back.
-func (d *doctor) measureLink(ctx context.Context, m *measurer) error {
+// alone tells that nothing but this host is looked at.
+func (d *doctor) alone() bool { return !d.req.Target && !d.req.Path }
+
+// extra tells the measurements that the answer does not need: they were asked for.
+func (d *doctor) extra(id string) bool {
+	return d.req.wants(id) && (d.req.Full || slices.Contains(d.req.Only, id))
+}
+
+// measureHosts adds what every host does by itself.
+func (d *doctor) measureHosts(m *measurer, all *rounds) {
+	for _, id := range probe.Local() {
+		if !d.extra(id) && !(d.alone() && id == probe.LoopbackTLS && d.req.wants(id)) {
+			continue
+		}
+		var each []measurement
+		for _, e := range d.all() {
+			if measures(d.req.Send.Wire, e) {
+				each = append(each, m.of(e, probe.Request{ID: id}))
+			}
+		}
+		if len(each) == 2 {
+			m.both(all, each[0], each[1])
+			continue
+		}
+		all.add(each...)
+	}
+}
+
+// measureLink adds the link between two hosts, there and back.
+func (d *doctor) measureLink(m *measurer, all *rounds) error {
 	if d.sameHost() {
 		return nil
 	}
@@ -157,19 +193,18 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer) error {
 	}
 	m.link = d.link.As(d.planned.Encrypted())
 	if d.req.wants(linkOut) {
-		if err := m.crossing(ctx, linkOut, &d.source, &d.target); err != nil {
-			return err
-		}
+		all.add(m.crosses(linkOut, &d.source, &d.target))
 	}
-	if !d.req.wants(linkBack) {
-		return nil
+	if d.extra(linkBack) {
+		all.add(m.crosses(linkBack, &d.target, &d.source))
 	}
-	return m.crossing(ctx, linkBack, &d.target, &d.source)
+	return nil
 }
 
 // look captures both hosts at once.
 func (d *doctor) look(ctx context.Context) error {
 	all := d.all()
+	d.watch.Measuring(Measuring{What: "looking at " + strings.Join(labels(all), " and ")})
 	d.report.Archives = make([]Archive, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
@@ -182,7 +217,7 @@ func (d *doctor) look(ctx context.Context) error {
 					text, err = p.Capture(gctx, false)
 				}
 				if errors.Is(err, site.ErrForbidden) { // each check that needs it says so
-					e.unseen, err = err.Error(), nil
+					e.unseen, e.grant, err = err.Error(), fault.HintOf(err), nil
 				}
 				return err
 			})
@@ -206,6 +241,13 @@ func (d *doctor) look(ctx context.Context) error {
 	return nil
 }
 
+func labels(all []*end) (names []string) {
+	for _, e := range all {
+		names = append(names, e.Label())
+	}
+	return names
+}
+
 // captured is a host as the checks look at what was captured of it.
 func (e *end) captured() preflight.Host {
 	h := e.checked()
@@ -225,7 +267,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	d.planned, d.report.Plan = p, commands(&p)
 	d.input = d.ends.input(&d.state, &p)
 	if d.req.wants("holds") {
-		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.log)
+		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.watch.Log)
 	}
 	if ctx.Err() != nil {
 		return unchanged(ctx.Err())
@@ -242,7 +284,7 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	if err = d.choose(req.Way); err != nil {
 		return p, err
 	}
-	if err = resolve(ctx, d.ends, req, d.log); err != nil {
+	if err = resolve(ctx, d.ends, req, d.watch.Log); err != nil {
 		return p, err
 	}
 	if d.state, err = survey(ctx, d.ends, req.Plan); err != nil {
@@ -254,9 +296,11 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	return p, estimate(ctx, &d.source, &p, false)
 }
 
-// judge evaluates the checks.
+// judge evaluates the checks, and makes the answer of all that was found.
 func (d *doctor) judge() {
 	d.report.Findings = findings(d.input, d.req)
+	d.report.Grants = d.grants()
+	d.report.Advice = d.advise()
 	if d.req.Planned && !d.paths {
 		d.report.Allow = preflight.Allow(d.input)
 	}

@@ -30,27 +30,31 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	return false, unchanged(err)
 }
 
-// measurePaths measures reading at the one end and writing at the other.
-func (d *doctor) measurePaths(ctx context.Context, m *measurer) error {
+// measurePaths adds reading at the one end and writing at the other.
+func (d *doctor) measurePaths(ctx context.Context, m *measurer, all *rounds) error {
 	read, write := d.req.Send.Source, d.req.Send.Target
+	reader := &d.source
 	if !d.req.Planned { // one path, as source and as target
-		read = write
+		read, reader = write, &d.target
 	}
-	if r, err := d.readRequest(ctx, read.Name); err != nil {
+	r, err := d.readRequest(ctx, read.Name)
+	if err != nil {
 		return unchanged(err)
-	} else if r.ID != "" && d.req.wants(r.ID) {
-		e := &d.source
-		if !d.req.Planned {
-			e = &d.target
-		}
-		if err := m.one(ctx, e, r); err != nil {
-			return err
-		}
 	}
-	if r, err := d.writeRequest(ctx, write.Name); err != nil {
+	w, err := d.writeRequest(ctx, write.Name)
+	if err != nil {
 		return unchanged(err)
-	} else if r.ID != "" && d.req.wants(r.ID) {
-		return m.one(ctx, &d.target, r)
+	}
+	reads, writes := r.ID != "" && d.req.wants(r.ID), w.ID != "" && d.req.wants(w.ID)
+	switch {
+	case reads && writes && reader != &d.target:
+		m.both(all, m.of(reader, r), m.of(&d.target, w))
+		return nil
+	case reads:
+		all.add(m.of(reader, r))
+	}
+	if writes {
+		all.add(m.of(&d.target, w))
 	}
 	return nil
 }

@@ -16,9 +16,20 @@ type Expected struct {
 	// LimitedBy is what a transfer's meters would name, on Host.
 	LimitedBy string `json:"limited_by"`
 	Host      string `json:"host,omitempty"`
+	// Ceiling is the id of the measurement that is the limit, of Host; missing
+	// where no part is the limit, but processors that all of them share.
+	Ceiling string `json:"ceiling,omitempty"`
+	// Unmeasured are the parts of the way that were not measured: link, source,
+	// target. Any of them may be slower.
+	Unmeasured []string `json:"unmeasured,omitempty"`
 	// Bytes and Seconds are of a planned transfer.
 	Bytes   uint64  `json:"bytes,omitempty"`
 	Seconds float64 `json:"eta_seconds,omitempty"`
+}
+
+// Names tells the measurement that is the limit: also one of a link to Host.
+func (e *Expected) Names(c probe.Ceiling) bool {
+	return e != nil && e.Ceiling == c.ID && (e.Host == c.Host || e.Host == c.Peer)
 }
 
 // stages are the measurements that a transfer passes, and what its meters
@@ -72,6 +83,26 @@ func (m *measurer) machines() machines {
 	return machines{m.source.Label(): s, m.target.Label(): t}
 }
 
+// expect foretells a transfer's rate of what was measured.
+func (m *measurer) expect(bytes uint64, bandLimit int64) *Expected {
+	e := expect(m.ceilings, bytes, bandLimit, m.machines())
+	if e == nil {
+		return nil
+	}
+	for _, part := range []struct {
+		name string
+		ids  []string
+	}{{"source", []string{probe.SourceRead, probe.PathRead}}, {"link", []string{linkOut}}, {"target", []string{probe.TargetWrite, probe.PathWrite}}} {
+		if part.name == "link" && m.sameHost() {
+			continue
+		}
+		if !slices.ContainsFunc(m.ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && slices.Contains(part.ids, c.ID) }) {
+			e.Unmeasured = append(e.Unmeasured, part.name)
+		}
+	}
+	return e
+}
+
 // expect foretells a transfer's rate: that of its slowest stage, or the limit
 // that was asked for. Stages of one machine also share its processors: at a
 // rate r a stage that was measured at R with C processors busy takes C × r/R
@@ -96,7 +127,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 			latency = c.Latency
 		}
 		if e == nil || c.BytesPerSecond < e.BytesPerSecond {
-			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host}
+			e = &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: limit, Host: c.Host, Ceiling: c.ID}
 			if limit == transfer.LimitReceiverCPU && c.Peer != "" {
 				e.Host = c.Peer
 			}
@@ -116,12 +147,12 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 		}
 		shared = rate
 		if _, its := runsOn[m]; !its || rate < clearly*float64(slowest) {
-			e.LimitedBy, e.Host = m.limit, m.host
+			e.LimitedBy, e.Host, e.Ceiling = m.limit, m.host, ""
 		}
 		e.BytesPerSecond = uint64(rate)
 	}
 	if bandLimit > 0 && uint64(bandLimit) < e.BytesPerSecond {
-		e.BytesPerSecond, e.LimitedBy, e.Host = uint64(bandLimit), transfer.LimitBandwidth, ""
+		e.BytesPerSecond, e.LimitedBy, e.Host, e.Ceiling = uint64(bandLimit), transfer.LimitBandwidth, "", ""
 	}
 	if e.Bytes = bytes; bytes > 0 && e.BytesPerSecond > 0 {
 		e.Seconds = float64(bytes)/float64(e.BytesPerSecond) + receiveWaits*latency
@@ -135,7 +166,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 func localExpected(ceilings []probe.Ceiling) *Expected {
 	for _, c := range ceilings {
 		if c.ID == probe.LoopbackTLS && c.BytesPerSecond > 0 {
-			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host}
+			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host, Ceiling: c.ID, Unmeasured: []string{"source", "link", "target"}}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,26 +26,27 @@ func TestExpect(t *testing.T) {
 		rate      uint64
 		limit     string
 		host      string
+		ceiling   string
 	}{
-		{"the slowest stage", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 0, nil, 200e6, transfer.LimitTarget, "beta"},
-		{"others are of no account", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: linkBack, BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local"},
-		{"what was not measured, too", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local"},
+		{"the slowest stage", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 0, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
+		{"others are of no account", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: linkBack, BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local", probe.SourceRead},
+		{"what was not measured, too", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local", linkOut},
 		{"a link that the other end's processors limit", []probe.Ceiling{{ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 1, Limit: transfer.LimitReceiverCPU}},
-			eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitReceiverCPU, "beta"},
-		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, ""},
-		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta"},
+			eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitReceiverCPU, "beta", linkOut},
+		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, "", ""},
+		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
 		// 2/300e6 + 1/200e6 s a byte on the receiver's one processor.
-		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), site.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta"},
+		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), site.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta", ""},
 		// 1/400e6 + 1/300e6 s a byte on the sender's.
-		{"a sender with one", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local"},
+		{"a sender with one", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
 		// 1/50e6 + 1/400e6 s a byte: the link still limits.
 		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
-			site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local"},
+			site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", linkOut},
 		// What both ends of a link used was counted by both: once is enough.
-		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local"},
+		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local", ""},
 		// Each of the two took half a processor, and half a one is free.
 		{"a busy machine", []probe.Ceiling{{ID: probe.SourceRead, Host: "local", BytesPerSecond: 100e6, CPU: 8}, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 100e6, CPU: 8, Limit: transfer.LimitNetwork}},
-			eight("1"), eight("2"), 0, map[string]float64{"local": 7.5}, 50e6, transfer.LimitSenderCPU, "local"},
+			eight("1"), eight("2"), 0, map[string]float64{"local": 7.5}, 50e6, transfer.LimitSenderCPU, "local", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,6 +56,8 @@ func TestExpect(t *testing.T) {
 			require.NotNil(t, e)
 			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
 			require.Equal(t, []string{tt.limit, tt.host}, []string{e.LimitedBy, e.Host})
+			require.Equal(t, tt.ceiling, e.Ceiling)
+			require.Equal(t, tt.ceiling != "", slices.ContainsFunc(tt.ceilings, e.Names), "a part is the limit, or none")
 			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
 		})
 	}
@@ -64,6 +68,14 @@ func TestExpect(t *testing.T) {
 	require.InDelta(t, 3, e.Seconds, 1e-9, "of a short stream what a receive waits for counts")
 	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
 	require.Nil(t, expect(nil, 1, 0, m.machines()))
+
+	m.ceilings = []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}
+	require.Nil(t, (&measurer{ends: m.ends}).expect(1, 0))
+	partly := m.expect(1e9, 0)
+	require.Equal(t, []string{"source", "target"}, partly.Unmeasured, "either may be slower")
+	require.True(t, partly.Names(link))
+	require.True(t, (&Expected{Ceiling: linkOut, Host: "beta"}).Names(link), "a link's other end")
+	require.False(t, partly.Names(write))
 }
 
 // between are this host and beta, which say that of themselves.

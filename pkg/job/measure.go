@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
@@ -32,19 +33,21 @@ const (
 	mostStreams = 64
 	// measureTime is how long --measure takes for each part.
 	measureTime = time.Second
+	// nothingToSend is why the ends of a transfer that has none are not measured.
+	nothingToSend = "there is nothing to send"
 	// linkGrace is what a measurement of a link may take beyond its time.
 	linkGrace = 30 * time.Second
 )
 
-// measurer measures what a transfer between two ends passes, one thing after
-// the other: two at once would measure each other. What the host cannot
-// measure, or its policy refuses, is a ceiling that says so: the others are
-// worth having.
+// measurer measures what a transfer between two ends passes. What the host
+// cannot measure, or its policy refuses, is a ceiling that says so: the others
+// are worth having.
 type measurer struct {
 	*ends
 	link meet.Link // as the streams cross it
 	time time.Duration
-	log  func(string)
+	tell func(Measuring)
+	now  Measuring // what was told last
 
 	ceilings []probe.Ceiling
 	others   map[string]float64 // processors that are busy with something else, by host
@@ -81,27 +84,29 @@ func (m *measurer) idle(ctx context.Context) error {
 func measures(wire string, e *end) bool { return wire != way.NC || e.Local() }
 
 // one makes a measurement of one host.
-func (m *measurer) one(ctx context.Context, e *end, r probe.Request) error {
+func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {
 	if !measures(m.link.Wire, e) {
-		m.ceilings = append(m.ceilings, probe.Ceiling{ID: r.ID, Host: e.Label(), Title: probe.Title(r.ID), Skipped: "not measured: no zxfer runs there"})
-		return nil
+		return e.skipped(r.ID, "no zxfer runs there"), nil
 	}
 	r.Time = m.time
-	m.log(fmt.Sprintf("%s: measuring %s", e.Label(), probe.Title(r.ID)))
 	var c probe.Ceiling
 	err := e.Do(ctx, site.In(func(st site.Prober) (err error) { c, err = st.Measure(ctx, r); return err }))
 	if ctx.Err() != nil {
-		return unchanged(context.Cause(ctx))
+		return nil, unchanged(context.Cause(ctx))
 	}
 	if fault.ClassOf(err) == fault.Refused && !errors.Is(err, site.ErrForbidden) {
-		return err
+		return nil, err
 	}
 	if err != nil {
 		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
 	}
 	c.Host = e.Label()
-	m.ceilings = append(m.ceilings, c)
-	return nil
+	return &c, nil
+}
+
+// skipped is a measurement that is not made.
+func (e *end) skipped(id, why string) *probe.Ceiling {
+	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
 }
 
 // crossing measures the link in one direction.
@@ -146,7 +151,11 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 		m.ceilings = append(m.ceilings, c)
 		return nil, nil
 	}
-	m.log(fmt.Sprintf("measuring the link from %s to %s, %d streams", from.Label(), to.Label(), choice.Streams))
+	if choice.Streams != m.link.Streams {
+		again := m.now
+		again.What += ", " + english.Plural(choice.Streams, "stream", "")
+		m.tell(again)
+	}
 	res, err := m.cross(ctx, choice, from, to)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
@@ -192,34 +201,45 @@ func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (
 // yet to be taken.
 func (t *sending) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, log: t.rep.Log}
+	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, tell: telling(t.rep.Log)}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
+	var all rounds
 	if !t.sameHost() {
-		if err := m.crossing(ctx, linkOut, &t.source, &t.target); err != nil {
-			return err
-		}
+		all.add(m.crosses(linkOut, &t.source, &t.target))
 	}
-	err := m.datasets(ctx, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	m.datasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	err := m.run(ctx, all)
 	t.report.Ceilings = m.ceilings
 	t.report.Findings = preflight.Send(t.input(&t.state, p))
-	t.report.Expected = expect(m.ceilings, p.Bytes(), streamOptions(&t.req).BandLimit, m.machines())
+	t.report.Expected = m.expect(p.Bytes(), streamOptions(&t.req).BandLimit)
 	return err
 }
 
-// datasets measures the source's largest stream and the target's writing.
-func (m *measurer) datasets(ctx context.Context, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) error {
-	if p.Steps() == 0 {
-		return nil
+// telling logs what is measured.
+func telling(log func(string)) func(Measuring) {
+	return func(now Measuring) { log("measuring " + now.What) }
+}
+
+// datasets adds the source's largest stream and the target's writing.
+func (m *measurer) datasets(all *rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
+	spec := largest(p)
+	read := m.of(&m.source, probe.Request{ID: probe.SourceRead, Send: &spec})
+	at := writable(target)
+	write := m.of(&m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	switch {
+	case p.Steps() == 0:
+		read, write = m.skips(&m.source, probe.SourceRead, nothingToSend), m.skips(&m.target, probe.TargetWrite, nothingToSend)
+	case at == "":
+		write = m.skips(&m.target, probe.TargetWrite, "a scratch dataset needs one that is not encrypted above it")
 	}
-	if spec := largest(p); wants(probe.SourceRead) {
-		if err := m.one(ctx, &m.source, probe.Request{ID: probe.SourceRead, Send: &spec}); err != nil {
-			return err
-		}
+	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
+	case r && w:
+		m.both(all, read, write)
+	case r:
+		all.add(read)
+	case w:
+		all.add(write)
 	}
-	if at := writable(target); at != "" && wants(probe.TargetWrite) {
-		return m.one(ctx, &m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
-	}
-	return nil
 }

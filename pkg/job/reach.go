@@ -23,6 +23,7 @@ type end struct {
 	// system is what its files tell; nil where that is not known.
 	system *sysinfo.System
 	unseen string // why, where that was asked for
+	grant  string // what its restricted key may do
 }
 
 // ends are the two hosts of a job, and the link between them.

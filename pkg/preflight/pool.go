@@ -33,7 +33,7 @@ func full(pool string, percent uint64) *finding.Finding {
 		return nil
 	}
 	return &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", pool, percent, fullPercent),
-		Remedy: "what uses it: " + command("zfs", "list", "-o", "space", "-r", pool)}
+		Remedy: "make room; what uses it: " + command("zfs", "list", "-o", "space", "-r", pool)}
 }
 
 func poolHealth(in *Input) []finding.Finding {

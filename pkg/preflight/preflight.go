@@ -20,6 +20,9 @@ import (
 // Space is the id of the check of the target's room.
 const Space = "space"
 
+// Unlooked begins the summary of a check that a host's policy forbids.
+const Unlooked = "not looked at: "
+
 // Host is one end, as far as checks need it.
 type Host struct {
 	Name   string `json:"name"` // as messages name it
@@ -150,7 +153,7 @@ func (c Check) onHosts(in *Input) []finding.Finding {
 		case h.System != nil:
 			found = c.host(h.System)
 		case h.Unseen != "":
-			found = one(finding.Finding{Severity: finding.Note, Summary: "not looked at: " + h.Unseen})
+			found = one(finding.Finding{Severity: finding.Note, Summary: Unlooked + h.Unseen})
 		}
 		for _, f := range found {
 			f.Host = h.Name

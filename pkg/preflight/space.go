@@ -39,7 +39,7 @@ func space(in *Input) []finding.Finding {
 			Host: in.Target.Name, Severity: finding.Fail, Target: name,
 			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size.Text(available), size.Text(want.bytes)),
 			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
-			Remedy:   "what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
+			Remedy:   "make room; what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
 		}
 		if want.rough {
 			f.Severity = finding.Warn

@@ -7,14 +7,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/size"
 )
 
-// barWidth is that of the longest bar, in columns: of a line without a note, 80
-// columns are enough.
-const barWidth = 12
+// DoctorOptions say how a doctor's report is shown.
+type DoctorOptions struct {
+	Verbose bool // also what is well, and all ceilings
+	Color   bool // severities in color
+}
 
 // DoctorJSON writes a doctor's report as one object.
 func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
@@ -22,11 +27,6 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 	notNil(&c.Findings)
 	notNil(&c.Ceilings)
 	return Object(w, c)
-}
-
-// DoctorText writes a doctor's report for a person.
-func DoctorText(w io.Writer, r *job.DoctorReport) error {
-	return writeString(w, diagnosisText(r.Findings)+ceilingsText(r.Ceilings, r.Expected)+expectedText(r.Expected))
 }
 
 // DoctorAllow writes the zfs allow lines only.
@@ -38,83 +38,139 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 	return writeString(w, b.String())
 }
 
-// ceilingsText shows the rates, the highest first, and marks the one that the
-// expected rate comes from.
-func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
-	if len(ceilings) == 0 {
+// DoctorText writes a doctor's report for a person: the answer, what is not well,
+// what a restricted key lets it see, and the rates that the answer comes from.
+func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
+	found, notes, well := sift(r, o.Verbose)
+	return writeString(w, strings.Join(present([]string{
+		answerText(r), diagnosisText(found, o.Color), grantsText(r.Grants), ceilingsText(r.Ceilings, r.Expected), leftText(notes, well),
+	}), "\n"))
+}
+
+// sift returns the findings to be shown, and counts those that are left out: what
+// is merely worth knowing, and what is well. What a key does not let a doctor see
+// is told at once.
+func sift(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well int) {
+	for _, f := range r.Findings {
+		unseen := slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == f.Host && slices.Contains(g.Unseen, f.ID) })
+		switch {
+		case unseen:
+		case all || f.Severity.Compare(finding.Warn) >= 0:
+			shown = append(shown, f)
+		case f.Severity == finding.Note:
+			notes++
+		default:
+			well++
+		}
+	}
+	return shown, notes, well
+}
+
+func leftText(notes, well int) string {
+	var parts []string
+	if notes > 0 {
+		parts = append(parts, english.Plural(notes, "note", ""))
+	}
+	if well > 0 {
+		parts = append(parts, english.Plural(well, "check", "")+" without fault")
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	sorted := slices.Clone(ceilings)
-	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
-	most, host, title := sorted[0].BytesPerSecond, 0, 0
-	for _, c := range sorted {
-		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
+	return strings.Join(parts, " and ") + ": zxfer doctor -v shows them, and further rates\n"
+}
+
+// answerText is the answer: the rate, its limit, what to change.
+func answerText(r *job.DoctorReport) string {
+	var rate string
+	switch e := r.Expected; {
+	case e != nil:
+		rate = rateText(e)
+	case len(r.Ceilings) > 0:
+		rate = "unknown: no part of the way was measured"
+	default:
+		rate = "unknown: nothing was measured"
 	}
-	limit := limiting(ceilings, e)
-	b.WriteString("ceilings\n")
-	for _, c := range sorted {
-		fmt.Fprintf(&b, "  %-*s  %-*s  ", host, oneLine(c.Host), title, oneLine(c.Title))
-		if c.Skipped != "" {
-			fmt.Fprintf(&b, "%s\n", Line(c.Skipped))
-			continue
+	if n := len(finding.Failed(r.Findings)); n > 0 {
+		fails := english.Plural(n, "check", "") + " failed"
+		if r.Expected != nil {
+			fails += "; then " + rate
 		}
-		n := 0
-		if most > 0 {
-			n = max(1, int(barWidth*float64(c.BytesPerSecond)/float64(most)))
+		rate = "a refusal: " + fails
+	}
+	text := "expect  " + rate + "\n"
+	if r.Expected != nil {
+		text += "limit   " + limitText(r.Ceilings, r.Expected) + "\n"
+	}
+	if r.Advice != nil {
+		text += "change  " + adviceText(r.Advice) + "\n"
+	}
+	return text
+}
+
+// rateText says what to expect, and what was not measured of it.
+func rateText(e *job.Expected) string {
+	text := rate(e.BytesPerSecond)
+	if e.Bytes > 0 {
+		text += fmt.Sprintf(": %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+	}
+	if len(e.Unmeasured) > 0 {
+		text = "at most " + text + "; not measured: " + strings.Join(e.Unmeasured, ", ")
+	}
+	return text
+}
+
+// limitText names the limit, as the ceiling does that the arrow is at.
+func limitText(ceilings []probe.Ceiling, e *job.Expected) string {
+	c := limitOf(ceilings, e)
+	text := oneLine(c.Title)
+	if c.Host != "" && c.Peer == "" {
+		text += " on " + oneLine(c.Host)
+	}
+	if e.LimitedBy == e.Ceiling { // no meter has a name for it
+		return text
+	}
+	return oneLine(e.LimitedBy) + ": " + text
+}
+
+// limitOf is the ceiling that is the limit: one that was measured, or what all
+// parts share.
+func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
+	for _, c := range ceilings {
+		if e.Names(c) {
+			return c
 		}
-		line := fmt.Sprintf("%-*s  %12s  %4.1f cpus", barWidth, strings.Repeat("#", n), rate(c.BytesPerSecond), c.CPU)
-		if c.IOWait >= 0.1 {
-			line += fmt.Sprintf(", %.1f waiting for disks", c.IOWait)
-		}
-		if c.Note != "" {
-			line += "  " + Line(c.Note)
-		}
-		if c.ID == limit.ID && c.Host == limit.Host {
-			line += "  <- limit"
-		}
-		b.WriteString(line + "\n")
+	}
+	c := probe.Ceiling{Host: e.Host, Title: "processors for all parts", BytesPerSecond: e.BytesPerSecond}
+	if e.Host == "" {
+		c.Title = "what was asked for"
+	}
+	return c
+}
+
+// adviceText says what to change, and by which finding below.
+func adviceText(a *job.Advice) string {
+	if a.Remedy == "" {
+		return "nothing: " + Line(a.Why)
+	}
+	text := strings.Join(lines(a.Remedy), "; ")
+	if a.Host != "" && a.Host != "local" && !strings.Contains(text, "on "+a.Host+":") {
+		text = "on " + oneLine(a.Host) + ": " + text
+	}
+	if a.ID != "" {
+		return fmt.Sprintf("%s (%s, below)", text, a.ID)
+	}
+	return text + " (" + Line(a.Why) + ")"
+}
+
+// grantsText tells what restricted keys let a doctor see.
+func grantsText(grants []job.Grant) string {
+	var b strings.Builder
+	for _, g := range grants {
+		fmt.Fprintf(&b, "%s answers a restricted key\n", oneLine(g.Host))
+		prefixed(&b, "  it may    ", oneLine(g.May))
+		prefixed(&b, "  seen      ", oneLine(cmp.Or(strings.Join(g.Seen, " "), "its version, its user, what is sent")))
+		prefixed(&b, "  not seen  ", oneLine(strings.Join(g.Unseen, " ")))
 	}
 	return b.String()
-}
-
-// limiting is the ceiling that bounds a transfer: the slowest of its stages, or
-// where none was measured that which the expected rate names. Others are there
-// to compare with.
-func limiting(ceilings []probe.Ceiling, e *job.Expected) (limit probe.Ceiling) {
-	for _, c := range ceilings {
-		stage := slices.Contains([]string{"link", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}, c.ID)
-		if stage && c.BytesPerSecond > 0 && (limit.ID == "" || c.BytesPerSecond < limit.BytesPerSecond) {
-			limit = c
-		}
-	}
-	if limit.ID == "" && e != nil {
-		limit.ID, limit.Host = e.LimitedBy, e.Host
-	}
-	return limit
-}
-
-func expectedText(e *job.Expected) string {
-	if e == nil {
-		return ""
-	}
-	text := fmt.Sprintf("expected: %s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
-	if e.Host != "" {
-		text += fmt.Sprintf(" (%s)", oneLine(e.Host))
-	}
-	if e.Bytes > 0 {
-		text += fmt.Sprintf("; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
-	}
-	return text + "\n"
-}
-
-// measuredText is what --measure found.
-func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
-	if len(ceilings) == 0 {
-		return ""
-	}
-	if e == nil {
-		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
-	}
-	return ceilingsText(ceilings, e) + expectedText(e)
 }

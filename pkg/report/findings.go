@@ -38,10 +38,12 @@ func warningsText(findings []finding.Finding) string {
 }
 
 // diagnosisText shows all that was found, by host.
-func diagnosisText(findings []finding.Finding) string {
+func diagnosisText(findings []finding.Finding, color bool) string {
 	var b strings.Builder
 	var hosts []string
+	width := 0
 	for _, f := range findings {
+		width = max(width, len(f.ID))
 		if !slices.Contains(hosts, f.Host) {
 			hosts = append(hosts, f.Host)
 		}
@@ -52,15 +54,24 @@ func diagnosisText(findings []finding.Finding) string {
 			if f.Host != h {
 				continue
 			}
-			fmt.Fprintf(&b, "  %-4s  %-12s  %s\n", f.Severity, f.ID, Line(f.Summary))
+			fmt.Fprintf(&b, "  %s  %-*s  %s\n", severityText(f.Severity, color), width, f.ID, Line(f.Summary))
 			if f.Severity != finding.OK {
-				const indent = "                      "
-				prefixed(&b, indent+"seen: ", Line(f.Evidence))
-				prefixed(&b, indent+"do:   ", f.Remedy)
+				prefixed(&b, "        seen: ", Line(f.Evidence))
+				prefixed(&b, "        do:   ", f.Remedy)
 			}
 		}
 	}
 	return b.String()
+}
+
+// severityText is a severity in a column of its own. The color says nothing that
+// the word does not.
+func severityText(s finding.Severity, color bool) string {
+	code := map[finding.Severity]string{finding.OK: "32", finding.Note: "36", finding.Warn: "33", finding.Fail: "31"}[s]
+	if !color || code == "" {
+		return fmt.Sprintf("%-4s", s)
+	}
+	return "\x1b[" + code + "m" + string(s) + "\x1b[0m" + strings.Repeat(" ", 4-len(s))
 }
 
 // conflictsText shows the evidence of both sides; withMessage also what

@@ -16,14 +16,14 @@ import (
 
 func measuredCeilings() []probe.Ceiling {
 	return []probe.Ceiling{
-		{ID: "link", Host: "local", Title: "link local to backup1, tls x 1", BytesPerSecond: 110 << 20, CPU: 0.4},
+		{ID: "link", Host: "local", Peer: "backup1", Title: "link local to backup1, tls x 1", BytesPerSecond: 110 << 20, CPU: 0.4},
 		{ID: probe.SourceRead, Host: "local", Title: probe.Title(probe.SourceRead), BytesPerSecond: 900 << 20, CPU: 1, IOWait: 0.5},
 		{ID: probe.TargetWrite, Host: "backup1", Title: probe.Title(probe.TargetWrite), Skipped: "the agent's policy forbids it"},
 	}
 }
 
 func expectation() *job.Expected {
-	return &job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Bytes: 5 << 30, Seconds: 46.5}
+	return &job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link", Bytes: 5 << 30, Seconds: 46.5}
 }
 
 // What was measured is in the plan, and one line of it comes before a transfer.

@@ -1,0 +1,66 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/probe"
+	"zxfer/pkg/site"
+)
+
+// Two machines are measured at once; two hosts of one kernel, or of who knows
+// which, one after the other: they would measure each other.
+func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		a, b string
+		want []string
+	}{
+		"two machines":                  {"1", "2", []string{"a, b", "c"}},
+		"two containers of one machine": {"1", "1", []string{"a", "b", "c"}},
+		"one that does not say":         {"1", "", []string{"a", "b", "c"}},
+		"two that do not say":           {"", "", []string{"a", "b", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told []string
+			m := &measurer{ends: between(site.Facts{Boot: c.a}, site.Facts{Boot: c.b}),
+				tell: func(now Measuring) {
+					told = append(told, now.What)
+					require.Equal(t, []int{len(told), len(c.want)}, []int{now.N, now.Of})
+				}}
+			var mu sync.Mutex
+			running, most := 0, 0
+			barrier := make(chan struct{})
+			takes := func(id string) measurement {
+				return measurement{id, func(context.Context) (*probe.Ceiling, error) {
+					mu.Lock()
+					running++
+					most = max(most, running)
+					if running == 2 {
+						close(barrier)
+					}
+					mu.Unlock()
+					if len(c.want) == 2 && id != "c" {
+						<-barrier // both are there
+					}
+					mu.Lock()
+					running--
+					mu.Unlock()
+					return &probe.Ceiling{ID: id}, nil
+				}}
+			}
+			var all rounds
+			m.both(&all, takes("a"), takes("b"))
+			all.add(takes("c"))
+			require.NoError(t, m.run(t.Context(), all))
+			require.Equal(t, c.want, told)
+			require.Equal(t, 4-len(c.want), most)
+			require.True(t, slices.EqualFunc(m.ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.ceilings)
+		})
+	}
+}

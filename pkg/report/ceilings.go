@@ -1,0 +1,97 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/size"
+)
+
+// barWidth is that of the longest bar, in columns: of a line without a note, 80
+// columns are enough.
+const barWidth = 12
+
+// ceilingsText shows the rates, the highest first, and marks the limit.
+func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
+	if len(ceilings) == 0 {
+		return ""
+	}
+	sorted := slices.Clone(ceilings)
+	var limit probe.Ceiling
+	if e != nil {
+		if limit = limitOf(ceilings, e); limit.ID == "" {
+			sorted = append(sorted, limit)
+		}
+	}
+	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
+	most, host, title := sorted[0].BytesPerSecond, 0, 0
+	for _, c := range sorted {
+		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
+	}
+	var b strings.Builder
+	b.WriteString("ceilings\n")
+	for _, c := range sorted {
+		mark := "  "
+		if e != nil && c.ID == limit.ID && c.Host == limit.Host {
+			mark = "->"
+		}
+		fmt.Fprintf(&b, "%s %-*s  %-*s  %s\n", mark, host, oneLine(c.Host), title, oneLine(c.Title), ceilingText(c, most))
+	}
+	return b.String()
+}
+
+// ceilingText is one rate, as a part of the highest.
+func ceilingText(c probe.Ceiling, most uint64) string {
+	if c.Skipped != "" {
+		return Line(c.Skipped)
+	}
+	n := 0
+	if most > 0 {
+		n = max(1, int(barWidth*float64(c.BytesPerSecond)/float64(most)))
+	}
+	line := fmt.Sprintf("%-*s  %12s", barWidth, strings.Repeat("#", n), rate(c.BytesPerSecond))
+	if c.ID != "" {
+		line += fmt.Sprintf("  %4.1f cpus", c.CPU)
+	}
+	if c.IOWait >= 0.1 {
+		line += fmt.Sprintf(", %.1f waiting for disks", c.IOWait)
+	}
+	if c.Note != "" {
+		line += "  " + Line(c.Note)
+	}
+	return line
+}
+
+// expectedText is what to expect in one line.
+func expectedText(e *job.Expected) string {
+	if e == nil {
+		return ""
+	}
+	text := "expected: "
+	if len(e.Unmeasured) > 0 {
+		text += "at most "
+	}
+	text += fmt.Sprintf("%s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
+	if e.Host != "" {
+		text += fmt.Sprintf(" (%s)", oneLine(e.Host))
+	}
+	if e.Bytes > 0 {
+		text += fmt.Sprintf("; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+	}
+	return text + "\n"
+}
+
+// measuredText is what --measure found.
+func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
+	if len(ceilings) == 0 {
+		return ""
+	}
+	if e == nil {
+		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
+	}
+	return ceilingsText(ceilings, e) + expectedText(e)
+}

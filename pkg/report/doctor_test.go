@@ -1,0 +1,138 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/job"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+)
+
+// diagnosed is a transfer of which one host has a fault.
+func diagnosed() *job.DoctorReport {
+	r := &job.DoctorReport{Schema: job.DoctorSchema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
+		{ID: "platform", Host: "local", Severity: finding.OK, Summary: "Debian GNU/Linux 13, kernel 6.12"},
+		{ID: "pyzfs", Host: "backup1", Severity: finding.Note, Summary: "pyzfs is not installed", Evidence: "python3", Remedy: "apt install python3-pyzfs"},
+		{ID: "fletcher", Host: "backup1", Severity: finding.Warn, Summary: "fletcher_4 is scalar at 3520 MB/s, and sse2 does 15017 MB/s here",
+			Evidence: "/sys/module/zfs/parameters/zfs_fletcher_4_impl: fastest [scalar]", Remedy: "echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl"},
+	}}
+	r.Expected.Unmeasured = []string{"target"}
+	r.Advice = &job.Advice{Why: "it is the link"}
+	return r
+}
+
+func doctorText(t *testing.T, r *job.DoctorReport, o DoctorOptions) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, DoctorText(&b, r, o))
+	return b.String()
+}
+
+func TestDoctorText(t *testing.T) {
+	t.Parallel()
+	golden(t, "doctor.txt", doctorText(t, diagnosed(), DoctorOptions{}))
+	golden(t, "doctor-verbose.txt", doctorText(t, diagnosed(), DoctorOptions{Verbose: true}))
+	plain, colored := doctorText(t, diagnosed(), DoctorOptions{}), doctorText(t, diagnosed(), DoctorOptions{Color: true})
+	require.NotContains(t, plain, "\x1b")
+	require.Contains(t, colored, "  \x1b[33mwarn\x1b[0m  fletcher  ")
+	require.Equal(t, plain, strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "color adds nothing else")
+}
+
+// The sentence and the arrow name one limit, also where that is none of one part.
+func TestDoctorNamesOneLimit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		expected job.Expected
+		sentence string
+		arrow    string
+	}{
+		"a part": {job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link"},
+			"limit   network: link local to backup1, tls x 1\n", "link local to backup1, tls x 1"},
+		"the other end of the link": {job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitReceiverCPU, Host: "backup1", Ceiling: "link"},
+			"limit   receiver cpu: link local to backup1, tls x 1\n", "link local to backup1, tls x 1"},
+		"a disk": {job.Expected{BytesPerSecond: 900 << 20, LimitedBy: transfer.LimitSource, Host: "local", Ceiling: probe.SourceRead},
+			"limit   source: zfs send of the source on local\n", "zfs send of the source"},
+		"what all parts share": {job.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
+			"limit   sender cpu: processors for all parts on local\n", "processors for all parts"},
+		"what was asked for": {job.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
+			"limit   bandwidth limit: what was asked for\n", "what was asked for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := diagnosed()
+			r.Expected = &c.expected
+			text := doctorText(t, r, DoctorOptions{})
+			require.Contains(t, text, c.sentence)
+			var arrows []string
+			for l := range strings.Lines(text) {
+				if strings.HasPrefix(l, "-> ") {
+					arrows = append(arrows, l)
+				}
+			}
+			require.Len(t, arrows, 1, text)
+			require.Contains(t, arrows[0], "  "+c.arrow+"  ")
+		})
+	}
+}
+
+func TestDoctorAnswers(t *testing.T) {
+	t.Parallel()
+	r := diagnosed()
+	r.Advice = &job.Advice{ID: "fletcher", Host: "backup1", Remedy: r.Findings[2].Remedy, Why: r.Findings[2].Summary}
+	require.Contains(t, doctorText(t, r, DoctorOptions{}), "change  on backup1: echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl (fletcher, below)\n")
+	r.Findings[2].Severity = finding.Fail
+	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "a rate that will not be is no answer")
+	r.Expected = nil
+	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed\nchange  on backup1"))
+	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &job.Advice{Why: "no check found fault"}}, DoctorOptions{}),
+		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
+}
+
+// What a restricted key hides is told once, not check by check.
+func TestDoctorGrant(t *testing.T) {
+	t.Parallel()
+	r := diagnosed()
+	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not looked at: the agent's policy forbids it"})
+	r.Grants = []job.Grant{{Host: "backup1", May: "--allow receive=vault/a --append-only", Seen: []string{"space", "resume"}, Unseen: []string{"mounts", "link"}}}
+	for _, verbose := range []bool{false, true} {
+		text := doctorText(t, r, DoctorOptions{Verbose: verbose})
+		require.Contains(t, text, `backup1 answers a restricted key
+  it may    --allow receive=vault/a --append-only
+  seen      space resume
+  not seen  mounts link
+`)
+		require.NotContains(t, text, "not looked at")
+	}
+}
+
+// What is measured shows in one live line on a terminal, and now and then elsewhere.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	measure := func(o Options, c *clock) string {
+		var b bytes.Buffer
+		o.Stderr, o.Now = &b, c.Now
+		w := NewWatch(o)
+		w.Measuring(job.Measuring{What: "looking at local and backup1"})
+		w.Log("beta: zxfer is there")
+		for i := range 12 {
+			w.Measuring(job.Measuring{What: "memory copy on local", N: i + 1, Of: 12})
+			c.add(2e9)
+		}
+		w.Over()
+		return b.String()
+	}
+	terminal := measure(Options{Size: func() (int, int) { return 80, 24 }}, newClock())
+	require.Contains(t, terminal, "looking at local and backup1\n\r\x1b[1A\x1b[Jmeasuring 1 of 12: memory copy on local\n")
+	require.True(t, strings.HasSuffix(terminal, "measuring 12 of 12: memory copy on local\n\r\x1b[1A\x1b[J"), "nothing of it stays")
+	require.Equal(t, `measuring 1 of 12: memory copy on local
+measuring 6 of 12: memory copy on local
+measuring 11 of 12: memory copy on local
+`, measure(Options{}, newClock()))
+	require.Empty(t, measure(Options{Quiet: true}, newClock()))
+	require.Equal(t, 14, strings.Count(measure(Options{Verbose: true}, newClock()), "\n"), "all of it, and messages")
+}
