@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/device"
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
@@ -40,8 +39,8 @@ func newDev(a *app) *cobra.Command {
 		Long: `dev copies a block device, partition, logical volume, zvol or image file to
 another one, block by block, on this host or across the network.
 
-SRC and TARGET are [[user@]host:]/PATH. Either end, both or none may be on
-another host. "-" is standard input as SRC and standard output as TARGET; such a
+SRC and TARGET are [[user@]host:]/PATH, or ./PATH on this host. Either end, both
+or none may be on another host. "-" is standard input as SRC and standard output as TARGET; such a
 copy cannot be resumed, and a file that was made for one that failed is removed.
 Blocks that are all zeros are neither sent nor stored as data; what was written
 is synced, read back past the page cache and compared, and the BLAKE3 of the
@@ -72,6 +71,7 @@ way.`,
 			}
 			return nil
 		},
+		ValidArgsFunction: completeEnds(end{}, end{}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := o.request(cmd.Flags(), args[0], args[1])
 			if err != nil {
@@ -127,10 +127,10 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	req := o.req
 	req.Options.Block = int(min(o.block, wire.MaxRaw+1))
 	var err error
-	if req.Source, err = endpoint.Parse(src); err != nil {
+	if req.Source, err = parseEnd(src); err != nil {
 		return req, err
 	}
-	if req.Target, err = endpoint.Parse(target); err != nil {
+	if req.Target, err = parseEnd(target); err != nil {
 		return req, err
 	}
 	b := req.Options.Block
@@ -185,6 +185,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 	})
 	flagGroup(cmd, "How to run", o.defineRun)
 	completeWay(cmd, way.Dev)
+	completeChecks(cmd)
 }
 
 // defineRun declares the flags of how to run.

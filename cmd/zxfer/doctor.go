@@ -76,7 +76,7 @@ It exits 3 when a check fails, 0 when none does.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true, alone: true}, end{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.request(cmd.Flags(), args); err != nil {
 				return err
@@ -86,6 +86,9 @@ It exits 3 when a check fails, 0 when none does.`,
 	}
 	o.define(cmd)
 	completeWay(cmd, way.Doctor)
+	for _, flag := range []string{"only", "skip"} {
+		completeWords(cmd, flag, doctorIDs()...)
+	}
 	return cmd
 }
 
@@ -202,10 +205,9 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 
 // setHost takes HOST or HOST:, or a path with or without a host.
 func setHost(req *job.Doctor, s string) error {
-	if strings.HasPrefix(s, "/") {
-		e, err := endpoint.Parse(s)
+	if e, err := parseEnd(s); err == nil && e.Local() && e.Path() {
 		req.Path, req.Send.Target = true, e
-		return err
+		return nil
 	}
 	host, _, hasName := strings.Cut(s, ":")
 	if !hasName || s == host+":" {
@@ -268,5 +270,5 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}
-	return r, err
+	return r, poolOrHost(ctx, err, o.req.Send.RSH)
 }

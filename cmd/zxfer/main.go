@@ -39,9 +39,9 @@ func executeApp(ctx context.Context, a *app, args []string) int {
 	}
 	if !a.started && fault.ClassOf(err) == fault.Failed {
 		// Flags and arguments that cobra did not take.
-		hint := helpOf(cmd)
+		hint := didYouMean(flagsLike(cmd, err)) + helpOf(cmd)
 		if cmd == root {
-			hint = "zxfer help lists the verbs, zxfer help VERB the flags"
+			hint += " lists the verbs, zxfer help VERB the flags"
 		}
 		err = fault.Usagef(hint, "%s", err.Error())
 	}

@@ -20,8 +20,11 @@ type opener struct {
 	std device.Streams // for a device job that names them
 }
 
+// remoteShell is the one that was asked for, or the environment's.
+func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
+
 func (o *opener) options(l hosts.Line) rsh.Options {
-	return rsh.Options{Host: l.Host, Command: cmp.Or(l.RSH, os.Getenv("ZXFER_RSH")), Bootstrap: !l.NoBootstrap, Log: o.log}
+	return rsh.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Log: o.log}
 }
 
 // Open returns the Site of a host, "" for this one.

@@ -79,6 +79,9 @@ func (o *replicateOptions) flags() string {
 
 // define declares the flags that all verbs have.
 func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
+	if strings.Contains(cmd.Use, "JOB") {
+		cmd.ValidArgsFunction = o.completeJobs
+	}
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.file, "config", "c", defaultJobFile, "the job `FILE`")
 		if withState {
@@ -159,9 +162,8 @@ that runs already is left alone (exit code 3), or waited for with --wait.
 
 Exit code 1 says that something failed, 4 that the next run resumes what was
 interrupted.`,
-		Example:           "  zxfer replicate run home\n  zxfer replicate run --all",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Args:              namesOr(&all),
+		Example: "  zxfer replicate run home\n  zxfer replicate run --all",
+		Args:    namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, jobs, err := o.jobs(args)
 			if err != nil {

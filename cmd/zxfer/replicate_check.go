@@ -30,7 +30,6 @@ func newReplicateCheck(a *app) *cobra.Command {
 		Long: `check reads the job file, reaches every host, and shows what the next run of
 each job would do: the snapshots it would take, what it would send where, what
 stands in the way, and what retention would remove. It changes nothing.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if offline {
 				if err := ineffective(cmd.Flags(), "with --offline: the exit code tells", "json", "verbose", "state-dir"); err != nil {
@@ -188,8 +187,7 @@ Of what earlier runs kept, one run removes what time and newer snapshots have
 overtaken, and of each dataset at most prune_limit (100) others, as after a change
 of the job file. Where it is more nothing is removed (exit code 3); with
 --beyond-limit it is.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Args:              namesOr(&all),
+		Args: namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)
 			if err != nil {

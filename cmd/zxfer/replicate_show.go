@@ -62,7 +62,6 @@ or was found not to be needed. It reads the records only and reaches no host.
 A dataset is late when the run after its last success was due longer ago than
 the job's grace (15 minutes unless the file says otherwise) and jitter. Exit
 code 1 says that a job is late; a scheduled job that never ran is.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)
 			if err != nil {
@@ -227,7 +226,6 @@ file any more.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
 				return fault.Usagef("", "%q is no name of a job", args[0])

@@ -78,10 +78,7 @@ func noVerbOfThatName(cmd *cobra.Command, args []string) error {
 
 // unknownVerb is the error of a name that parent has no verb of.
 func unknownVerb(parent *cobra.Command, name string) error {
-	hint := helpOf(parent) + " lists the verbs"
-	if near := parent.SuggestionsFor(name); len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, " or ") + "?\n" + hint
-	}
+	hint := didYouMean(parent.SuggestionsFor(name)) + helpOf(parent) + " lists the verbs"
 	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
 }
 

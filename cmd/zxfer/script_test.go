@@ -33,11 +33,12 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitcode},
 		Condition: func(cond string) (bool, error) {
-			if cond == "zfs" {
-				_, err := os.Stat("/dev/zfs")
-				return err == nil, nil
+			file, ok := map[string]string{"zfs": "/dev/zfs", "bash-completion": "/usr/share/bash-completion/bash_completion"}[cond]
+			if !ok {
+				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			return false, fmt.Errorf("unknown condition %q", cond)
+			_, err := os.Stat(file)
+			return err == nil, nil
 		},
 	})
 }

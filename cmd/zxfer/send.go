@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,10 +23,11 @@ type sendOptions struct {
 	recurse              bool
 	set                  []string
 	json, quiet, verbose bool
+	now                  func() time.Time // the clock of snapshots' names
 }
 
 func newSend(a *app) *cobra.Command {
-	o := &sendOptions{}
+	o := &sendOptions{now: a.now}
 	cmd := &cobra.Command{
 		Use:   "send [FLAGS] SRC TARGET",
 		Short: "Send a dataset to another host or pool",
@@ -45,21 +48,26 @@ itself or by running the same command again.`,
       show the plan: steps, sizes, wire, the same by hand; change nothing
   zxfer send tank/ds@daily backup1:vault
       send everything up to @daily to vault/ds on backup1
-  zxfer send -R --snapshot today --hold keep tank/home backup1:vault/home
-      snapshot tank/home and all below it, send them, hold @today on both ends
+  zxfer send -R --snapshot= tank/home backup1:vault/home
+      snapshot tank/home and all below it, send them; as often as you like, as
+      each snapshot is named by the time
   zxfer send backup1:vault/ds tank/restored
       fetch a dataset from another host
   zxfer send a:tank/ds b:vault
       from one other host to another; the data does not pass this one
   zxfer send tank/ds@a pool2
       from pool to pool on this host, without a network`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fault.Usagef("zxfer help send", "send takes 2 arguments, SRC and TARGET, not %d", len(args))
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
 			}
-			return nil
+			hint := helpOf(cmd)
+			if name := o.req.TakeSnapshot; len(args) == 1 && name != "" {
+				hint = fmt.Sprintf("--snapshot took %q for the name of the snapshot; --snapshot= names it by the time\n%s", name, hint)
+			}
+			return fault.Usagef(hint, "send takes 2 arguments, SRC and TARGET, not %d", len(args))
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true}, end{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := o.request(cmd.Flags(), args[0], args[1])
 			if err != nil {
@@ -91,6 +99,9 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunSend(ctx, req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
+	if err = poolOrHost(ctx, err, req.RSH); err != nil {
+		r.Hint = fault.HintOf(err)
+	}
 
 	if doneErr := rep.Done(r, err); doneErr != nil && err == nil {
 		return fault.Failf("", "the transfer is complete, but its report could not be written: %w", doneErr)
@@ -109,7 +120,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&req.Plan.Recursive, "recursive", "R", false, "send all datasets below SRC too, each by its own streams, parents first")
 		f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
 		f.Lookup("recurse").Hidden = true
-		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME` first and send it")
+		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME`, which none may have yet, first and send it; --snapshot= names it by the time, as in zxfer-2026-11-22T16:48:03Z (UTC)")
 		f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "send only snapshots whose name matches `PATTERN`, such as 'daily-*'; may be repeated")
 		f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
 		f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
@@ -137,4 +148,5 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
 	})
 	completeWay(cmd, way.Send)
+	completeChecks(cmd)
 }

@@ -22,7 +22,7 @@ import (
 func parseSend(t *testing.T, args ...string) (job.Send, error) {
 	t.Helper()
 	cmd := newSend(&app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard})
-	o := &sendOptions{}
+	o := &sendOptions{now: func() time.Time { return time.Date(2026, 11, 22, 17, 48, 3, 0, time.FixedZone("", 3600)) }}
 	cmd.ResetFlags()
 	o.define(cmd)
 	require.NoError(t, cmd.ParseFlags(args))
@@ -73,6 +73,11 @@ func TestSendFlags(t *testing.T) {
 	require.Equal(t, "now", req.TakeSnapshot)
 	require.Equal(t, "now", req.Plan.Snapshot, "what is taken is what is sent")
 	require.EqualValues(t, 1<<30-1, req.Window, "as much as the kernel takes")
+
+	req, err = parseSend(t, "-R", "--snapshot=", "tank/ds", "b:vault")
+	require.NoError(t, err)
+	require.Equal(t, "zxfer-2026-11-22T16:48:03Z", req.TakeSnapshot, "named by the time, in UTC")
+	require.Equal(t, req.TakeSnapshot, req.Plan.Snapshot)
 
 	req, err = parseSend(t, "/tank/ds@x", "vault")
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -10,6 +11,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
 )
@@ -22,6 +24,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		func(r *job.Send) error { return setSource(r, src) },
 		func(r *job.Send) error { return setTarget(r, target) },
 		o.setProperties,
+		func(r *job.Send) error { return o.nameSnapshot(r, flags) },
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
 		func(r *job.Send) error { return checkWay(&r.Way, way.Send, r.Source, r.Target) },
@@ -37,8 +40,17 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 	return req, nil
 }
 
+// parseEnd takes an end apart; a relative path begins in the working directory.
+func parseEnd(s string) (endpoint.Endpoint, error) {
+	e, err := endpoint.Parse(s)
+	if err == nil && e.Relative() {
+		e.Name, err = filepath.Abs(e.Name)
+	}
+	return e, err
+}
+
 func setSource(req *job.Send, src string) error {
-	e, err := endpoint.Parse(src)
+	e, err := parseEnd(src)
 	if err != nil {
 		return err
 	}
@@ -62,7 +74,7 @@ func setSource(req *job.Send, src string) error {
 }
 
 func setTarget(req *job.Send, target string) error {
-	e, err := endpoint.Parse(target)
+	e, err := parseEnd(target)
 	if err != nil {
 		return err
 	}
@@ -99,6 +111,18 @@ func (o *sendOptions) setProperties(req *job.Send) error {
 	return nil
 }
 
+// nameSnapshot names the snapshot of --snapshot= by the time.
+func (o *sendOptions) nameSnapshot(req *job.Send, flags *pflag.FlagSet) error {
+	if !flags.Changed("snapshot") || req.TakeSnapshot != "" {
+		return nil
+	}
+	naming, err := replicate.NewNaming(replicate.OnceTemplate, "")
+	if err == nil {
+		req.TakeSnapshot = naming.At(o.now())
+	}
+	return err
+}
+
 func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	if req.TakeSnapshot != "" {
 		if req.Plan.Snapshot != "" {
@@ -133,9 +157,6 @@ func checkNames(req *job.Send, flags *pflag.FlagSet) error {
 		if err := zfs.CheckTag(req.Hold); err != nil {
 			return fmt.Errorf("--hold: %w", err)
 		}
-	}
-	if flags.Changed("snapshot") && req.TakeSnapshot == "" {
-		return fault.Usagef("", "--snapshot needs a name")
 	}
 	return nil
 }

@@ -29,8 +29,7 @@ func completeWay(cmd *cobra.Command, at way.At) {
 			words[i] = cobra.CompletionWithDesc(w.Name, option.Flags(w.Meaning))
 		}
 		if len(words) > 0 {
-			// The flags were declared: registering cannot fail.
-			_ = cmd.RegisterFlagCompletionFunc(o.ID, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+			completeWords(cmd, o.ID, words...)
 		}
 	}
 }

@@ -45,17 +45,11 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 			o := asBackup(t, alphaBin, "send", from, to)
 			require.NotEqual(t, 0, o.code, o.String())
 			require.Contains(t, o.stderr, "ermission")
-			lines := strings.Split(strings.TrimSpace(mustZxfer(t, "doctor", "--print-allow", from, to).stdout), "\n")
-			require.Len(t, lines, 2)
-			require.Contains(t, strings.FieldsFunc(lines[1], func(r rune) bool { return r == ' ' || r == ',' }), receive)
-			var undo []string
-			for _, line := range lines {
-				_, line, _ = strings.Cut(line, ": ")
-				line = strings.Replace(line, " USER ", " backup ", 1)
-				require.Regexp(t, "^zfs allow -u backup [a-z:,]+ ", line)
-				run(t, "sh", "-c", line)
-				undo = append(undo, strings.Replace(line, "zfs allow", "zfs unallow", 1))
-			}
+			printed := strings.ReplaceAll(mustZxfer(t, "doctor", "--print-allow", from, to).stdout, " USER ", " backup ")
+			require.Regexp(t, "(?m)^# as root on \\S+ .*\\nzfs allow -u backup [a-z:,]+ .*\\nzfs allow -u backup .*\\n$", printed)
+			require.Contains(t, strings.FieldsFunc(printed, func(r rune) bool { return r == ' ' || r == ',' }), receive)
+			run(t, "sh", "-ec", printed) // as it was printed
+			undo := strings.ReplaceAll(printed, "zfs allow", "zfs unallow")
 			o = asBackup(t, alphaBin, "send", from, to)
 			require.Equal(t, 0, o.code, o.String())
 			require.Equal(t, guids(t, from), guids(t, to))
@@ -70,9 +64,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 				}
 				require.Equal(t, before, guids(t, to))
 			}
-			for _, line := range undo {
-				run(t, "sh", "-c", line)
-			}
+			run(t, "sh", "-ec", undo)
 		}
 	}
 }
@@ -94,20 +86,20 @@ func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
 		alphaBin+" agent --allow receive="+dst+" --append-only --audit /dev/null\n"), 0o755))
 	zfsCmd(t, "snapshot", src+"@a")
 	lines := strings.Split(strings.TrimSpace(mustZxfer(t, "doctor", "--print-allow", src, "beta:"+dst+"/copy").stdout), "\n")
-	require.Len(t, lines, 3)
+	require.Len(t, lines, 6)
+	require.True(t, strings.HasPrefix(lines[2], "# as root on beta") && strings.HasPrefix(lines[4], "# as root on beta, only where its key is --append-only"), lines)
 	allow := func(line string) {
-		_, line, _ = strings.Cut(line, ": ")
 		line = strings.Replace(line, " USER ", " backup ", 1)
 		require.Regexp(t, "^zfs allow -u backup [a-z:,]+ "+dst+"$", line)
 		run(t, "sh", "-c", line)
 	}
-	allow(lines[1])
+	allow(lines[3])
 	mustZxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
 	zfsCmd(t, "snapshot", src+"@b")
 	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
 	require.NotEqual(t, 0, o.code, o.String())
 	require.Contains(t, o.stderr, "zfs allow -u USER send ")
-	allow(lines[2])
+	allow(lines[5])
 	mustZxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
 	require.Equal(t, guids(t, src), guids(t, dst+"/copy"))
 }

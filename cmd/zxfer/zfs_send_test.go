@@ -195,6 +195,10 @@ func TestZFSRecursive(t *testing.T) {
 	zfsCmd(t, "clone", src+"/fs@one", src+"/clone")
 	fill(t, src+"/clone", "b", 1<<20)
 	mustZxfer(t, "send", "-R", "--snapshot", "two", "--parallel", "3", src, "beta:"+betaPool)
+	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
+	time.Sleep(time.Second) // the next one's name is another second
+	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
+	require.Len(t, guids(t, src), 4)
 	for _, d := range []string{"", "/fs", "/vol", "/fs/deep er", "/clone"} {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d), d)
 	}
@@ -265,7 +269,11 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		{"dry run with a new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
 		{"no such dataset", []string{alphaPool + "/nowhere", "beta:" + betaPool}, 3, []string{"no such dataset", "hint:"}},
 		{"no such snapshot", []string{src + "@nope", "beta:" + dst}, 3, []string{"nope", "one", "two"}},
-		{"no such pool", []string{src, "beta:nopool/x"}, 1, []string{"nopool"}},
+		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list the pools there: zpool list"}},
+		{"no such pool of the source", []string{"nopool/x", "beta:" + betaPool}, 3, []string{"no such pool: nopool"}},
+		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: beta is a host: did you mean beta:POOL?"}},
+		{"a snapshot that is there", []string{"--snapshot", "one", "-R", src, "beta:" + dst}, 3,
+			[]string{"--snapshot one takes a new snapshot, but there is one of that name: " + src + "@one", "hint: --snapshot= takes one", "zxfer send -R " + src + "@one beta:" + dst}},
 		{"diverged", []string{src, "beta:" + diverged}, 3, []string{"@one", "@theirs", "beta"}},
 		{"modified", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
 		{"onto itself", []string{src, src}, 3, nil},

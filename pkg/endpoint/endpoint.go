@@ -1,6 +1,7 @@
 // Package endpoint parses the names that users type for the two ends of a
 // transfer: "[user@]host:NAME" or "NAME". A NAME that begins with "/" is a
-// device, an image file or a mounted path; any other is a dataset.
+// device, an image file or a mounted path, and so is one of this host that
+// begins with "./" or "../"; any other is a dataset.
 //
 // It only takes names apart; whether they exist is the survey's to find out.
 package endpoint
@@ -26,15 +27,27 @@ func (e Endpoint) Local() bool { return e.Host == "" }
 // Path tells whether Name is a device, image file or mounted path.
 func (e Endpoint) Path() bool { return strings.HasPrefix(e.Name, "/") }
 
+// Relative tells a path that begins where the command was typed: no dataset has a
+// part "." or "..".
+func (e Endpoint) Relative() bool {
+	first, _, _ := strings.Cut(e.Name, "/")
+	return first == "." || first == ".."
+}
+
 func (e Endpoint) String() string {
+	return e.hostPrefix() + e.Name
+}
+
+// hostPrefix is what is typed before the name.
+func (e Endpoint) hostPrefix() string {
 	if e.Local() {
-		return e.Name
+		return ""
 	}
 	host := e.Host
-	if bare := host[strings.LastIndexByte(host, '@')+1:]; strings.Contains(bare, ":") {
+	if bare := e.HostName(); strings.Contains(bare, ":") {
 		host = host[:len(host)-len(bare)] + "[" + bare + "]"
 	}
-	return host + ":" + e.Name
+	return host + ":"
 }
 
 // HostName is the host without its user, "" for this host.
@@ -96,5 +109,9 @@ func checked(s, host, name string) (Endpoint, error) {
 	case strings.ContainsAny(host, " '\"`$;&|<>\\(){}[]*?!#"):
 		return Endpoint{}, fault.Usagef("", "endpoint %q: the host holds a character that no host name has", s)
 	}
-	return Endpoint{Host: host, Name: name}, nil
+	e := Endpoint{Host: host, Name: name}
+	if e.Relative() {
+		return Endpoint{}, fault.Usagef("write the whole path, such as "+e.hostPrefix()+"/srv/disk.img", "endpoint %q: a path on another host begins with \"/\"", s)
+	}
+	return e, nil
 }

@@ -61,6 +61,15 @@ func TestHostName(t *testing.T) {
 	}
 }
 
+func TestRelative(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]bool{"./a.img": true, "../a:b.img": true, ".": true, "..": true, "./": true, "a/./b": false, ".a/b": false, "/a": false, "beta:tank": false} {
+		e, err := Parse(in)
+		require.NoError(t, err)
+		require.Equal(t, want, e.Relative(), in)
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -81,6 +90,9 @@ func TestParseErrors(t *testing.T) {
 		{"[::1]tank", `no "]:"`},
 		{"[::1", `no "]:"`},
 		{"[::1]:", "no name after the colon"},
+		{"beta:./disk.img", "begins with \"/\""},
+		{"ann@[::1]:../disk.img", "begins with \"/\""},
+		{"beta:.", "begins with \"/\""},
 		{"[beta]:tank", "is not an IP address"},
 		{"ann@[]:tank", "is not an IP address"},
 		{"tank\x00", "control character"},

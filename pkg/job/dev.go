@@ -3,11 +3,8 @@ package job
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kballard/go-shellquote"
@@ -161,15 +158,13 @@ func (d *copier) findings() []finding.Finding {
 	})
 }
 
-// noPath is the error of a name that does not begin with "/".
+// noPath is the error of a name that is no path.
 func noPath(e endpoint.Endpoint) error {
-	whole := "[HOST:]/PATH"
-	if abs, err := filepath.Abs(e.Name); err == nil && e.Local() {
-		if _, err := os.Lstat(abs); err == nil || strings.HasPrefix(e.Name, ".") {
-			whole = shellquote.Join(abs)
-		}
+	path := "./" + e.Name
+	if !e.Local() {
+		path = "[HOST:]/PATH"
 	}
-	return fault.Usagef("write the whole path, "+whole+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
+	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
 }
 
 // standard tells standard input or output.

@@ -27,7 +27,7 @@ type Send struct {
 	Target endpoint.Endpoint
 	Plan   plan.Request // Source, Snapshot and Target are filled in from the endpoints
 
-	TakeSnapshot string // --snapshot: take one of this name first, "" = none
+	TakeSnapshot string // --snapshot: take one of this name first, which none has yet, "" = none
 	Hold         string // --hold: tag placed on both ends' arrived snapshots, "" = none
 	Bookmark     bool   // --bookmark: bookmark what was sent, on the source
 	Verify       bool   // --verify: compare content digests of both sides

@@ -8,11 +8,15 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/option"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
 )
 
 // RunSend runs `zxfer send`. The Report is returned, as far as it got, with
@@ -81,7 +85,30 @@ func (t *sending) send(ctx context.Context) error {
 	if t.changed {
 		err = changed(err)
 	}
+	if take && fault.ClassOf(err) == fault.Interrupted {
+		err = fault.Interrupt("the same command resumes, with "+t.taken().String()+" as its source and without {{snapshot}}", err)
+	}
 	return err
+}
+
+// taken is the source with the snapshot of --snapshot.
+func (t *sending) taken() endpoint.Endpoint {
+	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
+}
+
+// checkFree refuses to take a snapshot of a name that one of the datasets has.
+func (t *sending) checkFree() error {
+	there := plan.Taken(t.state.Source, t.req.TakeSnapshot)
+	if len(there) == 0 {
+		return nil
+	}
+	command := []string{"zxfer", "send"}
+	if t.req.Plan.Recursive {
+		command = append(command, "-R")
+	}
+	command = append(command, t.taken().String(), t.req.Target.String())
+	return fault.Refusef("{{snapshot}}= takes one with a name of its own, made of the time\nto send what is there, leave {{snapshot}} out: "+zfs.CommandLine(command),
+		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(there, 3))
 }
 
 // takeSnapshot takes the snapshot of --snapshot.

@@ -76,6 +76,9 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 		return unchanged(err)
 	}
 	if by.pretended && t.req.TakeSnapshot != "" {
+		if err := t.checkFree(); err != nil {
+			return err
+		}
 		t.state.Source = plan.Pretend(t.state.Source, func(string) string { return t.req.TakeSnapshot })
 	}
 	var part func(*plan.Plan)

@@ -25,7 +25,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		state.Source, err = e.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
-		err = noPool(err)
+		err = noPool(&e.source, req.Source, err)
 		if err == nil && req.CarryProperties {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}
@@ -33,7 +33,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	})
 	g.Go(func() (err error) {
 		state.Target, err = e.target.List(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
-		return noPool(err)
+		return noPool(&e.target, target, err)
 	})
 	if err := g.Wait(); err != nil {
 		return state, err
@@ -45,10 +45,19 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	return state, surveyOrigins(ctx, e, req, &state)
 }
 
-// noPool adds a remedy to the error of a pool that is not there.
-func noPool(err error) error {
+// NoPool is the error of a pool that a host does not have.
+type NoPool struct {
+	Host  string // as messages name it
+	Local bool   // it is this one
+	Pool  string
+}
+
+func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
+
+// noPool refuses a dataset whose pool is not there, as one that is not there.
+func noPool(at *end, dataset string, err error) error {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Failf("list the pools there: zpool list", "%w", err)
+		return fault.Refusef("list the pools there: zpool list", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}
 	return err
 }

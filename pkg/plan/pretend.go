@@ -2,6 +2,18 @@ package plan
 
 import "zxfer/pkg/zfs"
 
+// Taken are the full names of the snapshots of a listing that have a name.
+func Taken(l zfs.Listing, name string) (out []string) {
+	for _, d := range l.Datasets {
+		for _, v := range d.Snapshots() {
+			if v.Name == name {
+				out = append(out, v.In(d.Name))
+			}
+		}
+	}
+	return out
+}
+
 // Pretend adds snapshots that are about to be taken to a copy of a listing, so
 // that a plan is complete before anything is changed. name tells that of a
 // dataset's snapshot, "" for none.

@@ -21,6 +21,9 @@ func TestPretend(t *testing.T) {
 		return "new"
 	})
 	require.Equal(t, []zfs.Version{old}, l.Datasets[0].Versions)
+	require.Equal(t, []string{"a@new", "a/b@new"}, Taken(out, "new"))
+	require.Equal(t, []string{"a@old"}, Taken(out, "old"))
+	require.Empty(t, Taken(out, "ol"))
 	latest, ok := out.Datasets[0].Latest()
 	require.True(t, ok)
 	require.Equal(t, "new", latest.Name)

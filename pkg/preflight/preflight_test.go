@@ -201,13 +201,14 @@ func TestAllow(t *testing.T) {
 		if strings.HasPrefix(tt.receive, "destroy") {
 			receive = "create," + tt.receive
 		}
-		want := []string{"on alpha: zfs allow -u ann " + send + " tank/a", "on beta: zfs allow -u USER " + receive + " vault"}
+		want := []string{"# as root on alpha", "zfs allow -u ann " + send + " tank/a",
+			"# as root on beta (USER: the account that zxfer runs as)", "zfs allow -u USER " + receive + " vault"}
 		if tt.key != "" {
-			want = append(want, "on beta, if its key is --append-only: zfs allow -u USER "+tt.key+" vault")
+			want = append(want, "# as root on beta, only where its key is --append-only (USER: the account that zxfer runs as)", "zfs allow -u USER "+tt.key+" vault")
 		}
 		require.Equal(t, want, Allow(in), tt.name)
 		in.Target.Name = in.Source.Name
-		require.Len(t, Allow(in), 2, "%s: no key leads from a host to itself", tt.name)
+		require.Equal(t, []string{want[0], want[1], want[3]}, Allow(in), "%s: no key leads from a host to itself", tt.name)
 	}
 }
 

@@ -36,15 +36,22 @@ func permissions(in *Input) []finding.Finding {
 	return out
 }
 
-// delegate is the command that gives the user of a host permissions; of root, who
-// needs none, another one's, whose name is to be put in.
-func delegate(h Host, dataset string, perms []string) string {
-	user := h.User
-	if h.Root || user == "" {
-		user = "USER"
+// someUser stands for a user whose name is to be put in.
+const someUser = "USER"
+
+// userOf is whom to give permissions on a host: who runs there, or where that is
+// root, who needs none, another one.
+func userOf(h Host) string {
+	if h.Root || h.User == "" {
+		return someUser
 	}
+	return h.User
+}
+
+// delegate is the command that gives the user of a host permissions.
+func delegate(h Host, dataset string, perms []string) string {
 	slices.Sort(perms)
-	return command("zfs", "allow", "-u", user, strings.Join(slices.Compact(perms), ","), dataset)
+	return command("zfs", "allow", "-u", userOf(h), strings.Join(slices.Compact(perms), ","), dataset)
 }
 
 // sendPermission is the least permission by which a ZFS sends: send:raw, which
@@ -159,25 +166,34 @@ func keys(in *Input) []finding.Finding {
 	}}
 }
 
-// Allow are the commands that delegate what a plan needs to users who are not
-// root, for both ends: whoever runs it, and with a user's name to be put in
-// where that is root.
+// Allow are lines for a shell of each end, which comments name: the commands that
+// delegate what a plan needs to users who are not root, whoever runs it, and with a
+// user's name to be put in where that is root.
 func Allow(in Input) []string {
 	if in.Plan.Steps() == 0 {
 		return nil
 	}
 	top := lowestExisting(&in.TargetListing)
-	lines := []string{
-		"on " + in.Source.Name + ": " + delegate(in.Source, in.SourceListing.Root, sendPermissions(&in)),
-		"on " + in.Target.Name + ": " + delegate(in.Target, top, receivePermissions(&in)),
+	lines := []string{allowOn(in.Source, ""), delegate(in.Source, in.SourceListing.Root, sendPermissions(&in))}
+	if in.Target.Name != in.Source.Name {
+		lines = append(lines, allowOn(in.Target, ""))
 	}
+	lines = append(lines, delegate(in.Target, top, receivePermissions(&in)))
 	raw := false
 	for _, st := range in.Plan.Streams() {
 		raw = raw || st.Send.Flags.Raw
 	}
 	if raw && in.Target.Name != in.Source.Name {
 		// Of what it has, a restricted agent reads the key that must stay.
-		lines = append(lines, "on "+in.Target.Name+", if its key is --append-only: "+delegate(in.Target, top, []string{sendPermission(in.Target.ZFS, true, false)}))
+		lines = append(lines, allowOn(in.Target, ", only where its key is --append-only"), delegate(in.Target, top, []string{sendPermission(in.Target.ZFS, true, false)}))
 	}
 	return lines
+}
+
+// allowOn is the comment above what is for a host.
+func allowOn(h Host, when string) string {
+	if userOf(h) == someUser {
+		when += " (" + someUser + ": the account that zxfer runs as)"
+	}
+	return "# as root on " + h.Name + when
 }

@@ -14,6 +14,10 @@ import (
 // DefaultTemplate names a job's own snapshots where nothing else is wanted.
 const DefaultTemplate = "zxfer_{job}_%Y-%m-%d_%H:%M:%S"
 
+// OnceTemplate names a snapshot that is taken without any job: none that uses
+// DefaultTemplate thinks it its own, which retention would remove.
+const OnceTemplate = "zxfer-%Y-%m-%dT%H:%M:%SZ"
+
 // Naming makes the names of a job's own snapshots of the time in UTC, and
 // tells the time of a snapshot from its name.
 //

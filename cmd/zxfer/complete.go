@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/zfs"
+)
+
+const (
+	// shellWaits is how long a shell waits for a completion at most, and lookLasts
+	// how long what looks for one may run: what is too slow is not completed.
+	shellWaits = 500 * time.Millisecond
+	lookLasts  = 400 * time.Millisecond
+)
+
+// end is what an argument may name beside a host with a colon behind it, and a path.
+type end struct {
+	datasets, snapshots bool
+	alone               bool // a host without a colon
+}
+
+// completeEnds completes SRC and TARGET.
+func completeEnds(ends ...end) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(ends) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		kind := ends[len(args)]
+		if strings.HasPrefix(typed, "/") || strings.HasPrefix(typed, ".") || typed == "" && !kind.datasets {
+			return nil, cobra.ShellCompDirectiveDefault // paths are the shell's to complete
+		}
+		shell := ""
+		if f := cmd.Flags().Lookup("rsh"); f != nil {
+			shell = f.Value.String()
+		}
+		found := soon(cmd.Context(), func(ctx context.Context) []string { return kind.find(ctx, remoteShell(shell), typed) })
+		found = slices.DeleteFunc(found, func(name string) bool { return !strings.HasPrefix(name, typed) })
+		var directive cobra.ShellCompDirective
+		if kind.datasets {
+			directive |= cobra.ShellCompDirectiveNoFileComp
+		}
+		if slices.ContainsFunc(found, func(name string) bool { return strings.HasSuffix(name, ":") }) {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return found, directive
+	}
+}
+
+// soon is what look finds, nothing where that takes too long.
+func soon(ctx context.Context, look func(context.Context) []string) []string {
+	ctx, cancel := context.WithTimeout(ctx, lookLasts)
+	defer cancel()
+	found := make(chan []string, 1)
+	go func() { found <- look(ctx) }()
+	select {
+	case names := <-found:
+		return names
+	case <-time.After(shellWaits):
+		return nil
+	}
+}
+
+// find is what may stand in place of what was typed, and more.
+func (k end) find(ctx context.Context, shell, typed string) []string {
+	e, err := endpoint.Parse(typed + "x") // there may be no name yet
+	if err != nil {
+		return nil
+	}
+	name := strings.TrimSuffix(e.Name, "x")
+	if !e.Local() {
+		return k.list(ctx, e.Host, shell, strings.TrimSuffix(typed, name), name)
+	}
+	found := k.list(ctx, "", shell, "", name)
+	if strings.Contains(typed, "/") || len(found) > 0 && strings.Contains(typed, "@") {
+		return found
+	}
+	user := typed[:strings.LastIndexByte(typed, '@')+1]
+	for _, h := range rsh.Hosts(shell) {
+		if _, err := endpoint.Parse(h + ":x"); err != nil {
+			continue
+		}
+		if found = append(found, user+h+":"); k.alone {
+			found = append(found, user+h)
+		}
+	}
+	return found
+}
+
+// list are the datasets of a host, or the snapshots of the one that was named,
+// each behind what was typed before the name. What a host says is judged: a shell
+// will read it.
+func (k end) list(ctx context.Context, host, shell, before, name string) (out []string) {
+	if !k.datasets {
+		return nil
+	}
+	line := "exec zfs list -H -o name -s name -t filesystem,volume"
+	dataset, _, snapshots := strings.Cut(name, "@")
+	if snapshots {
+		if _, err := zfs.ParseDataset(dataset); err != nil || !k.snapshots || strings.Contains(dataset, " ") {
+			return nil
+		}
+		line = "exec zfs list -H -o name -s name -t snapshot -d 1 " + dataset
+	}
+	text, err := rsh.Ask(ctx, (&opener{}).options(hosts.Line{Host: host, RSH: shell}), line)
+	if err != nil {
+		return nil
+	}
+	for name := range strings.Lines(text) {
+		name = strings.TrimSuffix(name, "\n")
+		if of, _, err := zfs.ParseSnapshot(name); snapshots && (err != nil || of != dataset) {
+			continue
+		}
+		if _, err := zfs.ParseDataset(name); !snapshots && err != nil {
+			continue
+		}
+		out = append(out, before+name)
+	}
+	return out
+}
+
+// completeWords completes what a flag takes.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	// The flag was declared: registering cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeChecks completes the checks that --skip-check takes.
+func completeChecks(cmd *cobra.Command) {
+	var ids []string
+	for _, c := range preflight.Checks() {
+		if preflight.Skippable(c.ID) {
+			ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
+		}
+	}
+	completeWords(cmd, "skip-check", ids...)
+}
+
+// completeJobs completes the jobs of the file.
+func (o *replicateOptions) completeJobs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if f, err := o.load(); err == nil {
+		for _, j := range f.Jobs {
+			if !slices.Contains(args, j.Name) {
+				names = append(names, j.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
