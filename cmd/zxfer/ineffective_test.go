@@ -34,7 +34,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		"too many for a verb":             {[]string{"version", "now"}, `version takes no arguments: "now"`},
 		"a shell that is none":            {[]string{"completion", "tcsh"}, "bash, zsh or fish"},
 		"a log of two":                    {[]string{"replicate", "log", "a", "b"}, "the name of one job"},
-		"an audit file by chance":         {[]string{"replicate", "authorize", "--allow", "send=tank", "--key", "ineffective_test.go", "--audit", "log"}, `--audit: "log" is no absolute path`},
+		"an audit file by chance":         {[]string{"replicate", "authorize", "--allow", "send=tank", "--key", "ineffective_test.go", "--audit", "log"}, `--audit: "log" is not an absolute path`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

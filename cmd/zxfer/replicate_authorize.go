@@ -134,7 +134,7 @@ func authorizedKey(flags []string, program, public string) (string, error) {
 	case strings.ContainsAny(public, "\r\n"):
 		return "", fault.Usagef("", "one public key is wanted, on one line")
 	case len(f) < 2 || !publicKey(f[0], f[1]) || strings.ContainsFunc(public, unicode.IsControl):
-		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is no public key of ssh")
+		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is not a public key of ssh")
 	}
 	return `restrict,command="` + zfs.CommandLine(append([]string{program, "agent"}, flags...)) + `" ` + public, nil
 }

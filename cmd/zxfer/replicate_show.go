@@ -228,7 +228,7 @@ file any more.`,
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
-				return fault.Usagef("", "%q is no name of a job", args[0])
+				return fault.Usagef("", "%q is not the name of a job", args[0])
 			}
 			runs, err := record.Peek(o.stateDir, args[0]).Runs(n)
 			if err != nil {

@@ -113,7 +113,7 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 		return f, fmt.Errorf("%s: its directory: %w", f.Path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return f, fault.Refusef("", "%s is no directory", dir)
+		return f, fault.Refusef("", "%s is not a directory", dir)
 	}
 	f.Real, f.Kind, f.LogicalSector, f.PhysicalSector = filepath.Join(dir, filepath.Base(f.Path)), KindMissing, 512, pageSize
 	f.Below = v.below(uint64(st.Dev))

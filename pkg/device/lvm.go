@@ -28,7 +28,7 @@ type LVSnapshot struct {
 // whatever comes of the copy.
 func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) {
 	if f.Kind != KindLVM {
-		return nil, fault.Refusef("leave {{lvm-snapshot}} out", "%s is no logical volume", f.Path)
+		return nil, fault.Refusef("leave {{lvm-snapshot}} out", "%s is not a logical volume", f.Path)
 	}
 	group, _, ok := strings.Cut(f.Label, "/")
 	if !ok || strings.HasPrefix(group, "-") {
@@ -64,7 +64,7 @@ func sizeArgs(size string) ([]string, error) {
 	case regexp.MustCompile(`^[0-9]+%(ORIGIN|FREE|VG|PVS)$`).MatchString(size):
 		return []string{"--extents", size}, nil
 	}
-	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is no size of an LVM snapshot", size)
+	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is not a size of an LVM snapshot", size)
 }
 
 // lvReport is what lvs tells of a snapshot.

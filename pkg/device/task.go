@@ -118,7 +118,7 @@ func (t Task) CheckSource() []finding.Finding {
 		return checkSource(t.Source)
 	case t.Source.Kind != KindLVM:
 		return []finding.Finding{{ID: "source-no-lv", Severity: finding.Fail,
-			Summary: t.Source.Path + " is no logical volume: LVM cannot take a snapshot of it", Remedy: "leave {{lvm-snapshot}} out"}}
+			Summary: t.Source.Path + " is not a logical volume: LVM cannot take a snapshot of it", Remedy: "leave {{lvm-snapshot}} out"}}
 	}
 	return nil
 }

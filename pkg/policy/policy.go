@@ -71,7 +71,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 			}
 		}
 		if err != nil {
-			return nil, fault.Usagef("write an IP address, or a prefix such as 10.1.0.0/16", "--peer %s is no address", s)
+			return nil, fault.Usagef("write an IP address, or a prefix such as 10.1.0.0/16", "--peer %s is not an address", s)
 		}
 		p.Peers = append(p.Peers, prefix.Masked())
 	}

@@ -31,7 +31,7 @@ func (f *File) validate(at places) error {
 		errs = append(errs, fault.Usagef("zxfer replicate init writes one", "the file has no [[job]]"))
 	}
 	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
-		errs = append(errs, fault.Usagef("the collector reads only such files", "metrics.textfile %q is no absolute path that ends in .prom", t))
+		errs = append(errs, fault.Usagef("the collector reads only such files", "metrics.textfile %q is not an absolute path that ends in .prom", t))
 	}
 	seen := map[string]bool{}
 	for i := range f.Jobs {
@@ -165,7 +165,7 @@ func (f *faults) hook(key string, h *Hook) {
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		f.bad(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
 	} else if !path.IsAbs(h.Command[0]) {
-		f.bad("%s: command %q is no absolute path: a timer has no PATH of yours", key, h.Command[0])
+		f.bad("%s: command %q is not an absolute path: a timer has no PATH of yours", key, h.Command[0])
 	}
 	if key != "before" && h.OnFailure != "" {
 		f.bad("%s.on_failure has no effect: the run is over by then", key)

@@ -23,7 +23,7 @@ func Word(s string) string { return regexp.MustCompile("[^A-Za-z0-9_-]").Replace
 // https://systemd.io/USER_NAMES
 func CheckUser(user string) error {
 	if len(user) > 256 || !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`).MatchString(user) {
-		return fault.Usagef(`names of accounts are of letters, digits, "_", "-", "." and "@"`, "%q is no name of an account", user)
+		return fault.Usagef(`names of accounts are of letters, digits, "_", "-", "." and "@"`, "%q is not the name of an account", user)
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func CheckPath(p string) error {
 	}
 	if !path.IsAbs(p) || strings.ContainsFunc(p, odd) {
 		return fault.Usagef(`choose a path of letters, digits and any of "/", ".", "_", "-", "+", "@", ",", ":", "=", "~"`,
-			"%q is no absolute path that can be written into another program's file", p)
+			"%q is not an absolute path that can be written into another program's file", p)
 	}
 	return nil
 }

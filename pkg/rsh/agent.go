@@ -131,7 +131,7 @@ func (a *arrival) bootstrap(uname []string) error {
 	}
 	if !a.o.Bootstrap {
 		return fault.Refusef("install this zxfer there, or leave {{no-bootstrap}} out: it is then copied to ~/.cache/zxfer",
-			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids to copy this one")
+			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids copying this one")
 	}
 	if err := runsOn(uname[0], uname[1]); err != nil {
 		return err

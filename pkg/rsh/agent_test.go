@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 		hint    string
 	}{
 		"no bootstrap": {func(o *other) { o.Bootstrap = false },
-			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids to copy this one", "leave {{no-bootstrap}} out"},
+			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids copying this one", "leave {{no-bootstrap}} out"},
 		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
 			"is another build", "install this zxfer there"},
 		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
@@ -298,8 +298,8 @@ func TestArgv(t *testing.T) {
 		"default":        {Options{Host: "u@h"}, join([]string{"ssh"}, options, []string{"u@h", "cmd"}), ""},
 		"user's first":   {Options{Host: "h", Command: "/usr/bin/ssh -o 'ServerAliveInterval=60' -p 22"}, join([]string{"/usr/bin/ssh", "-o", "ServerAliveInterval=60", "-p", "22"}, options, []string{"h", "cmd"}), ""},
 		"not ssh":        {Options{Host: "h", Command: "docker exec -i"}, []string{"docker", "exec", "-i", "h", "cmd"}, ""},
-		"option as host": {Options{Host: "-oProxyCommand=x"}, nil, `"-oProxyCommand=x" is no name of a host`},
-		"no host":        {Options{}, nil, `"" is no name of a host`},
+		"option as host": {Options{Host: "-oProxyCommand=x"}, nil, `"-oProxyCommand=x" is not the name of a host`},
+		"no host":        {Options{}, nil, `"" is not the name of a host`},
 		"blank command":  {Options{Host: "h", Command: "  "}, nil, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {

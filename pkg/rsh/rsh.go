@@ -67,7 +67,7 @@ func (o *Options) argv(remote string) ([]string, error) {
 	if o.Host == "" || strings.HasPrefix(o.Host, "-") {
 		// A remote shell would take it for an option, such as ssh's
 		// -oProxyCommand, which runs what it says.
-		return nil, fault.Usagef("", "%q is no name of a host", o.Host)
+		return nil, fault.Usagef("", "%q is not the name of a host", o.Host)
 	}
 	if isSSH(words[0]) {
 		// Options of the user come first: for ssh, the first value counts.

@@ -65,7 +65,7 @@ func shorthands() map[string]string {
 func Parse(spec string) (*Event, error) {
 	e := &Event{spec: spec}
 	if err := e.parse(spec); err != nil {
-		return nil, fmt.Errorf("%q is no calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, err)
+		return nil, fmt.Errorf("%q is not a calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, err)
 	}
 	return e, nil
 }
@@ -99,7 +99,7 @@ func (e *Event) parse(spec string) error {
 	if len(words) > 0 && !strings.Contains(words[0], ":") {
 		i := strings.LastIndexAny(words[0], "-~")
 		if i < 0 {
-			return fmt.Errorf("%q is no date", words[0])
+			return fmt.Errorf("%q is not a date", words[0])
 		}
 		text[month], text[day], e.fromEnd = words[0][:i], words[0][i+1:], words[0][i] == '~'
 		if y, m, ok := strings.Cut(text[month], "-"); ok {
@@ -110,7 +110,7 @@ func (e *Event) parse(spec string) error {
 	if len(words) > 0 {
 		clock := strings.Split(words[0], ":")
 		if len(clock) < 2 || len(clock) > 3 {
-			return fmt.Errorf("%q is no time of day", words[0])
+			return fmt.Errorf("%q is not a time of day", words[0])
 		}
 		copy(text[hour:], clock)
 		words = words[1:]
@@ -134,7 +134,7 @@ func zoneOf(word string) (*time.Location, error) {
 		return time.UTC, nil
 	}
 	if !strings.Contains(word, "/") || strings.ContainsAny(word[:1], "*0123456789") {
-		return nil, fmt.Errorf("%q is no time zone", word)
+		return nil, fmt.Errorf("%q is not a time zone", word)
 	}
 	return time.LoadLocation(word)
 }
@@ -142,13 +142,13 @@ func zoneOf(word string) (*time.Location, error) {
 // numbered writes days of the week as numbers. Three letters of a name are enough.
 func numbered(week string) (out string, err error) {
 	if strings.ContainsAny(week, "*/0123456789") {
-		return "", fmt.Errorf("%q are no days of the week", week)
+		return "", fmt.Errorf("%q are not days of the week", week)
 	}
 	names := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	out = regexp.MustCompile("[A-Za-z]+").ReplaceAllStringFunc(week, func(word string) string {
 		i := slices.IndexFunc(names, func(name string) bool { l := strings.ToLower(word); return l == name || l == name[:3] })
 		if i < 0 {
-			err = fmt.Errorf("%q is no day of the week", word)
+			err = fmt.Errorf("%q is not a day of the week", word)
 		}
 		return strconv.Itoa(i)
 	})
@@ -171,7 +171,7 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 		step, err := 1, error(nil)
 		if stepped {
 			if step, err = strconv.Atoi(stepText); err != nil || step < 1 {
-				return out, fmt.Errorf("%q: %q is no step", part, stepText)
+				return out, fmt.Errorf("%q: %q is not a step", part, stepText)
 			}
 		}
 		from, to := low, high

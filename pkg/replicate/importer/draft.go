@@ -114,7 +114,7 @@ func literal(s string) string {
 func dataset(where, name string) (string, error) {
 	name = strings.Trim(strings.TrimSpace(name), "/")
 	if e, err := endpoint.Parse(name); err != nil || !e.Local() {
-		return "", fault.Usagef("", "%s: %q is no name of a dataset", where, name)
+		return "", fault.Usagef("", "%s: %q is not the name of a dataset", where, name)
 	}
 	if _, err := zfs.ParseDataset(name); err != nil {
 		return "", fault.Usagef(fault.HintOf(err), "%s: %w", where, err)

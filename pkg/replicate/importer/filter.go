@@ -25,7 +25,7 @@ func (z *zrepl) filter(line int, filesystems map[string]bool) (*filter, error) {
 		if tree {
 			to = f.trees
 		} else if name == "" {
-			return nil, fault.Usagef(`write "POOL/DATASET" or "POOL/DATASET<"`, "%s: %q is no pattern of filesystems", z.where(line), pattern)
+			return nil, fault.Usagef(`write "POOL/DATASET" or "POOL/DATASET<"`, "%s: %q is not a pattern of filesystems", z.where(line), pattern)
 		}
 		if name != "" {
 			var err error

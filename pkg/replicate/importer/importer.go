@@ -93,7 +93,7 @@ func Import(inputs []Input, o Options) (*Result, error) {
 		case "":
 			err = fault.Usagef("name the tool: --from sanoid, --from syncoid or --from zrepl", "%s: neither a sanoid.conf, a zrepl.yml nor a syncoid command line", in.Name)
 		default:
-			err = fault.Usagef("write sanoid, syncoid or zrepl", "%q is no tool whose settings can be imported", kind)
+			err = fault.Usagef("write sanoid, syncoid or zrepl", "%q is not a tool whose settings can be imported", kind)
 		}
 		if err != nil {
 			return nil, err

@@ -49,7 +49,7 @@ func parseINI(file, text string) ([]*section, error) {
 		if name, ok := strings.CutPrefix(l, "["); ok {
 			name, closed := strings.CutSuffix(name, "]")
 			if name = strings.TrimSpace(name); !closed || name == "" {
-				return nil, fault.Usagef("write [POOL/DATASET] or [template_NAME]", "%s: %q is no section", where, l)
+				return nil, fault.Usagef("write [POOL/DATASET] or [template_NAME]", "%s: %q is not a section", where, l)
 			}
 			if current = byName[name]; current == nil {
 				current = &section{name: name, where: where}

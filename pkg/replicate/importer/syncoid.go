@@ -28,7 +28,7 @@ func (s *state) syncoid(file, text string) error {
 		}
 		if !strings.Contains(line, "syncoid") {
 			if !regexp.MustCompile(`^[A-Za-z_]\w*\s*=`).MatchString(line) {
-				s.left(nil, where, line, "nothing: it is no syncoid command")
+				s.left(nil, where, line, "nothing: it is not a syncoid command")
 			}
 			continue
 		}

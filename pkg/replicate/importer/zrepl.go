@@ -182,7 +182,7 @@ func (z *zrepl) span(line int, s string) (time.Duration, error) {
 	}
 	var d replicate.Duration
 	if err := d.UnmarshalText([]byte(text)); err != nil || d <= 0 || time.Duration(d) > longest {
-		return 0, fault.Usagef("write 10m, 1h, 14d or 2w", "%s: %q is no time span", z.where(line), s)
+		return 0, fault.Usagef("write 10m, 1h, 14d or 2w", "%s: %q is not a time span", z.where(line), s)
 	}
 	return time.Duration(d), nil
 }

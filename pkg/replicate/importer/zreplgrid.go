@@ -33,7 +33,7 @@ func (z *zrepl) grid(line int, s string) ([]bucket, error) {
 	for part := range strings.SplitSeq(s, "|") {
 		m := regexp.MustCompile(`^\s*([0-9]{1,6})\s*x\s*([^()\s]+)\s*(?:\(\s*keep\s*=\s*(all|[0-9]{1,6})\s*\))?\s*$`).FindStringSubmatch(part)
 		if m == nil || strings.Trim(m[1], "0") == "" || m[3] != "" && strings.Trim(m[3], "0") == "" {
-			return nil, fault.Usagef("write it as zrepl does: 24x1h", "%s: grid: %q is no interval", z.where(line), strings.TrimSpace(part))
+			return nil, fault.Usagef("write it as zrepl does: 24x1h", "%s: grid: %q is not an interval", z.where(line), strings.TrimSpace(part))
 		}
 		span, err := z.span(line, m[2])
 		if err != nil {

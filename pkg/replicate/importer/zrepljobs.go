@@ -246,7 +246,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 	}
 	e, err := endpoint.Parse(endpoint.Endpoint{Host: host, Name: "a"}.String())
 	if err != nil || e.Local() || e.Host != host {
-		return "", fault.Usagef("", "%s: connect: %q is no host", where, host)
+		return "", fault.Usagef("", "%s: connect: %q is not a host", where, host)
 	}
 	return host, nil
 }

@@ -108,7 +108,7 @@ func (s *Store) read(name string) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
-		err = fmt.Errorf("%s is no file that zxfer wrote", f.Name())
+		err = fmt.Errorf("%s is not a file that zxfer wrote", f.Name())
 	}
 	if err != nil {
 		return nil, err

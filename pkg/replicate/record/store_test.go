@@ -117,7 +117,7 @@ func TestNothingElseIsRead(t *testing.T) {
 	require.NoError(t, os.Remove(s.file("state.json")))
 	require.NoError(t, unix.Mkfifo(s.file("state.json"), 0o644))
 	_, err = s.State() // does not wait for a writer
-	require.ErrorContains(t, err, "is no file that zxfer wrote")
+	require.ErrorContains(t, err, "is not a file that zxfer wrote")
 }
 
 func TestLock(t *testing.T) {

@@ -141,7 +141,7 @@ func TestWhatAUnitCannotHoldIsRefused(t *testing.T) {
 	for _, user := range []string{"backup\nExecStart=/bin/sh", "backup\n* * * * * root id", "a b", "%h", "a$", "-x", "ü", "a\r", "a:b", strings.Repeat("a", 257)} {
 		err := (&replicate.File{Jobs: []replicate.Job{{Name: "home", Source: "tank/x", User: user, Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate},
 			Targets: []replicate.Target{{Name: "t", To: "vault:pool"}}}}}).Validate()
-		require.ErrorContains(t, err, fmt.Sprintf("user: %q is no name of an account", user))
+		require.ErrorContains(t, err, fmt.Sprintf("user: %q is not the name of an account", user))
 	}
 	for _, bad := range []string{"etc/x", "/etc/x\nUser=root", "/etc/a b", "/etc/a;reboot", "/etc/`id`", "/etc/%n", "/etc/$x", `/etc/"`, `/etc/\`, "/etc/a\r", "/etc/\u2028", "/etc/\xff", "/etc/*", "/etc/(x)"} {
 		for i, p := range []Paths{{Binary: bad}, {JobFile: bad}, {StateDir: bad}, {Textfile: bad}} {

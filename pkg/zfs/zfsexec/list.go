@@ -250,7 +250,7 @@ func chunks(names []string, most int) func(yield func([]string) bool) {
 // DatasetOf returns the filesystem that holds an absolute path.
 func (c *CLI) DatasetOf(ctx context.Context, path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("dataset of %q: it is no absolute path", path)
+		return "", fmt.Errorf("dataset of %q: it is not an absolute path", path)
 	}
 	f := zfs.Failure{Op: zfs.OpList, Subject: path}
 	out, err := c.zfsOutput(ctx, f, []string{"list", "-Hp", "-o", "name", "-t", "filesystem", path})
