@@ -190,7 +190,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		if rec != nil {
 			records = append(records, rec)
 			if !o.json {
-				writeRun(a.stdout, rec)
+				errs = append(errs, report.RunText(a.stdout, rec))
 			}
 		}
 		if ctx.Err() != nil {
