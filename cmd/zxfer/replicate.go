@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
@@ -142,12 +143,15 @@ func namesOr(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// runner makes a Runner that reaches hosts as zxfer send does.
-func (o *replicateOptions) runner(a *app) *runner.Runner {
-	log := a.logger()
-	r := runner.New(o.stateDir, &opener{log: log}, a.now, log)
+// runner makes a Runner that reaches hosts as zxfer send does, and what shows its
+// work while it lasts, by the names of targets. Before anything else is written that
+// is to be Over.
+func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
+	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
+	r := runner.New(o.stateDir, &opener{log: text.Log}, a.now, text.Log)
 	r.Flags = o.flags()
-	return r
+	r.Reporter = func(_, target string) job.Reporter { return text.Part(target) }
+	return r, text
 }
 
 func newReplicateRun(a *app) *cobra.Command {
@@ -181,16 +185,19 @@ interrupted.`,
 }
 
 func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool) error {
-	r := o.runner(a)
+	r, text := o.runner(a)
+	defer live(text)()
 	var errs []error
 	var records []any
 	for _, j := range jobs {
 		rec, err := r.Run(ctx, j, wait)
 		errs = append(errs, err)
+		text.Over()
 		if rec != nil {
 			records = append(records, rec)
+			notify(runLine(rec))
 			if !o.json {
-				errs = append(errs, report.RunText(a.stdout, rec))
+				writeRun(a.stdout, rec)
 			}
 		}
 		if ctx.Err() != nil {

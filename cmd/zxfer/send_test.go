@@ -101,6 +101,8 @@ type asked struct{ reports, ticks chan struct{} }
 
 func (a asked) Status() { a.reports <- struct{}{} }
 
+func (asked) State() string { return "" }
+
 func (a asked) Tick() {
 	select {
 	case a.ticks <- struct{}{}:

@@ -78,19 +78,22 @@ func (t typed) Read(p []byte) (int, error) {
 
 // presenter is what shows a verb's work: report.Text and report.JSON.
 type presenter interface {
-	Status() // shows one line about what is running
-	Tick()   // keeps what is shown fresh
+	Status()       // shows one line about what is going on
+	Tick()         // keeps what is shown fresh
+	State() string // one line about what is going on, "" where nothing is
 }
 
-// tickEvery is how often a presenter is, at least.
-const tickEvery = 500 * time.Millisecond
+const (
+	tickEvery   = 500 * time.Millisecond // for a presenter
+	notifyEvery = 2 * time.Second        // for systemd
+)
 
-// live keeps what a presenter shows fresh, and has it answer SIGUSR1, until stop is
-// called.
+// live keeps what a presenter shows fresh, has it answer SIGUSR1, and tells systemd,
+// until stop is called.
 func live(p presenter) (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1)
-	tick := time.NewTicker(tickEvery)
+	tick, tell := time.NewTicker(tickEvery), time.NewTicker(notifyEvery)
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -99,6 +102,10 @@ func live(p presenter) (stop func()) {
 				p.Status()
 			case <-tick.C:
 				p.Tick()
+			case <-tell.C:
+				if state := p.State(); state != "" {
+					notify(state)
+				}
 			case <-done:
 				return
 			}
@@ -107,6 +114,7 @@ func live(p presenter) (stop func()) {
 	return func() {
 		signal.Stop(c)
 		tick.Stop()
+		tell.Stop()
 		close(done)
 	}
 }

@@ -46,7 +46,7 @@ func mainMonth() {
 	if err != nil {
 		panic(err)
 	}
-	r := o.runner(a)
+	r, _ := o.runner(a)
 	for i := number(arg[6]); i <= number(arg[7]); i++ {
 		now = time.Unix(begin+i*step, 0)
 		for _, d := range monthDatasets() {

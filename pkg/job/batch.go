@@ -83,6 +83,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	failed := t.move(ctx)
 	t.report.Seconds = time.Since(began).Seconds()
 	if t.report.Plan.Steps() > 0 {
+		defer rep.Doing("looking at what arrived on " + t.target.Label())()
 		if err := t.persist(ctx, func(ctx context.Context) error {
 			there, err := lastLook(ctx, t.ends, &b, t.state.Target.Root)
 			if err == nil { // what was there before counts where nobody can tell

@@ -20,7 +20,7 @@ import (
 type comparison struct {
 	*ends
 	state *plan.State // before the transfer
-	log   func(string)
+	rep   Reporter
 }
 
 // all compares every stream of a plan, and notes that in results.
@@ -51,6 +51,7 @@ func (c *comparison) step(ctx context.Context, d *plan.Dataset, step plan.Step, 
 	again := step.Send
 	again.Token = ""
 	both := pair{source: again, target: twin}
+	defer c.rep.Doing(fmt.Sprintf("comparing the contents of %s@%s on both sides", d.Target, twin.To))()
 	a, b, err := c.digests(ctx, both, zfs.Within{})
 	if err == nil && a.Sum != b.Sum {
 		err = c.differ(ctx, d, both, a, b, there)
@@ -58,7 +59,7 @@ func (c *comparison) step(ctx context.Context, d *plan.Dataset, step plan.Step, 
 	if err != nil {
 		return "", fmt.Errorf("verify %s: %w", d.Target, err)
 	}
-	c.log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
+	c.rep.Log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, twin.To, a.Sum))
 	return a.Sum, nil
 }
 
@@ -105,7 +106,7 @@ func (c *comparison) differ(ctx context.Context, d *plan.Dataset, p pair, a, b s
 		}
 		full := hop.full()
 		if hop.source.From != "" {
-			c.log(fmt.Sprintf("%s@%s: what is new in it was not written in one way on both sides: comparing all that it holds", d.Target, hop.target.To))
+			c.rep.Log(fmt.Sprintf("%s@%s: what is new in it was not written in one way on both sides: comparing all that it holds", d.Target, hop.target.To))
 			if a, b, err = c.digests(ctx, full, zfs.Within{}); err != nil {
 				return err
 			}

@@ -68,7 +68,10 @@ func (d *copier) outcome(err error) string {
 }
 
 func (d *copier) run(ctx context.Context) error {
-	if err := d.survey(ctx); err != nil {
+	looked := d.rep.Doing(fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target))
+	err := d.survey(ctx)
+	looked()
+	if err != nil {
 		return unchanged(err)
 	}
 	if d.req.Compare {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -46,6 +47,15 @@ func (e *ends) all() []*end {
 		return []*end{&e.source}
 	}
 	return []*end{&e.source, &e.target}
+}
+
+// hosts are their names.
+func (e *ends) hosts() string {
+	var names []string
+	for _, h := range e.all() {
+		names = append(names, h.Label())
+	}
+	return strings.Join(names, " and ")
 }
 
 // reach opens both hosts at once and asks them for their facts.

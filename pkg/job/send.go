@@ -119,7 +119,9 @@ func (t *sending) takeSnapshot(ctx context.Context) error {
 			names = append(names, d.Name+"@"+t.req.TakeSnapshot)
 		}
 	}
+	taken := t.rep.Doing("taking snapshots of " + english.Plural(len(names), "dataset", ""))
 	err := t.source.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	taken()
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)
 	}
@@ -135,9 +137,13 @@ func (t *sending) takeSnapshot(ctx context.Context) error {
 // where nothing had to be sent: a hold asked for is then placed all the same.
 func (t *sending) verifyAll(ctx context.Context) error {
 	p, there := t.report.Plan, t.state.Target
+	look := "looking at what arrived on " + t.target.Label()
 	if p.Steps() > 0 {
+		looked := t.rep.Doing(look)
 		var err error
-		if there, err = arrived(ctx, t.ends, &t.req, p, &t.state); err != nil {
+		there, err = arrived(ctx, t.ends, &t.req, p, &t.state)
+		looked()
+		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 	}
@@ -154,7 +160,7 @@ func (t *sending) verifyAll(ctx context.Context) error {
 		if p.Steps() == 0 {
 			t.rep.Log("{{verify}}: nothing was sent, so there are only GUIDs to compare, which are equal")
 		}
-		c := &comparison{ends: t.ends, state: &t.state, log: t.rep.Log}
+		c := &comparison{ends: t.ends, state: &t.state, rep: t.rep}
 		if err := c.all(ctx, p, &there, t.report.Results); err != nil {
 			return err
 		}
@@ -165,6 +171,7 @@ func (t *sending) verifyAll(ctx context.Context) error {
 	if p.Steps() == 0 {
 		return nil
 	}
+	defer t.rep.Doing(look)()
 	return checkAppeared(ctx, t.ends, &t.req, p, &t.state.Target)
 }
 

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -48,18 +49,21 @@ type policy struct {
 
 // begin does all that comes before a change.
 func (t *sending) begin(ctx context.Context, by *policy) error {
-	if err := t.reach(ctx); err != nil {
+	reached := t.rep.Doing("reaching " + t.hosts())
+	err := t.reach(ctx)
+	reached()
+	if err != nil {
 		return err
 	}
 	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
 	if err := t.choose(t.req.Way); err != nil {
 		return err
 	}
-	reached := time.Now()
+	began := time.Now()
 	if err := t.prepare(ctx, by); err != nil {
 		return err
 	}
-	t.report.PlanSeconds = time.Since(reached).Seconds()
+	t.report.PlanSeconds = time.Since(began).Seconds()
 	// What is refused need not be measured.
 	if t.req.Measure && t.report.Plan.Steps() > 0 && t.admit() == nil {
 		if err := t.measure(ctx, !by.pretended); err != nil {
@@ -72,7 +76,10 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 
 // prepare surveys both sides and plans.
 func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
-	if t.state, err = by.survey(ctx); err != nil {
+	listed := t.rep.Doing(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
+	t.state, err = by.survey(ctx)
+	listed()
+	if err != nil {
 		return unchanged(err)
 	}
 	if by.pretended && t.req.TakeSnapshot != "" {
@@ -85,6 +92,7 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 	if by.apart != nil {
 		part = by.apart.part
 	}
+	defer t.rep.Doing("planning, and estimating sizes")()
 	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, part)
 	if err != nil {
 		return unchanged(err)

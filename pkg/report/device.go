@@ -37,7 +37,7 @@ func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
 func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := t.streams.finish(deviceID, uint64(res.Data), res.Error != "")
+	st := t.streams.finish(streamID{id: deviceID}, uint64(res.Data), res.Error != "")
 	if st == nil || t.quiet {
 		return
 	}
@@ -232,7 +232,7 @@ func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
 func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.streams.finish(deviceID, uint64(res.Data), res.Error != "") != nil {
+	if j.streams.finish(streamID{id: deviceID}, uint64(res.Data), res.Error != "") != nil {
 		j.event(Event{Event: "finished", ID: deviceID, Device: res})
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,27 +41,11 @@ func (a *activities) lines(now time.Time) (out []string) {
 	return out
 }
 
-// Doing shows what no stream tells of, while it lasts.
-func (t *Text) Doing(what string) (done func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.doing.begin(what, t.opts.now())
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.doing.end(one)
-		if t.screen != nil {
-			t.paint("")
-		}
+// state is one line about what is going on, "" where nothing is.
+func state(s *streams, a *activities, now time.Time) string {
+	parts := a.lines(now)
+	if len(s.running) > 0 {
+		parts = append([]string{s.report(now)}, parts...)
 	}
-}
-
-// Tick is called now and then, so that what is shown stays fresh where nothing
-// happens.
-func (t *Text) Tick() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.screen != nil {
-		t.paint("")
-	}
+	return strings.Join(parts, "; ")
 }

@@ -96,7 +96,7 @@ func versions(names []string) string {
 	if len(names) == 0 {
 		return "no snapshots or bookmarks"
 	}
-	return oneLine(list(names, 8))
+	return oneLine(list(names, " ", 8))
 }
 
 // prefixed writes the non-empty lines of a text, cleaned.

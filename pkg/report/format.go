@@ -71,9 +71,9 @@ func oneLine(s string) string {
 }
 
 // list joins names and leaves out those beyond the first few.
-func list(names []string, most int) string {
+func list(names []string, separator string, most int) string {
 	if len(names) <= most {
-		return strings.Join(names, " ")
+		return strings.Join(names, separator)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), len(names)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), len(names)-most)
 }

@@ -84,19 +84,11 @@ func whole(d time.Duration) string {
 	return Seconds(d.Seconds())
 }
 
-// sum adds up streams that run side by side: an unknown part makes the
-// total unknown, an exceeded estimate counts as what has arrived.
-func sum(gauges []gauge) gauge {
-	var s gauge
-	known := true
-	for _, g := range gauges {
-		s.bytes += g.bytes
-		s.rate += g.rate
-		s.total += max(g.total, g.bytes)
-		known = known && g.total > 0
+// facts are what it tells, without what is unknown.
+func (g gauge) facts() []string {
+	parts := []string{g.amount(), rate(g.rate), g.etaText()}
+	if p, ok := g.percent(); ok {
+		parts[0] += fmt.Sprintf(" (%d %%)", p)
 	}
-	if !known {
-		s.total = 0
-	}
-	return s
+	return present(parts)
 }

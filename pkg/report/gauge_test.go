@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
 )
 
 func TestGauge(t *testing.T) {
@@ -45,11 +47,52 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-func TestSum(t *testing.T) {
+// What was planned is counted with what arrived of it, and with what arrived instead
+// of an estimate.
+func TestTotal(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, gauge{bytes: 30, total: 60, rate: 3}, sum([]gauge{{10, 40, 1}, {20, 10, 2}}), "an exceeded estimate counts as what arrived")
-	require.Equal(t, gauge{bytes: 30, rate: 3}, sum([]gauge{{10, 0, 1}, {20, 50, 2}}), "an unknown part makes the whole unknown")
-	require.Equal(t, gauge{}, sum(nil))
+	c := newClock()
+	step := func(done, bytes uint64) plan.Step {
+		return plan.Step{Done: done, Bytes: bytes, Send: zfs.SendSpec{To: "s"}}
+	}
+	a := &plan.Dataset{Source: "a", Steps: []plan.Step{step(0, 100), step(0, 50)}}
+	b := &plan.Dataset{Source: "b", Steps: []plan.Step{step(10, 40)}}
+	var s streams
+	s.total.plan("", &plan.Plan{Datasets: []*plan.Dataset{a, b, {Source: "current"}}})
+	is := func(bytes, total uint64, datasets string) {
+		t.Helper()
+		g := s.total.gauge(c.Now())
+		require.Equal(t, []uint64{bytes, total}, []uint64{g.bytes, g.total})
+		require.Equal(t, datasets, s.total.datasets())
+	}
+	is(0, 200, "0 of 2 datasets done")
+	first, second, third := streamID{id: 1}, streamID{id: 2}, streamID{id: 3}
+	s.start(first, a, 0, c.Now())
+	s.progress(first, meet.Progress{Bytes: 60, Total: 100}, c.Now())
+	s.start(second, b, 0, c.Now())
+	is(70, 200, "0 of 2 datasets done")
+	c.add(time.Second)
+	s.progress(second, meet.Progress{Bytes: 30, Total: 50}, c.Now())
+	is(90, 200, "0 of 2 datasets done")
+	require.EqualValues(t, 80, s.total.gauge(c.Now()).rate, "what moved since it began to be looked at, in all streams")
+	s.finish(second, 35, false)
+	is(105, 195, "1 of 2 datasets done")
+	s.finish(first, 70, true)
+	is(115, 195, "1 of 2 datasets done")
+
+	// After the cut the rest of the second snapshot is left: what is not sent again has arrived.
+	again := &plan.Dataset{Source: "a", Steps: []plan.Step{step(5, 20), step(0, 50)}}
+	s.start(third, again, 0, c.Now())
+	is(125, 195, "1 of 2 datasets done")
+	s.finish(third, 20, false)
+	s.start(first, again, 1, c.Now())
+	s.progress(first, meet.Progress{Bytes: 60, Total: 50}, c.Now())
+	is(205, 205, "1 of 2 datasets done")
+	s.finish(first, 60, false)
+	is(205, 205, "2 of 2 datasets done")
+
+	s.total.plan("other", &plan.Plan{Datasets: []*plan.Dataset{{Source: "a", Steps: []plan.Step{{}}}}})
+	is(205, 0, "2 of 3 datasets done")
 }
 
 func TestSeconds(t *testing.T) {
@@ -77,11 +120,11 @@ func TestStreamTotals(t *testing.T) {
 	var s streams
 	r := planned()
 	resume := r.Plan.Datasets[1]
-	st := s.start(1, resume, 0, time.Time{})
+	st := s.start(streamID{id: 1}, resume, 0, time.Time{})
 	require.Equal(t, meet.Progress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
 	resume.Steps[0].Bytes = 0
-	s.start(2, resume, 0, time.Time{})
-	require.Zero(t, s.progress(2, meet.Progress{Bytes: 6 << 30, Total: 5 << 30}).last.Total)
-	require.Nil(t, s.progress(3, meet.Progress{}), "never started")
-	require.Nil(t, s.finish(3, 0, false))
+	s.start(streamID{id: 2}, resume, 0, time.Time{})
+	require.Zero(t, s.progress(streamID{id: 2}, meet.Progress{Bytes: 6 << 30, Total: 5 << 30}, time.Time{}).last.Total)
+	require.Nil(t, s.progress(streamID{id: 3}, meet.Progress{}, time.Time{}), "never started")
+	require.Nil(t, s.finish(streamID{id: 3}, 0, false))
 }

@@ -29,7 +29,10 @@ const progressEvery = time.Second
 //	planned   source, target, datasets, streams, total, wire
 //	started   id, source, target, snapshot, kind, total
 //	progress  id, source, target, snapshot, bytes, total, bytes_per_second, percent, eta_seconds, elapsed_seconds, limited_by
-//	status    as progress, one for each running stream, when asked for by a signal
+//	total     bytes, total, bytes_per_second, percent, eta_seconds, datasets, datasets_done:
+//	          of all streams together, where there are several
+//	status    as progress, one for each running stream, and a total, when asked for by a
+//	          signal
 //	finished  id, and result: the stream's entry in the final object's results;
 //	          of a device, device instead of result
 //	error     message, hint, class
@@ -50,6 +53,7 @@ type Event struct {
 	Kind     plan.Kind       `json:"kind,omitempty"`
 	Wire     string          `json:"wire,omitempty"`
 	Datasets int             `json:"datasets,omitempty"`
+	Done     int             `json:"datasets_done,omitempty"`
 	Streams  int             `json:"streams,omitempty"`
 	Bytes    uint64          `json:"bytes,omitempty"`
 	Total    uint64          `json:"total,omitempty"`
@@ -69,6 +73,8 @@ type JSON struct {
 
 	mu      sync.Mutex
 	streams streams
+	doing   activities
+	total   time.Time // when a line about all was last written
 }
 
 // NewJSON returns a reporter for a program. Quiet leaves out all lines but
@@ -87,11 +93,23 @@ func (j *JSON) Doing(what string) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "doing", Message: what})
-	return func() {}
+	one := j.doing.begin(what, j.opts.now())
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.doing.end(one)
+	}
 }
 
 // Tick does nothing: a program knows what began.
 func (j *JSON) Tick() {}
+
+// State is as of Text.
+func (j *JSON) State() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return state(&j.streams, &j.doing, j.opts.now())
+}
 
 // Planned writes what is about to be moved.
 func (j *JSON) Planned(r *job.Report) {
@@ -99,6 +117,7 @@ func (j *JSON) Planned(r *job.Report) {
 	defer j.mu.Unlock()
 	e := Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode}
 	if r.Plan != nil {
+		j.streams.total.plan("", r.Plan)
 		e.Datasets, e.Streams, e.Total = len(r.Plan.Datasets), r.Plan.Steps(), r.Plan.Bytes()
 	}
 	j.event(e)
@@ -108,30 +127,49 @@ func (j *JSON) Planned(r *job.Report) {
 func (j *JSON) Started(id int, d *plan.Dataset, step int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	st := j.streams.start(id, d, step, j.opts.now())
+	st := j.streams.start(streamID{id: id}, d, step, j.opts.now())
 	j.event(Event{
 		Event: "started", ID: id, Source: d.Source, Target: d.Target, Snapshot: "@" + st.step.Send.To,
 		Kind: st.step.Kind, Total: st.last.Total,
 	})
 }
 
-// Progress writes how far a stream is, at most once a second.
+// Progress writes how far a stream is, and how far all are, at most once a second.
 func (j *JSON) Progress(id int, p meet.Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.opts.now()
-	if st := j.streams.progress(id, p); st != nil && now.Sub(st.shown) >= progressEvery {
+	st := j.streams.progress(streamID{id: id}, p, now)
+	if st != nil && now.Sub(st.shown) >= progressEvery {
 		st.shown = now
 		j.event(progressEvent("progress", st))
 	}
+	if j.streams.total.several() && now.Sub(j.total) >= progressEvery {
+		j.total = now
+		j.event(j.totalEvent())
+	}
+}
+
+// totalEvent is how far all streams are.
+func (j *JSON) totalEvent() Event {
+	t := &j.streams.total
+	e := Event{Event: "total", Datasets: len(t.courses), Done: t.done}
+	e.measure(t.gauge(j.opts.now()))
+	return e
 }
 
 func progressEvent(kind string, st *stream) Event {
-	g := gaugeOf(st.last)
 	e := Event{
 		Event: kind, ID: st.id, Source: st.source, Target: st.target, Snapshot: st.snapshot(),
-		Bytes: g.bytes, Total: g.total, Rate: g.rate, Elapsed: st.last.Elapsed.Seconds(), Limited: st.last.LimitedBy,
+		Elapsed: st.last.Elapsed.Seconds(), Limited: st.last.LimitedBy,
 	}
+	e.measure(gaugeOf(st.last))
+	return e
+}
+
+// measure takes in what can be told of how far something is.
+func (e *Event) measure(g gauge) {
+	e.Bytes, e.Total, e.Rate = g.bytes, g.total, g.rate
 	if p, ok := g.percent(); ok {
 		e.Percent = &p
 	}
@@ -139,24 +177,26 @@ func progressEvent(kind string, st *stream) Event {
 		s := d.Seconds()
 		e.ETA = &s
 	}
-	return e
 }
 
 // Finished writes what came of a stream.
 func (j *JSON) Finished(id int, r *job.StepResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.streams.finish(id, r.Bytes, r.Error != "") != nil {
+	if j.streams.finish(streamID{id: id}, r.Bytes, r.Error != "") != nil {
 		j.event(Event{Event: "finished", ID: id, Result: r})
 	}
 }
 
-// Status writes one line for each running stream, also with Quiet.
+// Status writes one line for each running stream, and one for all, also with Quiet.
 func (j *JSON) Status() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, st := range j.streams.running {
 		j.line(progressEvent("status", st))
+	}
+	if j.streams.total.several() {
+		j.line(j.totalEvent())
 	}
 }
 

@@ -3,9 +3,8 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-
-	"zxfer/pkg/size"
 )
 
 // screen keeps a few live lines at the bottom of a terminal, below the lines
@@ -14,7 +13,7 @@ import (
 type screen struct {
 	out  io.Writer
 	size func() (columns, rows int)
-	live []int // lengths of the lines that are shown now
+	live []string // the lines that are shown now
 }
 
 // Smallest and assumed sizes of a terminal.
@@ -42,18 +41,19 @@ func (s *screen) show(text string, live []string) error {
 		more := len(live) - (most - 1)
 		live = append(live[:most-1:most-1], fmt.Sprintf("and %d more", more))
 	}
+	for i, l := range live {
+		live[i] = cut(l, columns-1)
+	}
+	if text == "" && slices.Equal(live, s.live) {
+		return nil
+	}
 	var b strings.Builder
 	b.WriteString(s.erase(columns))
 	b.WriteString(text)
-	s.live = s.live[:0]
 	for _, l := range live {
-		l = cut(l, columns-1)
 		b.WriteString(l + "\n")
-		s.live = append(s.live, len(l))
 	}
-	if b.Len() == 0 {
-		return nil
-	}
+	s.live = live
 	_, err := io.WriteString(s.out, b.String())
 	return err
 }
@@ -62,8 +62,8 @@ func (s *screen) show(text string, live []string) error {
 // became narrower has wrapped the lines: each then takes several rows.
 func (s *screen) erase(columns int) string {
 	up := 0
-	for _, n := range s.live {
-		up += max(1, (n+columns-1)/columns)
+	for _, l := range s.live {
+		up += max(1, (len(l)+columns-1)/columns)
 	}
 	if up == 0 {
 		return ""
@@ -89,52 +89,6 @@ func elide(s string, width int) string {
 	}
 	left := (width - 2) / 2
 	return s[:left] + ".." + s[len(s)-(width-2-left):]
-}
-
-// Widths of a stream's live line.
-const (
-	minName, maxName = 10, 40
-	minBar, maxBar   = 10, 30
-)
-
-// liveLine fits a stream into one line of that width: what matters least
-// goes first when there is no room.
-func liveLine(st *stream, width int) string {
-	g := gaugeOf(st.last)
-	p, known := g.percent()
-	percent := ""
-	if known {
-		percent = fmt.Sprintf("%2d %%", p)
-	}
-	limited := ""
-	if st.last.LimitedBy != "" {
-		limited = "limited by " + ascii(oneLine(st.last.LimitedBy))
-	}
-	// In the order in which they are shown.
-	amount, speed, eta := g.amount(), rate(g.rate), g.etaText()
-	name := ascii(st.name)
-	join := func() string { return strings.Join(present([]string{percent, amount, speed, eta, limited}), "  ") }
-	order := []*string{&limited, &amount, &eta, &speed}
-	if known { // the percentage tells how much; nothing else tells what limits it
-		order[0], order[1] = &amount, &limited
-	}
-	for _, least := range order {
-		switch {
-		case minName+2+len(join()) <= width:
-		case least == &amount && !known:
-			amount = size.Text(g.bytes) // without a percentage it is all there is
-		default:
-			*least = ""
-		}
-	}
-	room := width - len(join()) - 2
-	name = elide(name, min(maxName, max(minName, room)))
-	line := name
-	if bar := min(maxBar, room-len(name)-2); known && bar >= minBar {
-		full := (bar - 2) * p / 100
-		line += "  [" + strings.Repeat("#", full) + strings.Repeat("-", bar-2-full) + "]"
-	}
-	return cut(strings.Join(present([]string{line, join()}), "  "), width)
 }
 
 // ascii makes the number of bytes the width of the text.

@@ -130,6 +130,61 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// Columns stay where they are, however long the names and numbers of streams that
+// come and go; the total of all is above them.
+func TestTerminalColumns(t *testing.T) {
+	t.Parallel()
+	term := &terminal{t: t, columns: 132}
+	c := newClock()
+	text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: term, Now: c.Now, Size: func() (int, int) { return 132, 24 }})
+	near, far := text.Part("near"), text.Part("far")
+	var datasets []*plan.Dataset
+	for _, name := range []string{"tank/a", "tank/a/dataset/with/a/name/that/is/longer/than/a/column", "tank/b"} {
+		datasets = append(datasets, &plan.Dataset{Source: name, Target: name, Steps: []plan.Step{{Bytes: 2 << 30, Send: zfs.SendSpec{To: "daily"}}}})
+	}
+	for _, rep := range []job.Reporter{near, far} {
+		rep.Planned(&job.Report{Source: "s", Target: "t", Plan: &plan.Plan{Datasets: datasets}})
+	}
+	var shown []string
+	show := func() {
+		c.add(time.Second)
+		text.Tick()
+		shown = append(shown, strings.Join(term.rows[2:], "\n"))
+	}
+	near.Started(1, datasets[0], 0)
+	far.Started(1, datasets[0], 0)
+	show()
+	near.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 2 << 30, Rate: 100 << 20, LimitedBy: "network"})
+	far.Progress(1, meet.Progress{Bytes: 1000, Total: 2 << 30, Rate: 9 << 20, LimitedBy: "target"})
+	show()
+	near.Finished(1, &job.StepResult{Bytes: 2 << 30})
+	near.Started(2, datasets[1], 0)
+	near.Progress(2, meet.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})
+	done := text.Doing("releasing holds")
+	show()
+	show()
+	done()
+	show()
+	golden(t, "terminal-columns.txt", strings.Join(shown, "\n"))
+	text.Over()
+	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
+}
+
+// What did not change is not written again.
+func TestTerminalIsStill(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := newClock()
+	text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &out, Now: c.Now, Size: func() (int, int) { return 80, 24 }})
+	text.Started(1, planned().Plan.Datasets[0], 0)
+	before := out.Len()
+	for range 10 {
+		c.add(time.Second)
+		text.Tick()
+	}
+	require.Equal(t, before, out.Len())
+}
+
 // A terminal that is made narrower while lines are live keeps nothing of them.
 func TestTerminalShrinks(t *testing.T) {
 	t.Parallel()
@@ -191,13 +246,23 @@ func FuzzLiveLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, bytes, total, rate uint64, limited string, width int) {
 		width = minColumns - 1 + (width&0x7fffffff)%500
 		var s streams
-		st := s.start(1, &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: 1, Send: zfs.SendSpec{To: "s"}}}}, 0, time.Time{})
-		s.progress(1, meet.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited})
-		line := liveLine(st, width)
-		require.LessOrEqual(t, len(line), width)
-		require.NotContains(t, line, "100 %")
-		for _, c := range line {
-			require.True(t, c >= ' ' && c < 127, "%q", line)
+		var tab table
+		for id, name := range []string{name, "t"} {
+			d := &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: uint64(id), Send: zfs.SendSpec{To: "s"}}}}
+			s.total.plan("", &plan.Plan{Datasets: []*plan.Dataset{d}})
+			s.start(streamID{id: id}, d, 0, time.Time{})
+			s.progress(streamID{id: id}, meet.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited}, time.Time{})
+			for _, line := range tab.lines(s.rows(time.Time{}), width) {
+				fits(t, line, width)
+			}
 		}
 	})
+}
+
+func fits(t *testing.T, line string, width int) {
+	require.LessOrEqual(t, len(line), width)
+	require.NotContains(t, line, "100 %")
+	for _, c := range line {
+		require.True(t, c >= ' ' && c < 127, "%q", line)
+	}
 }

@@ -13,56 +13,72 @@ import (
 	"zxfer/pkg/size"
 )
 
+// streamID names a stream among those of several transfers.
+type streamID struct {
+	part string // "" where there is one
+	id   int
+}
+
 // stream is a running stream as the job last told of it.
 type stream struct {
-	id     int
+	streamID
 	name   string // source dataset and the snapshot to arrive
 	source string // dataset
 	target string
 	step   plan.Step
 	last   meet.Progress
-	shown  time.Time // when a line about it was last written
+	shown  time.Time // when a line of JSON about it was last written
 }
 
-// streams are those that run, in the order in which they started. Its owner
-// does the locking.
+// streams are those that run, in the order in which they started, and what is
+// known of all. Its owner does the locking.
 type streams struct {
 	running  []*stream
 	finished int    // streams that arrived
 	arrived  uint64 // bytes of those
+	total    total
 }
 
-func (s *streams) start(id int, d *plan.Dataset, step int, now time.Time) *stream {
-	st := &stream{id: id, name: d.Source, source: d.Source, target: d.Target, shown: now}
+func (s *streams) start(id streamID, d *plan.Dataset, step int, now time.Time) *stream {
+	st := &stream{streamID: id, name: d.Source, source: d.Source, target: d.Target, shown: now}
+	var left []plan.Step
 	if step >= 0 && step < len(d.Steps) {
-		st.step = d.Steps[step]
+		st.step, left = d.Steps[step], d.Steps[step+1:]
 		st.name += "@" + st.step.Send.To
 		st.last = meet.Progress{Bytes: st.step.Done}
 		if st.step.Bytes > 0 {
 			st.last.Total = st.step.Done + st.step.Bytes
 		}
 	}
-	return s.add(st)
+	if id.part != "" {
+		st.name = id.part + ": " + st.name
+	}
+	return s.add(st, left)
 }
 
 // begin is start for a device, which has total bytes, of which done are there.
 func (s *streams) begin(source, target string, total, done uint64, now time.Time) {
-	s.add(&stream{id: deviceID, name: source, source: source, target: target, shown: now,
-		step: plan.Step{Bytes: total}, last: meet.Progress{Bytes: done, Total: total}})
+	s.add(&stream{streamID: streamID{id: deviceID}, name: source, source: source, target: target, shown: now,
+		step: plan.Step{Bytes: total}, last: meet.Progress{Bytes: done, Total: total}}, nil)
 }
 
 // deviceID is the id of a device's only stream.
 const deviceID = 1
 
-func (s *streams) add(st *stream) *stream {
+func (s *streams) add(st *stream, left []plan.Step) *stream {
 	st.name = oneLine(st.name)
 	s.running = append(s.running, st)
+	s.total.start(st.dataset(), gaugeOf(st.last), left)
+	s.total.note(st.shown)
 	return st
 }
 
-func (s *streams) find(id int) *stream {
+// dataset is the one that the stream is of.
+func (st *stream) dataset() datasetID { return datasetID{st.part, st.source} }
+
+func (s *streams) find(id streamID) *stream {
 	for _, st := range s.running {
-		if st.id == id {
+		if st.streamID == id {
 			return st
 		}
 	}
@@ -70,7 +86,7 @@ func (s *streams) find(id int) *stream {
 }
 
 // progress notes p and returns its stream, nil if it is not running.
-func (s *streams) progress(id int, p meet.Progress) *stream {
+func (s *streams) progress(id streamID, p meet.Progress, now time.Time) *stream {
 	st := s.find(id)
 	if st == nil {
 		return nil
@@ -78,12 +94,19 @@ func (s *streams) progress(id int, p meet.Progress) *stream {
 	if st.step.Bytes == 0 {
 		p.Total = 0 // only the bytes that had arrived before are known
 	}
-	st.last = p
+	s.arriving(st, p)
+	s.total.note(now)
 	return st
 }
 
+func (s *streams) arriving(st *stream, p meet.Progress) {
+	s.total.moved += p.Bytes - min(p.Bytes, st.last.Bytes)
+	s.total.at(st.dataset(), gaugeOf(p))
+	st.last = p
+}
+
 // finish takes out a stream that moved bytes; nil where it does not run.
-func (s *streams) finish(id int, bytes uint64, failed bool) *stream {
+func (s *streams) finish(id streamID, bytes uint64, failed bool) *stream {
 	st := s.find(id)
 	if st == nil {
 		return nil
@@ -93,6 +116,10 @@ func (s *streams) finish(id int, bytes uint64, failed bool) *stream {
 		s.finished++
 	}
 	s.arrived += bytes
+	last := st.last
+	last.Bytes = max(last.Bytes, st.step.Done+bytes)
+	s.arriving(st, last)
+	s.total.end(st.dataset(), failed)
 	return st
 }
 
@@ -104,47 +131,56 @@ func (st *stream) snapshot() string {
 	return "@" + st.step.Send.To
 }
 
-// facts are the parts of a progress line after the name, without empty ones.
-func (st *stream) facts() []string {
-	g := gaugeOf(st.last)
-	parts := []string{g.amount()}
-	if p, ok := g.percent(); ok {
-		parts[0] += fmt.Sprintf(" (%d %%)", p)
+// limit says what limits a stream, "" where nothing does.
+func (st *stream) limit() string {
+	if st.last.LimitedBy == "" {
+		return ""
 	}
-	parts = append(parts, rate(g.rate), g.etaText())
-	if st.last.LimitedBy != "" {
-		parts = append(parts, "limited by "+oneLine(st.last.LimitedBy))
-	}
-	return present(parts)
+	return "limited by " + oneLine(st.last.LimitedBy)
 }
 
 // line is one progress line without decoration.
-func (st *stream) line() string { return st.name + ": " + strings.Join(st.facts(), ", ") }
+func (st *stream) line() string {
+	return st.name + ": " + strings.Join(present(append(gaugeOf(st.last).facts(), st.limit())), ", ")
+}
 
-// report is the one line that answers a status signal.
-func (s *streams) report() string {
-	if len(s.running) == 0 {
-		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
+// short is a stream beside others.
+func (st *stream) short() string {
+	g := gaugeOf(st.last)
+	if p, ok := g.percent(); ok {
+		return fmt.Sprintf("%s %d %%", st.name, p)
 	}
-	if len(s.running) == 1 {
+	return st.name + " " + size.Text(g.bytes)
+}
+
+// report is the one line that tells what runs.
+func (s *streams) report(now time.Time) string {
+	switch {
+	case len(s.running) == 0:
+		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
+	case len(s.running) == 1 && !s.total.several():
 		return s.running[0].line()
 	}
-	var gauges []gauge
 	var each []string
 	for _, st := range s.running {
-		g := gaugeOf(st.last)
-		gauges = append(gauges, g)
-		text := st.name + " " + size.Text(g.bytes)
-		if p, ok := g.percent(); ok {
-			text = fmt.Sprintf("%s %d %%", st.name, p)
-		}
-		each = append(each, text)
+		each = append(each, st.short())
 	}
-	all := sum(gauges)
-	return strings.Join(present([]string{
-		english.Plural(len(s.running), "stream", "") + ": " + all.amount(), rate(all.rate), all.etaText(),
-		fmt.Sprintf("%d arrived before", s.finished), list(each, 8),
-	}), ", ")
+	all := strings.Join(present(append([]string{s.total.datasets()}, s.total.gauge(now).facts()...)), ", ")
+	if len(s.running) == 1 {
+		return all + ": " + strings.Join(present([]string{each[0], s.running[0].limit()}), ", ")
+	}
+	return all + ": " + list(each, ", ", 8)
+}
+
+// rows are the live lines, that of all first.
+func (s *streams) rows(now time.Time) (out []row) {
+	if s.total.several() && len(s.running) > 0 {
+		out = append(out, rowOf("total", s.total.gauge(now), s.total.datasets()))
+	}
+	for _, st := range s.running {
+		out = append(out, rowOf(st.name, gaugeOf(st.last), st.limit()))
+	}
+	return out
 }
 
 func present(parts []string) []string {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"io"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	Quiet          bool // errors only
 	Verbose        bool // the whole plan first, each stream's stages afterwards
+	// Often tells that the same is done again and again, by a timer: where no
+	// terminal is looked at, single streams are not told of.
+	Often bool
 	// Size returns the terminal that Stderr is; nil where it is none.
 	// Unknown dimensions are 0.
 	Size func() (columns, rows int)
@@ -29,34 +33,48 @@ func (o Options) now() time.Time {
 	return time.Now()
 }
 
-// How often a running stream is shown, at most.
+// How often it is shown how far all is, at most.
 const (
-	logEvery     = 10 * time.Second       // a line in a log
+	sayEvery     = time.Minute            // a line in a log
 	repaintEvery = 250 * time.Millisecond // the live lines of a terminal
 )
 
-// Text shows a job to a person. Its methods may be called from several
-// goroutines; errors of writing to standard error are passed over, as there
-// is nowhere left to tell of them.
+// Text shows a job to a person, and where a terminal is looked at, how far it is.
+// Its methods may be called from several goroutines; errors of writing to standard
+// error are passed over, as there is nowhere left to tell of them.
 type Text struct {
+	part // of a job that is one transfer
 	opts Options
 
 	mu      sync.Mutex
 	streams streams
 	doing   activities
 	screen  *screen // nil without a terminal
+	table   table
 	painted time.Time
+	said    time.Time // that without a terminal it was told how far all is
 	quiet   bool
 }
 
 // NewText returns a reporter for a person.
 func NewText(o Options) *Text {
-	t := &Text{opts: o, quiet: o.Quiet}
+	t := &Text{opts: o, quiet: o.Quiet, said: o.now()}
+	t.part = part{t, ""}
 	if o.Size != nil && !o.Quiet {
 		t.screen = &screen{out: o.Stderr, size: o.Size}
 	}
 	return t
 }
+
+// part is a transfer of those that are shown together.
+type part struct {
+	*Text
+	name string
+}
+
+// Part returns a Reporter for one of several transfers that are shown together,
+// and whose total is that of all. Its name is before those of its streams.
+func (t *Text) Part(name string) job.Reporter { return part{t, name} }
 
 // Log shows a message.
 func (t *Text) Log(message string) {
@@ -67,64 +85,116 @@ func (t *Text) Log(message string) {
 
 // Planned shows what is about to be done: everything with Verbose, else a
 // headline and what a user must not miss. A dry run shows its plan when done.
-func (t *Text) Planned(r *job.Report) {
+func (t part) Planned(r *job.Report) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.Plan != nil {
+		t.streams.total.plan(t.name, r.Plan)
+	}
 	switch {
 	case t.quiet || r.DryRun:
 	case t.opts.Verbose:
-		t.write(planText(r))
+		t.paint(planText(r))
 	default:
-		t.write(headline(r))
+		t.paint(headline(r))
 	}
 }
 
 // Started shows that a stream begins.
-func (t *Text) Started(id int, d *plan.Dataset, step int) {
+func (t part) Started(id int, d *plan.Dataset, step int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := t.streams.start(id, d, step, t.opts.now())
+	st := t.streams.start(streamID{t.name, id}, d, step, t.opts.now())
 	switch {
 	case t.quiet:
 	case t.screen != nil:
 		t.paint("")
-	default:
+	case !t.opts.Often:
 		t.print(st.name + " -> " + oneLine(st.target) + ": " + stepText(&st.step) + ", " + stepSize(&st.step) + "\n")
 	}
 }
 
 // Progress shows how far a stream is, now and then.
-func (t *Text) Progress(id int, p meet.Progress) {
+func (t part) Progress(id int, p meet.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := t.streams.progress(id, p)
-	if st == nil || t.quiet {
-		return
-	}
-	now := t.opts.now()
-	switch {
-	case t.screen != nil:
-		if now.Sub(t.painted) >= repaintEvery {
-			t.paint("")
-		}
-	case now.Sub(st.shown) >= logEvery:
-		st.shown = now
-		t.print(st.line() + "\n")
+	if t.streams.progress(streamID{t.name, id}, p, t.opts.now()) != nil {
+		t.refresh()
 	}
 }
 
 // Finished shows what came of a stream.
-func (t *Text) Finished(id int, r *job.StepResult) {
+func (t part) Finished(id int, r *job.StepResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := t.streams.finish(id, r.Bytes, r.Error != ""); st != nil && !t.quiet {
+	st := t.streams.finish(streamID{t.name, id}, r.Bytes, r.Error != "")
+	if st != nil && !t.quiet && (t.screen != nil || !t.opts.Often) {
 		t.paint(resultText(st.name, r, t.opts.Verbose))
 	}
 }
 
-// Status shows one line about what is running, also with Quiet: it was asked for.
+// Doing shows what no stream tells of, while it lasts.
+func (t *Text) Doing(what string) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	one := t.doing.begin(what, t.opts.now())
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.doing.end(one)
+		t.refresh()
+	}
+}
+
+// Tick is called now and then, so that what is shown stays fresh where nothing
+// happens.
+func (t *Text) Tick() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.streams.total.note(t.opts.now())
+	t.refresh()
+}
+
+// refresh shows how far all is, where it is time to.
+func (t *Text) refresh() {
+	now := t.opts.now()
+	switch {
+	case t.quiet:
+	case t.screen != nil:
+		if now.Sub(t.painted) >= repaintEvery {
+			t.paint("")
+		}
+	case now.Sub(t.said) >= sayEvery:
+		if line := t.state(now); line != "" {
+			t.said = now
+			t.print(line + "\n")
+		}
+	}
+}
+
+// State is one line about what is going on, "" where nothing is.
+func (t *Text) State() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state(t.opts.now())
+}
+
+func (t *Text) state(now time.Time) string { return state(&t.streams, &t.doing, now) }
+
+// Status shows one line about what is going on, also with Quiet: it was asked for.
 func (t *Text) Status() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.paint(t.streams.report() + "\n")
+	now := t.opts.now()
+	t.paint(cmp.Or(t.state(now), t.streams.report(now)) + "\n")
+}
+
+// Over ends a job of several that are shown one after the other: what was live is
+// gone, and what it moved is no part of the next one's total.
+func (t *Text) Over() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over()
 }
 
 // Done shows the outcome: a dry run's plan or the summary of a job that
@@ -148,10 +218,9 @@ func (t *Text) Done(r *job.Report, err error) error {
 	return writeString(t.opts.Stdout, summary(r))
 }
 
-// over takes the live lines away.
 func (t *Text) over() {
+	t.streams.running, t.streams.total, t.doing = nil, total{}, activities{}
 	if t.screen != nil {
-		t.streams.running = nil
 		t.paint("")
 	}
 }
@@ -169,12 +238,12 @@ func (t *Text) paint(text string) {
 		return
 	}
 	columns, _ := t.screen.dimensions()
-	var live []string
-	for _, st := range t.streams.running {
-		live = append(live, liveLine(st, columns-1))
+	now := t.opts.now()
+	live := t.table.lines(t.streams.rows(now), columns-1)
+	for _, line := range t.doing.lines(now) {
+		live = append(live, ascii(line))
 	}
-	live = append(live, t.doing.lines(t.opts.now())...)
-	t.painted = t.opts.now()
+	t.painted = now
 	_ = t.screen.show(text, live) // see Text: nowhere left to tell of it
 }
 

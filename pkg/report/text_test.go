@@ -140,15 +140,61 @@ func TestStatus(t *testing.T) {
 		text.Status()
 		return errs.String()
 	}
+	require.Equal(t, "no stream is running; 0 streams arrived, 0 B\n", status())
+	done := text.Doing("listing tank/home and backup1:vault")
+	c.add(12 * time.Second)
+	require.Equal(t, "listing tank/home and backup1:vault, 12 s\n", status())
+	done()
 	text.Started(1, r.Plan.Datasets[0], 0)
+	c.add(time.Second)
 	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
 	require.Equal(t, "tank/home@a: 1.0 GiB of 3.0 GiB (33 %), 1.0 GiB/s, ETA 2 s, limited by read\n", status())
+
+	text = NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now})
+	r.Plan.Datasets = r.Plan.Datasets[:2]
+	text.Planned(r)
+	text.Started(1, r.Plan.Datasets[0], 0)
+	c.add(time.Second)
+	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
+	require.Equal(t, "0 of 2 datasets done, 1.0 GiB of 9.0 GiB (11 %), 1.0 GiB/s, ETA 8 s: tank/home@a 33 %, limited by read\n", status())
 	text.Started(2, r.Plan.Datasets[1], 0)
-	text.Progress(2, meet.Progress{Bytes: 5 << 30, Total: 6 << 30, Rate: 1 << 30})
-	require.Equal(t, "2 streams: 6.0 GiB of 9.0 GiB, 2.0 GiB/s, ETA 2 s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 %\n", status())
-	text.Started(3, r.Plan.Datasets[3], 0)
-	text.Progress(3, meet.Progress{Bytes: 1 << 20, Rate: 1 << 20})
-	require.Equal(t, "3 streams: 6.0 GiB, 2.0 GiB/s, 0 arrived before, tank/home@a 33 % tank/home/ann@d 83 % tank/home/vol@d 1.0 MiB\n", status())
+	require.Equal(t, "0 of 2 datasets done, 6.0 GiB of 9.0 GiB (66 %), 1.0 GiB/s, ETA 3 s: tank/home@a 33 %, tank/home/ann@d 83 %\n", status())
+}
+
+// Without a terminal there is a line a minute, of streams as of what comes before
+// them.
+func TestTextALineAMinute(t *testing.T) {
+	t.Parallel()
+	for _, often := range []bool{false, true} {
+		var errs bytes.Buffer
+		c := newClock()
+		text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now, Often: often})
+		wait := func(n int, do func(i int)) string {
+			errs.Reset()
+			for i := range n {
+				c.add(time.Second)
+				do(i)
+			}
+			return errs.String()
+		}
+		done := text.Doing("listing tank")
+		require.Equal(t, "listing tank, 1 min 0 s\nlisting tank, 2 min 0 s\n", wait(130, func(int) { text.Tick() }))
+		done()
+		require.Empty(t, wait(130, func(int) { text.Tick() }), "nothing is going on")
+		errs.Reset()
+		text.Started(1, planned().Plan.Datasets[0], 0)
+		started := "tank/home@a -> vault/home: full @a, about 3.0 GiB\n"
+		if often {
+			started = ""
+		}
+		require.Equal(t, started, errs.String())
+		require.Equal(t, "tank/home@a: 0 B of 3.0 GiB (0 %), 1.0 MiB/s, ETA 51 min 12 s\n"+
+			"tank/home@a: 60 MiB of 3.0 GiB (1 %), 1.0 MiB/s, ETA 50 min 12 s\n",
+			wait(62, func(i int) { text.Progress(1, meet.Progress{Bytes: uint64(i) << 20, Total: 3 << 30, Rate: 1 << 20}) }))
+		errs.Reset()
+		text.Finished(1, &job.StepResult{Bytes: 3 << 30, Wire: "tls"})
+		require.Equal(t, often, errs.Len() == 0, "%s", errs.String())
+	}
 }
 
 // A name or a message from elsewhere must not drive the terminal.

@@ -52,7 +52,7 @@ func (w *Watch) Measuring(m job.Measuring) {
 	case w.screen != nil:
 		w.live = []string{line}
 		w.write("")
-	case w.opts.Verbose, m.Of > 0 && now.Sub(w.shown) >= logEvery:
+	case w.opts.Verbose, m.Of > 0 && now.Sub(w.shown) >= sayEvery:
 		w.shown = now
 		w.write(line + "\n")
 	}

@@ -57,7 +57,9 @@ func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
 func (w *work) before(ctx context.Context) error {
 	for i := range w.job.Before {
 		h := &w.job.Before[i]
+		ran := w.doing("running %s, before the run", h.Command[0])
 		err := runHook(ctx, h, HookEnvironment("before", w.job, w.run), nil)
+		ran()
 		switch {
 		case err != nil && h.OnFailure == "continue":
 			w.note("hook before the run: %v", err)
@@ -77,6 +79,7 @@ func (w *work) after(ctx context.Context) {
 		return
 	}
 	run := func(h *replicate.Hook, kind, name string) {
+		defer w.doing("running %s, %s", h.Command[0], name)()
 		if err := runHook(context.WithoutCancel(ctx), h, HookEnvironment(kind, w.job, w.run), bytes.NewReader(text)); err != nil {
 			w.note("%s: %v", name, err)
 		}

@@ -69,13 +69,13 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	for _, t := range w.targets {
 		req := w.request(t, &then)
 		req.DryRun, req.Pretended = true, len(p.Snapshots) > 0
-		b := run(ctx, w.hosts, t, req, quiet{w.Log})
+		b := run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		p.Targets = append(p.Targets, b.preview())
 		v.Targets = append(v.Targets, b.seen())
 	}
 	p.Prunings = append(p.Prunings, w.decide(ctx, v).Prunings...)
 	for _, side := range p.Prunings {
-		w.side(side.Side).showHeld(ctx, side)
+		w.showHeld(ctx, side)
 	}
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()

@@ -37,7 +37,9 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		b := batch{side: t, result: &job.BatchResult{}}
 		q := site.ListQuery{Recursive: j.Recursive, Versions: true}
 		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {
+			listed := w.doing("listing %s", t.at)
 			b.result.Target, b.err = t.list(ctx, q)
+			listed()
 		}
 		if b.err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.name, b.err))
@@ -48,7 +50,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {
 		if dryRun {
-			w.side(p.Side).showHeld(ctx, p)
+			w.showHeld(ctx, p)
 		} else {
 			w.apply(ctx, p, !refused)
 		}
@@ -105,11 +107,18 @@ func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int
 		return 0
 	}
 	began, due := time.Now(), len(p.Remove)
+	defer w.doing("removing %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
 	gone := w.side(p.Side).apply(ctx, p)
 	if due > 0 && !p.Refused {
 		w.Log(fmt.Sprintf("%s: retention removed %s on %s in %s", w.job.Name, english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
 	}
 	return gone
+}
+
+// showHeld finds out what of a pruning is held, for showing.
+func (w *work) showHeld(ctx context.Context, p *replicate.Pruning) {
+	defer w.doing("asking what is held on %s", p.Side)()
+	w.side(p.Side).showHeld(ctx, p)
 }
 
 // hold moves a target's holds, and bookmarks what was sent. What fails is noted:
@@ -132,6 +141,7 @@ func (w *work) hold(ctx context.Context, h *replicate.Holding) {
 	}
 	// Nothing is let go of before the new base is held wherever it is to be.
 	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
+	defer w.doing("holding and bookmarking what %s has", h.Target)()
 	source, err := w.source.place(ctx, tag, h.Source.Place)
 	placed := done(err)
 	there, err := target.place(ctx, tag, h.There.Place)

@@ -93,7 +93,9 @@ func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint s
 	if err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
+	waited := r.reporter(j.Name, "").Doing(j.Name + ": waiting for the end of the run under way")
 	unlock, err = store.Lock(ctx, wait)
+	waited()
 	switch {
 	case errors.Is(err, record.ErrRunning):
 		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
@@ -194,14 +196,19 @@ func (w *work) side(name string) *side {
 	return w.source
 }
 
-// reporter is who is told of a target, "" for what concerns none.
-func (w *work) reporter(target string) job.Reporter {
-	if w.Reporter != nil {
-		if rep := w.Reporter(w.job.Name, target); rep != nil {
+// reporter is who is told of a job's target, "" for what concerns none.
+func (r *Runner) reporter(name, target string) job.Reporter {
+	if r.Reporter != nil {
+		if rep := r.Reporter(name, target); rep != nil {
 			return rep
 		}
 	}
-	return quiet{w.Log}
+	return quiet{r.Log}
+}
+
+// doing tells that something is under way, until done is called.
+func (w *work) doing(format string, args ...any) (done func()) {
+	return w.reporter(w.job.Name, "").Doing(w.job.Name + ": " + fmt.Sprintf(format, args...))
 }
 
 // note is something that went wrong without making the run fail.

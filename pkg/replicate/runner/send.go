@@ -36,7 +36,7 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 		}
 		req := w.request(t, v)
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
-		rep := &sending{Reporter: w.reporter(t.name), w: w, to: t.name}
+		rep := &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
 		wg.Go(func() { all[i] = run(ctx, w.hosts, t, req, rep) })
 	}
 	wg.Wait()

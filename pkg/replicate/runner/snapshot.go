@@ -24,7 +24,9 @@ func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *repli
 	if len(names) == 0 {
 		return v, missed, nil
 	}
+	taken := w.doing("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
 	first := w.source.snapshot(ctx, names, missed)
+	taken()
 	if w.run.Snapshots = len(names) - len(missed); w.run.Snapshots > 0 {
 		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
 		now, err := w.look(ctx, v)

@@ -26,6 +26,7 @@ func (w *work) survey(ctx context.Context) (*replicate.View, error) {
 
 func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, error) {
 	q.Dataset, q.Recursive = w.source.at.Name, w.job.Recursive
+	defer w.doing("listing %s", w.source.at)()
 	l, err := w.source.list(ctx, q)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,9 @@ func (w *work) surveyChanged(ctx context.Context, settled *record.Settled) (*rep
 	if all := len(v.Source.Datasets); (all-len(may))*worthwhile > all {
 		return w.survey(ctx)
 	}
+	looked := w.doing("looking at the copies of %s", english.Plural(len(may), "dataset", ""))
 	moved, err := movedCopies(ctx, w.targets, v, settled, may)
+	looked()
 	if err != nil {
 		return w.survey(ctx) // the batch of the target will say what is wrong there
 	}
@@ -114,6 +117,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 	if len(names) == 0 {
 		return &now, nil
 	}
+	defer w.doing("listing %s of %s", english.Plural(len(names), "dataset", ""), w.source.at)()
 	var err error
 	l, err = w.source.list(ctx, site.ListQuery{Dataset: v.Root, Only: names, Versions: true, Changed: true})
 	return &now, err

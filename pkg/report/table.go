@@ -1,0 +1,120 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/size"
+)
+
+// row is a live line: a name, a bar and cells.
+type row struct {
+	name  string
+	share int // percent, for the bar; -1 = unknown
+	bytes uint64
+	cells [cellCount]string
+}
+
+// The cells of a row, in their order.
+const (
+	cellPercent = iota
+	cellAmount
+	cellRate
+	cellETA
+	cellMore // what limits a stream
+	cellCount
+)
+
+func rowOf(name string, g gauge, more string) row {
+	r := row{name: ascii(name), share: -1, bytes: g.bytes}
+	if p, ok := g.percent(); ok {
+		r.share, r.cells[cellPercent] = p, fmt.Sprintf("%2d %%", p)
+	}
+	r.cells[cellAmount], r.cells[cellRate], r.cells[cellETA], r.cells[cellMore] = g.amount(), rate(g.rate), g.etaText(), ascii(more)
+	return r
+}
+
+// table lines rows up. Its columns only grow: they stay where they are while the
+// numbers change and streams come and go.
+type table struct {
+	name  int
+	cells [cellCount]int
+}
+
+// Widths of names and bars.
+const (
+	minName, wantName, maxName = 10, 24, 40
+	minBar, maxBar             = 10, 30
+)
+
+// lines fits rows into a width: what matters least goes first when there is no
+// room, in all of them.
+func (t *table) lines(rows []row, width int) []string {
+	known := false
+	for _, r := range rows {
+		known = known || r.share >= 0
+		t.name = max(t.name, min(len(r.name), maxName))
+		for i, c := range r.cells {
+			t.cells[i] = max(t.cells[i], len(c))
+		}
+	}
+	cells := t.cells
+	room := func() int { // for the name and the bar
+		n := width
+		for _, c := range cells {
+			if c > 0 {
+				n -= 2 + c
+			}
+		}
+		return n
+	}
+	order := []int{cellMore, cellAmount, cellETA, cellRate}
+	if known { // the percentage tells how much; nothing else tells what limits it
+		order[0], order[1] = cellAmount, cellMore
+	}
+	for _, least := range order {
+		if room() >= min(t.name, wantName) {
+			break
+		}
+		cells[least] = 0
+		for i := range rows { // without a percentage it is all there is
+			if r := &rows[i]; least == cellAmount && r.share < 0 {
+				r.cells[cellPercent] = size.Text(r.bytes)
+				cells[cellPercent] = max(cells[cellPercent], len(r.cells[cellPercent]))
+			}
+		}
+	}
+	name := min(t.name, max(minName, room()))
+	bar := min(maxBar, room()-name-2)
+	if !known || bar < minBar {
+		bar = 0
+	}
+	var out []string
+	for i := range rows {
+		out = append(out, cut(rows[i].line(name, bar, &cells), width))
+	}
+	return out
+}
+
+// line writes a row in columns of those widths; one of 0 is left out.
+func (r *row) line(name, bar int, cells *[cellCount]int) string {
+	line := fmt.Sprintf("%-*s", name, elide(r.name, name))
+	switch {
+	case bar == 0:
+	case r.share < 0:
+		line += strings.Repeat(" ", bar+2)
+	default:
+		full := (bar - 2) * r.share / 100
+		line += "  [" + strings.Repeat("#", full) + strings.Repeat("-", bar-2-full) + "]"
+	}
+	for i, width := range cells {
+		switch {
+		case width == 0:
+		case i == cellPercent || i == cellRate:
+			line += fmt.Sprintf("  %*s", width, r.cells[i])
+		default:
+			line += fmt.Sprintf("  %-*s", width, r.cells[i])
+		}
+	}
+	return strings.TrimRight(line, " ")
+}
