@@ -243,7 +243,11 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	case o.json:
 		err = report.DoctorJSON(a.stdout, r)
 	default:
-		err = report.DoctorText(a.stdout, r, report.DoctorOptions{Verbose: o.verbose, Color: colored(a.stdout)})
+		show := report.DoctorOptions{Verbose: o.verbose, Color: colored(a.stdout)}
+		if size := terminalSize(a.stdout); size != nil {
+			show.Columns, _ = size()
+		}
+		err = report.DoctorText(a.stdout, r, show)
 	}
 	if err != nil {
 		return err

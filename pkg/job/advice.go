@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ type adviser struct {
 	way      way.Way
 	sealable bool
 	decrypt  bool
+	hidden   bool // a restricted key hides parts of the way
 }
 
 func (d *doctor) advise() *Advice {
@@ -47,16 +49,28 @@ func (d *doctor) advise() *Advice {
 		a.pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
 		a.pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
 	}
+	for _, g := range d.report.Grants {
+		a.hidden = a.hidden || slices.Contains(g.Unseen, linkOut)
+	}
 	return a.advice()
 }
 
 func (a *adviser) advice() *Advice {
+	said := a.ofLimit()
+	if a.hidden && said.Remedy == "" {
+		return &Advice{Remedy: "use a key that is not restricted, to measure all of the way", Why: "this one does not allow it"}
+	}
+	return said
+}
+
+// ofLimit is the advice for what was measured.
+func (a *adviser) ofLimit() *Advice {
 	if f := a.worst(finding.Fail, anywhere); f != nil {
 		return f
 	}
 	e := a.expected
 	if e == nil {
-		return cmp.Or(a.worst(finding.Warn, anywhere), &Advice{Why: "no check found fault"})
+		return cmp.Or(a.worst(finding.Warn, anywhere), &Advice{Why: "no check found a fault"})
 	}
 	switch limit := e.LimitedBy; {
 	case limit == transfer.LimitBandwidth:
@@ -103,6 +117,7 @@ func (a *adviser) network() *Advice {
 	return cmp.Or(
 		a.worst(finding.Warn, of(a.expected.Host, "link")),
 		a.worst(finding.Warn, of("", "tcp-scaling", "nic")),
+		a.crowded(),
 		&Advice{Why: "it is the link"})
 }
 
@@ -110,9 +125,9 @@ func (a *adviser) network() *Advice {
 // all parts of the transfer that share them.
 func (a *adviser) processors(all bool) *Advice {
 	host := a.expected.Host
-	bearing := []string{}
+	bearing, link := []string{}, []string{"link"} // which may have more streams for more processors
 	if all {
-		bearing = a.kernel()
+		bearing, link = a.kernel(), nil
 	}
 	why := "it is the processors of " + host
 	if m := a.machines[host]; m != nil && m.cpus > 0 {
@@ -123,7 +138,7 @@ func (a *adviser) processors(all bool) *Advice {
 	}
 	return cmp.Or(
 		a.signed(),
-		a.worst(finding.Warn, of("", "link")), // more streams for more processors
+		a.worst(finding.Warn, of("", link...)),
 		a.others(host),
 		a.worst(finding.Warn, of(host, bearing...)),
 		a.worst(finding.Note, of(host, "governor")),
@@ -149,6 +164,17 @@ func (a *adviser) signed() *Advice {
 		return &Advice{Remedy: "leave {{decrypt}} out", Why: "encrypted data goes raw and signed then, which costs processors less than TLS"}
 	case a.way.Wire == string(wire.TLS):
 		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
+	}
+	return nil
+}
+
+// crowded is that advice where a host has next to nothing free: any part waits for
+// a processor there then.
+func (a *adviser) crowded() *Advice {
+	for _, host := range slices.Sorted(maps.Keys(a.machines)) {
+		if m := a.machines[host]; m.cpus > 0 && m.cpus-m.other < leastFree {
+			return a.others(host)
+		}
 	}
 	return nil
 }

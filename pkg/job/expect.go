@@ -32,18 +32,32 @@ func (e *Expected) Names(c probe.Ceiling) bool {
 	return e != nil && e.Ceiling == c.ID && (e.Host == c.Host || e.Host == c.Peer)
 }
 
-// stages are the measurements that a transfer passes, and what its meters
-// would name.
-func stages(c probe.Ceiling) (limit string, ok bool) {
+// The parts of a transfer's way.
+const (
+	partSource = "source"
+	partLink   = "link"
+	partTarget = "target"
+)
+
+// Parts are those of a transfer's way, in their order.
+func Parts() []string { return []string{partSource, partLink, partTarget} }
+
+// PartOf is the part of a transfer's way that was measured, "" for none.
+func PartOf(c probe.Ceiling) string {
 	switch c.ID {
-	case linkOut:
-		return c.Limit, true
 	case probe.SourceRead, probe.PathRead:
-		return transfer.LimitSource, true
+		return partSource
+	case linkOut:
+		return partLink
 	case probe.TargetWrite, probe.PathWrite:
-		return transfer.LimitTarget, true
+		return partTarget
 	}
-	return "", false
+	return ""
+}
+
+// limits is what a transfer's meters would name where that part is the slowest.
+func limits(c probe.Ceiling) string {
+	return map[string]string{partSource: transfer.LimitSource, partLink: c.Limit, partTarget: transfer.LimitTarget}[PartOf(c)]
 }
 
 // machine is what stages of a transfer share: the processors of a host, or of
@@ -89,15 +103,10 @@ func (m *measurer) expect(bytes uint64, bandLimit int64) *Expected {
 	if e == nil {
 		return nil
 	}
-	for _, part := range []struct {
-		name string
-		ids  []string
-	}{{"source", []string{probe.SourceRead, probe.PathRead}}, {"link", []string{linkOut}}, {"target", []string{probe.TargetWrite, probe.PathWrite}}} {
-		if part.name == "link" && m.sameHost() {
-			continue
-		}
-		if !slices.ContainsFunc(m.ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && slices.Contains(part.ids, c.ID) }) {
-			e.Unmeasured = append(e.Unmeasured, part.name)
+	for _, part := range Parts() {
+		measured := func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && PartOf(c) == part }
+		if !slices.ContainsFunc(m.ceilings, measured) && (part != partLink || !m.sameHost()) {
+			e.Unmeasured = append(e.Unmeasured, part)
 		}
 	}
 	return e
@@ -112,10 +121,10 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 	var runsOn map[*machine]float64 // the slowest stage
 	var latency float64
 	for _, c := range ceilings {
-		limit, ok := stages(c)
-		if !ok || c.BytesPerSecond == 0 {
+		if PartOf(c) == "" || c.BytesPerSecond == 0 {
 			continue
 		}
+		limit := limits(c)
 		busy := map[*machine]float64{on[c.Host]: c.CPU}
 		if c.Peer != "" {
 			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
@@ -166,7 +175,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 func localExpected(ceilings []probe.Ceiling) *Expected {
 	for _, c := range ceilings {
 		if c.ID == probe.LoopbackTLS && c.BytesPerSecond > 0 {
-			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host, Ceiling: c.ID, Unmeasured: []string{"source", "link", "target"}}
+			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host, Ceiling: c.ID, Unmeasured: Parts()}
 		}
 	}
 	return nil

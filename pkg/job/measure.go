@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -181,7 +182,12 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	if peer == nil {
 		peer = &wire.Network{}
 	}
+	spare := float64(from.facts.CPUs) - c.CPU
+	if c.Limit == transfer.LimitReceiverCPU || c.Limit == transfer.LimitTarget {
+		spare = float64(to.facts.CPUs) - c.PeerCPU
+	}
 	return &preflight.Link{
+		Spare:   spare >= 1,
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
 		From: from.Label(), To: to.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
 		Window: int(choice.Window), WriteMax: from.facts.TCPWriteMax, ReadMax: to.facts.TCPReadMax,

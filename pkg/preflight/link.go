@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/finding"
 	"zxfer/pkg/size"
 )
@@ -19,6 +21,9 @@ type Link struct {
 	Seconds        float64
 	// Limit is what package transfer's meters named.
 	Limit string
+	// Spare tells that the end whose processors limit has more that are free: one
+	// connection is one processor's work at most.
+	Spare bool
 
 	// Of the sender's kernel (TCP_INFO), summed over the streams.
 	RTT                              time.Duration // of the largest
@@ -46,10 +51,14 @@ const (
 )
 
 // HeldBack tells whether something else than the path's rate may limit the
-// link: windows, buffers, losses. The same is seen of a path that is full: its
-// queue makes the round trip long and loses what it cannot hold. Measuring with
-// more streams tells the two apart.
-func (l Link) HeldBack() bool { return l.shortWindow() || l.shortBuffer() || l.lossy() }
+// link: windows, buffers, losses, one processor of several. The same is seen of a
+// path that is full: its queue makes the round trip long and loses what it cannot
+// hold. Measuring with more streams tells the two apart.
+func (l Link) HeldBack() bool {
+	return l.shortWindow() || l.shortBuffer() || l.lossy() || l.oneProcessor()
+}
+
+func (l Link) oneProcessor() bool { return l.Spare && l.processor() != "" }
 
 // processor is what limits a link that the network does not, "" if that does:
 // a source and a target that are memory are their processors.
@@ -124,8 +133,8 @@ func carries(m *Measured) []finding.Finding {
 	}
 	l, more := m.Link, m.More
 	f := finding.Finding{Host: l.From, Severity: finding.OK,
-		Evidence: fmt.Sprintf("%d streams for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
-			l.Streams, l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
+		Evidence: fmt.Sprintf("%s for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
+			english.Plural(l.Streams, "stream", ""), l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
 			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, cmp.Or(l.Congestion, "unknown"))}
 	where := fmt.Sprintf("%s to %s: %s", l.From, l.To, size.Rate(l.BytesPerSecond))
 	best := l
@@ -135,7 +144,7 @@ func carries(m *Measured) []finding.Finding {
 		}
 	}
 	switch {
-	case l.HeldBack() && (len(more) == 0 || best.faster(l)):
+	case l.HeldBack() && (len(more) == 0 && !l.oneProcessor() || best.faster(l)):
 		expected := ""
 		switch n := len(more); {
 		case n > 1 && more[n-1].Grew(more[n-2]), n == 1 && more[0].Grew(l):
@@ -144,7 +153,7 @@ func carries(m *Measured) []finding.Finding {
 			expected = "for as much, "
 		}
 		cause, cure := l.cure(best.BytesPerSecond, expected)
-		f.Severity, f.Summary, f.Remedy = finding.Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure), "; or ")
+		f.Severity, f.Summary, f.Remedy = finding.Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure...), "; or ")
 	case l.processor() != "":
 		f.Summary = where + ", limited by the " + l.processor() + ", not by the network"
 	case len(more) > 0 && more[len(more)-1].processor() != "":
@@ -175,7 +184,8 @@ func (l Link) moreStreams(more []Link, best Link) []string {
 //
 // net.core.rmem_max and wmem_max bound only buffers that a program asks for,
 // not the kernel's autotuning: https://man7.org/linux/man-pages/man7/tcp.7.html
-func (l Link) cure(rate uint64, expected string) (cause, cure string) {
+func (l Link) cure(rate uint64, expected string) (cause string, cures []string) {
+	var cure string
 	read := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_rmem='4096 131072 %d'", l.To, l.window(rate))
 	write := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_wmem='4096 16384 %d'", l.From, l.window(rate))
 	// What would be the next limit is raised with the first.
@@ -191,17 +201,19 @@ func (l Link) cure(rate uint64, expected string) (cause, cure string) {
 		if short(l.ReadMax) {
 			cure += ", and " + read
 		}
-	default:
+	case l.lossy():
 		cause = fmt.Sprintf("%d segments were lost on the way", l.Retransmits)
 		if l.Congestion == "bbr" {
-			return cause, "look for a bad cable, two ends that differ in duplex, a policer on the way"
+			return cause, []string{"look for a bad cable, two ends that differ in duplex, a policer on the way"}
 		}
-		return cause, "on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"
+		return cause, []string{"on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"}
+	default:
+		return "limited by the " + l.processor() + ", of which each stream has one", nil
 	}
 	if l.Window > 0 {
 		cure = "without {{window}}, which fixes both buffers"
 	}
-	return cause, expected + cure
+	return cause, []string{expected + cure}
 }
 
 // mtu compares the packets that pass with what the interfaces at both ends could

@@ -227,6 +227,7 @@ func TestLink(t *testing.T) {
 	window := with(func(l *Link) { l.Limit = "network (receiver window)" })
 	buffer := with(func(l *Link) { l.Limit = "network (send buffer)" })
 	losses := with(func(l *Link) { l.Retransmits = 500 })
+	spare := with(func(l *Link) { l.Limit, l.Spare = "sender cpu", true })
 	for _, tt := range []struct {
 		name    string
 		link    Link
@@ -236,6 +237,9 @@ func TestLink(t *testing.T) {
 	}{
 		{"as fast as the path", base, nil, "which is what the path carries", ""},
 		{"a processor", with(func(l *Link) { l.Limit = "sender cpu" }), nil, "limited by the sender cpu, not by the network", ""},
+		{"a processor of several", spare, []Link{tried(spare, 4, 38*mb)}, "limited by the sender cpu, of which each stream has one", "{{streams 4}} (measured: 36 MiB/s)"},
+		{"a processor of several, and the network", spare, []Link{tried(base, 4, 11*mb)}, "limited by the sender cpu, not by the network", ""},
+		{"a processor of several, not tried", spare, nil, "limited by the sender cpu, not by the network", ""},
 		{"window", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 120*mb)}, "limited by the receiver's window",
 			"{{streams 16}} (measured: 114 MiB/s); or for as much or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'"},
 		{"window, then a full path", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 42*mb)}, "limited by the receiver's window",

@@ -15,28 +15,48 @@ import (
 // columns are enough.
 const barWidth = 12
 
-// ceilingsText shows the rates, the highest first, and marks the limit.
+// ceilingsText shows the rates of the way's parts in their order, then the others,
+// the highest first, and marks the limit.
 func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if len(ceilings) == 0 {
 		return ""
 	}
-	sorted := slices.Clone(ceilings)
+	var way, others []probe.Ceiling
+	for _, part := range job.Parts() {
+		way = append(way, slices.DeleteFunc(slices.Clone(ceilings), func(c probe.Ceiling) bool { return job.PartOf(c) != part })...)
+	}
+	for _, c := range ceilings {
+		if job.PartOf(c) == "" {
+			others = append(others, c)
+		}
+	}
+	slices.SortStableFunc(others, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
 	var limit probe.Ceiling
 	if e != nil {
 		if limit = limitOf(ceilings, e); limit.ID == "" {
-			sorted = append(sorted, limit)
+			way = append(way, limit)
 		}
 	}
-	slices.SortStableFunc(sorted, func(x, y probe.Ceiling) int { return cmp.Compare(y.BytesPerSecond, x.BytesPerSecond) })
-	most, host, title := sorted[0].BytesPerSecond, 0, 0
-	for _, c := range sorted {
-		host, title = max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
+	if len(way) == 0 {
+		return tableText("ceilings", others, limit)
+	}
+	return tableText("ceilings", way, limit) + tableText("further ceilings", others, limit)
+}
+
+// tableText shows ceilings below a heading.
+func tableText(heading string, ceilings []probe.Ceiling, limit probe.Ceiling) string {
+	if len(ceilings) == 0 {
+		return ""
+	}
+	most, host, title := uint64(0), 0, 0
+	for _, c := range ceilings {
+		most, host, title = max(most, c.BytesPerSecond), max(host, len(oneLine(c.Host))), max(title, len(oneLine(c.Title)))
 	}
 	var b strings.Builder
-	b.WriteString("ceilings\n")
-	for _, c := range sorted {
+	b.WriteString(heading + "\n")
+	for _, c := range ceilings {
 		mark := "  "
-		if e != nil && c.ID == limit.ID && c.Host == limit.Host {
+		if c.Title == limit.Title && c.ID == limit.ID && c.Host == limit.Host {
 			mark = "->"
 		}
 		fmt.Fprintf(&b, "%s %-*s  %-*s  %s\n", mark, host, oneLine(c.Host), title, oneLine(c.Title), ceilingText(c, most))

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -19,6 +18,7 @@ import (
 type DoctorOptions struct {
 	Verbose bool // also what is well, and all ceilings
 	Color   bool // severities in color
+	Columns int  // to break lines at, but for commands; 0 = nowhere
 }
 
 // DoctorJSON writes a doctor's report as one object.
@@ -42,8 +42,9 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 // what a restricted key lets it see, and the rates that the answer comes from.
 func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
 	found, notes, well := sift(r, o.Verbose)
+	ceilings := withoutUnseen(r)
 	return writeString(w, strings.Join(present([]string{
-		answerText(r), diagnosisText(found, o.Color), grantsText(r.Grants), ceilingsText(r.Ceilings, r.Expected), leftText(notes, well),
+		answerText(r), diagnosisText(found, o), grantsText(r.Grants, o.Columns), ceilingsText(ceilings, r.Expected), leftText(notes, well),
 	}), "\n"))
 }
 
@@ -52,9 +53,8 @@ func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
 // is told at once.
 func sift(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well int) {
 	for _, f := range r.Findings {
-		unseen := slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == f.Host && slices.Contains(g.Unseen, f.ID) })
 		switch {
-		case unseen:
+		case unseen(r, f.ID, f.Host):
 		case all || f.Severity.Compare(finding.Warn) >= 0:
 			shown = append(shown, f)
 		case f.Severity == finding.Note:
@@ -64,6 +64,26 @@ func sift(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well i
 		}
 	}
 	return shown, notes, well
+}
+
+// withoutUnseen are the ceilings to be shown, of which a key hides no part of the
+// way without a word.
+func withoutUnseen(r *job.DoctorReport) (shown []probe.Ceiling) {
+	for _, c := range r.Ceilings {
+		if unseen(r, c.ID, c.Host) || unseen(r, c.ID, c.Peer) {
+			if job.PartOf(c) == "" {
+				continue
+			}
+			c.Skipped = "not for this key"
+		}
+		shown = append(shown, c)
+	}
+	return shown
+}
+
+// unseen tells what a restricted key does not let a doctor see.
+func unseen(r *job.DoctorReport, id, host string) bool {
+	return slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == host && slices.Contains(g.Unseen, id) })
 }
 
 func leftText(notes, well int) string {
@@ -164,13 +184,13 @@ func adviceText(a *job.Advice) string {
 }
 
 // grantsText tells what restricted keys let a doctor see.
-func grantsText(grants []job.Grant) string {
+func grantsText(grants []job.Grant, columns int) string {
 	var b strings.Builder
 	for _, g := range grants {
-		fmt.Fprintf(&b, "%s answers a restricted key\n", oneLine(g.Host))
-		prefixed(&b, "  it may    ", oneLine(g.May))
-		prefixed(&b, "  seen      ", oneLine(cmp.Or(strings.Join(g.Seen, " "), "its version, its user, what is sent")))
-		prefixed(&b, "  not seen  ", oneLine(strings.Join(g.Unseen, " ")))
+		fmt.Fprintf(&b, "%s: this key is restricted\n", oneLine(g.Host))
+		b.WriteString(hanging("  it may    ", oneLine(g.May), columns))
+		b.WriteString(hanging("  seen      ", oneLine(strings.Join(append([]string{"versions, user, what it may receive and send"}, g.Seen...), ", ")), columns))
+		b.WriteString(hanging("  not seen  ", oneLine(strings.Join(g.Unseen, ", ")), columns))
 	}
 	return b.String()
 }

@@ -41,6 +41,9 @@ func TestDoctorText(t *testing.T) {
 	plain, colored := doctorText(t, diagnosed(), DoctorOptions{}), doctorText(t, diagnosed(), DoctorOptions{Color: true})
 	require.NotContains(t, plain, "\x1b")
 	require.Contains(t, colored, "  \x1b[33mwarn\x1b[0m  fletcher  ")
+	broken := doctorText(t, diagnosed(), DoctorOptions{Columns: 60, Color: true})
+	require.Contains(t, broken, "  fletcher_4 is scalar at 3520 MB/s, and\n                  sse2 does 15017 MB/s here\n")
+	require.Contains(t, broken, "do:   echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl\n", "a command is pasted")
 	require.Equal(t, plain, strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "color adds nothing else")
 }
 
@@ -99,15 +102,20 @@ func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
 	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not looked at: the agent's policy forbids it"})
-	r.Grants = []job.Grant{{Host: "backup1", May: "--allow receive=vault/a --append-only", Seen: []string{"space", "resume"}, Unseen: []string{"mounts", "link"}}}
+	r.Grants = []job.Grant{{Host: "backup1", May: "--allow receive=vault/a --append-only", Seen: []string{"space", "resume"}, Unseen: []string{"mounts", "memory", "link"}}}
+	r.Expected = nil
+	r.Ceilings[0].BytesPerSecond, r.Ceilings[0].Skipped = 0, "forbidden"
+	r.Ceilings = append(r.Ceilings, probe.Ceiling{ID: probe.Memory, Host: "backup1", Title: "memory copy", Skipped: "forbidden"})
 	for _, verbose := range []bool{false, true} {
 		text := doctorText(t, r, DoctorOptions{Verbose: verbose})
-		require.Contains(t, text, `backup1 answers a restricted key
+		require.Contains(t, text, `backup1: this key is restricted
   it may    --allow receive=vault/a --append-only
-  seen      space resume
-  not seen  mounts link
+  seen      versions, user, what it may receive and send, space, resume
+  not seen  mounts, memory, link
 `)
 		require.NotContains(t, text, "not looked at")
+		require.NotContains(t, text, "memory copy")
+		require.Contains(t, text, "\n   local    link local to backup1, tls x 1  not for this key\n")
 	}
 }
 

@@ -38,7 +38,7 @@ func warningsText(findings []finding.Finding) string {
 }
 
 // diagnosisText shows all that was found, by host.
-func diagnosisText(findings []finding.Finding, color bool) string {
+func diagnosisText(findings []finding.Finding, o DoctorOptions) string {
 	var b strings.Builder
 	var hosts []string
 	width := 0
@@ -54,9 +54,13 @@ func diagnosisText(findings []finding.Finding, color bool) string {
 			if f.Host != h {
 				continue
 			}
-			fmt.Fprintf(&b, "  %s  %-*s  %s\n", severityText(f.Severity, color), width, f.ID, Line(f.Summary))
+			line := hanging(fmt.Sprintf("  %-4s  %-*s  ", f.Severity, width, f.ID), Line(f.Summary), o.Columns)
+			if o.Color {
+				line = strings.Replace(line, string(f.Severity), colored(f.Severity), 1)
+			}
+			b.WriteString(line)
 			if f.Severity != finding.OK {
-				prefixed(&b, "        seen: ", Line(f.Evidence))
+				b.WriteString(hanging("        seen: ", Line(f.Evidence), o.Columns))
 				prefixed(&b, "        do:   ", f.Remedy)
 			}
 		}
@@ -64,14 +68,35 @@ func diagnosisText(findings []finding.Finding, color bool) string {
 	return b.String()
 }
 
-// severityText is a severity in a column of its own. The color says nothing that
-// the word does not.
-func severityText(s finding.Severity, color bool) string {
+// colored is a severity in its color, which says nothing that the word does not.
+func colored(s finding.Severity) string {
 	code := map[finding.Severity]string{finding.OK: "32", finding.Note: "36", finding.Warn: "33", finding.Fail: "31"}[s]
-	if !color || code == "" {
-		return fmt.Sprintf("%-4s", s)
+	return "\x1b[" + code + "m" + string(s) + "\x1b[0m"
+}
+
+// hanging is a text after a head, broken between words before so many columns (0 =
+// nowhere), each line below the first word; "" where there is no text.
+func hanging(head, text string, columns int) string {
+	var b strings.Builder
+	at := len(head)
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+			b.WriteString(head)
+		case columns > 0 && at+1+len(word) >= columns:
+			b.WriteString("\n" + strings.Repeat(" ", len(head)))
+			at = len(head)
+		default:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at += len(word)
 	}
-	return "\x1b[" + code + "m" + string(s) + "\x1b[0m" + strings.Repeat(" ", 4-len(s))
+	if b.Len() > 0 {
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // conflictsText shows the evidence of both sides; withMessage also what
