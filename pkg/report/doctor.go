@@ -123,7 +123,7 @@ func answerText(r *job.DoctorReport) string {
 		text += "limit   " + limitText(r.Ceilings, r.Expected) + "\n"
 	}
 	if r.Advice != nil {
-		text += "change  " + adviceText(r.Advice) + "\n"
+		text += "change  " + Advice(r.Advice) + "\n"
 	}
 	return text
 }
@@ -168,8 +168,8 @@ func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
 	return c
 }
 
-// adviceText says what to change, and by which finding below.
-func adviceText(a *job.Advice) string {
+// Advice says what to change, and by which finding below.
+func Advice(a *job.Advice) string {
 	if a.Remedy == "" {
 		return "nothing: " + Line(a.Why)
 	}

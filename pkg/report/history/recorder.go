@@ -1,0 +1,278 @@
+package history
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+)
+
+// How much is kept at most.
+const (
+	maxSpans    = 240
+	maxMarks    = 40  // at either end
+	maxMessages = 100 // at either end
+	maxText     = 400 // bytes of a message
+)
+
+// Recorder keeps the course of one or more jobs. Its methods may be called from
+// several goroutines. One that is nil keeps nothing.
+type Recorder struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	course Course
+	spans  []*Span
+}
+
+// NewRecorder returns a Recorder.
+func NewRecorder(now func() time.Time) *Recorder { return &Recorder{now: now} }
+
+// Send returns a Reporter that keeps what it is told, and tells next. target is
+// the name of the job's target, where jobs of several are kept.
+func (r *Recorder) Send(next job.Reporter, target string) job.Reporter {
+	if r == nil {
+		return next
+	}
+	return &sending{Reporter: next, watch: watch{Recorder: r, to: target, running: map[int]*stream{}}}
+}
+
+// Device is Send for the copy of a device.
+func (r *Recorder) Device(next job.DevReporter) job.DevReporter {
+	if r == nil {
+		return next
+	}
+	return &copying{DevReporter: next, watch: watch{Recorder: r, running: map[int]*stream{}}}
+}
+
+// Log keeps a message.
+func (r *Recorder) Log(message string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.course.Messages.add(Message{At: r.now(), Text: clip(message)}, maxMessages)
+}
+
+// Course is what was kept so far.
+func (r *Recorder) Course() Course {
+	if r == nil {
+		return Course{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.course
+	c.Moved, c.Marks, c.Messages = c.Moved.clone(), c.Marks.clone(), c.Messages.clone()
+	c.Spans = nil
+	for _, s := range r.spans {
+		span := *s
+		if span.running {
+			span.End = c.Length
+		}
+		c.Spans = append(c.Spans, span)
+	}
+	return c
+}
+
+// watch follows the streams of one job.
+type watch struct {
+	*Recorder
+	to      string
+	running map[int]*stream
+}
+
+// stream is one that runs.
+type stream struct {
+	span  *Span
+	began time.Duration
+	at    time.Duration // of the last news
+	bytes uint64        // that had arrived by then
+	first uint64        // that were there before
+	limit string
+}
+
+// begin notes that a stream begins.
+func (w *watch) begin(id int, source, target string, done uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.course.Began.IsZero() {
+		w.course.Began = w.now()
+	}
+	at := w.elapsed()
+	before := w.lastOf(source, target)
+	if before == nil || before.running || before.Error != "" || done > 0 {
+		switch {
+		case done > 0:
+			w.mark(Mark{At: at, Event: Resumed, Source: source, Done: done})
+		case before != nil && before.Error != "":
+			w.mark(Mark{At: at, Event: Again, Source: source})
+		}
+		before = &Span{Source: source, Target: target, To: w.to, Start: at, Resumed: done > 0}
+		w.spans = append(w.spans, before)
+		w.trim()
+	}
+	before.running, before.End = true, at
+	before.Streams++
+	w.running[id] = &stream{span: before, began: at, at: at, bytes: done, first: done}
+}
+
+// elapsed is the time since the first stream began.
+func (w *watch) elapsed() time.Duration {
+	now := max(0, w.now().Sub(w.course.Began))
+	w.course.Length = max(w.course.Length, now)
+	return now
+}
+
+func (w *watch) mark(m Mark) {
+	m.To, m.Text = w.to, clip(m.Text)
+	w.course.Marks.add(m, maxMarks)
+}
+
+// lastOf is the newest span of a dataset.
+func (w *watch) lastOf(source, target string) *Span {
+	for _, s := range slices.Backward(w.spans) {
+		if s.Source == source && s.Target == target && s.To == w.to {
+			return s
+		}
+	}
+	return nil
+}
+
+// trim leaves out the shortest spans that ended well, where there are too many.
+func (w *watch) trim() {
+	if len(w.spans) <= maxSpans {
+		return
+	}
+	shortest := -1
+	less := func(a, b *Span) bool {
+		if (a.Error == "") != (b.Error == "") {
+			return a.Error == ""
+		}
+		return a.End-a.Start < b.End-b.Start
+	}
+	for i, s := range w.spans[:len(w.spans)-1] {
+		if !s.running && (shortest < 0 || less(s, w.spans[shortest])) {
+			shortest = i
+		}
+	}
+	if shortest >= 0 {
+		w.spans = slices.Delete(w.spans, shortest, shortest+1)
+		w.course.Omitted++
+	}
+}
+
+// progress notes how far a stream is.
+func (w *watch) progress(id int, p meet.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st := w.running[id]; st != nil {
+		w.moved(st, p.Bytes, p.LimitedBy)
+	}
+}
+
+// moved notes that so many bytes of a stream have arrived.
+func (w *watch) moved(st *stream, bytes uint64, limit string) {
+	at := w.elapsed()
+	bytes = max(bytes, st.bytes)
+	w.course.Moved.add(st.at, at, float64(bytes-st.bytes), limit)
+	st.span.Bytes += bytes - st.bytes
+	st.at, st.bytes, st.limit, st.span.End = at, bytes, limit, at
+}
+
+// finish notes that a stream ended: how much it moved, or how far it came at least.
+func (w *watch) finish(id int, moved, arrived uint64, limit, failure string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := w.running[id]
+	if st == nil {
+		return
+	}
+	delete(w.running, id)
+	last := st.limit
+	if failure != "" {
+		last = "" // until it was clear that nothing came any more
+	}
+	w.moved(st, max(st.first+moved, arrived), last)
+	s := st.span
+	s.running = false
+	if took := s.End - st.began; took >= s.longest {
+		s.longest, s.LimitedBy = took, limit
+	}
+	if failure != "" {
+		s.Error = clip(failure)
+		w.mark(Mark{At: s.End, Event: Stopped, Source: s.Source, Text: failure})
+	}
+}
+
+// sending is a Reporter.
+type sending struct {
+	job.Reporter
+	watch
+}
+
+func (s *sending) Log(message string) {
+	s.watch.Log(message)
+	s.Reporter.Log(message)
+}
+
+func (s *sending) Started(id int, d *plan.Dataset, step int) {
+	s.begin(id, d.Source, d.Target, d.Steps[step].Done)
+	s.Reporter.Started(id, d, step)
+}
+
+func (s *sending) Progress(id int, p meet.Progress) {
+	s.progress(id, p)
+	s.Reporter.Progress(id, p)
+}
+
+func (s *sending) Finished(id int, r *job.StepResult) {
+	s.finish(id, r.Bytes, 0, r.LimitedBy, r.Error)
+	s.Reporter.Finished(id, r)
+}
+
+// copying is a DevReporter.
+type copying struct {
+	job.DevReporter
+	watch
+}
+
+// deviceID is the id of a device's only stream.
+const deviceID = 1
+
+func (c *copying) Log(message string) {
+	c.watch.Log(message)
+	c.DevReporter.Log(message)
+}
+
+func (c *copying) DeviceStarted(r *job.DevReport, done uint64) {
+	c.begin(deviceID, r.Source, r.Target, done)
+	c.DevReporter.DeviceStarted(r, done)
+}
+
+func (c *copying) Progress(id int, p meet.Progress) {
+	c.progress(id, p)
+	c.DevReporter.Progress(id, p)
+}
+
+func (c *copying) DeviceFinished(r *job.DevReport, res *job.DevResult) {
+	// What counts is how far along the device it came, whether that was sent or not.
+	arrived := r.Size
+	if res.Error != "" {
+		arrived = 0 // the last progress knows
+	}
+	c.finish(deviceID, 0, arrived, res.LimitedBy, res.Error)
+	c.DevReporter.DeviceFinished(r, res)
+}
+
+// clip bounds a text.
+func clip(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
+}

@@ -1,0 +1,100 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// browser is a real one without a window; the test is skipped where there is none.
+func browser(t *testing.T) string {
+	for _, name := range []string{"chromium-headless-shell", "chromium"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("no chromium-headless-shell and no chromium in PATH")
+	return ""
+}
+
+// measure is what a page is asked when it has loaded. The page itself forbids
+// scripts: only the copy that is asked does not.
+const measure = `<script>addEventListener('load', () => {
+const root = document.documentElement, out = document.createElement('output')
+out.id = 'measured'
+const wide = [...document.querySelectorAll('main *')].filter(e => !e.closest('svg') && e.getBoundingClientRect().right > root.clientWidth + 1)
+out.textContent = [root.scrollWidth - root.clientWidth, wide.length, performance.getEntriesByType('resource').length,
+  getComputedStyle(document.body).backgroundColor, document.querySelectorAll('rect.find').length, document.querySelector('svg.plot')?.dataset.points ?? 0].join(';')
+document.body.append(out)
+})</script>`
+
+// load loads a page and returns the DOM and what the console said.
+func load(t *testing.T, html []byte, width int, dark bool) (dom, console string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "page.html")
+	require.NoError(t, os.WriteFile(file, html, 0o600))
+	scheme := "1"
+	if dark {
+		scheme = "0"
+	}
+	cmd := exec.CommandContext(t.Context(), browser(t), "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
+		"--enable-logging=stderr", fmt.Sprintf("--window-size=%d,900", width), "--blink-settings=preferredColorScheme="+scheme, "--dump-dom", "file://"+file)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, 5*time.Second
+	require.NoError(t, cmd.Run(), "%s", &said)
+	for l := range strings.Lines(said.String()) {
+		if strings.Contains(l, ":CONSOLE") {
+			console += l
+		}
+	}
+	return out.String(), console
+}
+
+// Every kind of page loads in a browser without an error and without a request,
+// fits a telephone and a wide window, follows light and dark, and shows the curve.
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	browser(t)
+	pages, err := samples()
+	require.NoError(t, err)
+	answer := regexp.MustCompile(`<output id="measured">(-?\d+);(\d+);(\d+);(.*);(\d+);(\d+)</output>`)
+	for name, html := range pages {
+		t.Run(name, func(t *testing.T) {
+			dom, console := load(t, html, 1400, false)
+			require.Empty(t, console)
+			require.Contains(t, dom, "<footer>zxfer v1.2.3 on alpha", "it loaded to its end")
+			asked := append(bytes.Replace(html, []byte("default-src 'none'; "), nil, 1), measure...)
+			paper := map[bool]string{}
+			for width, dark := range map[int]bool{400: true, 1400: false} {
+				dom, console := load(t, asked, width, dark)
+				require.Empty(t, console)
+				m := answer.FindStringSubmatch(dom)
+				require.NotNil(t, m, "%s", dom)
+				require.Equal(t, []string{"0", "0", "0"}, m[1:4], "%d pixels wide: pixels and elements too many, and requests", width)
+				paper[dark] = m[4]
+				require.Equal(t, m[6], m[5], "points of the curve")
+			}
+			require.NotEqual(t, paper[false], paper[true], "light and dark")
+		})
+	}
+}
+
+// What a page holds by another host's wish is text, to a browser too.
+func TestBrowserRunsNothing(t *testing.T) {
+	t.Parallel()
+	browser(t)
+	for name, html := range hostile(t) {
+		dom, console := load(t, html, 800, false)
+		require.Empty(t, console, name)
+		require.NotContains(t, dom, "<i>pwned", name)
+		require.Contains(t, dom, "&lt;i&gt;pwned", name)
+	}
+}

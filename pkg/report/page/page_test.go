@@ -1,0 +1,201 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/transfer"
+)
+
+// evil is what another host may call something.
+const evil = `x"'><i>pwned</i><script>document.title='<i>pwned'</script></style></title><img src=//evil.example/a onerror=alert(1)> javascript:alert(1) url(//evil.example/b) {{.}} expression(1)`
+
+// spoil puts evil in every text below v.
+func spoil(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() && v.Elem().Kind() != reflect.String {
+			spoil(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				spoil(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			spoil(v.Index(i))
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(evil)
+		}
+	}
+}
+
+// hostile are the sample pages with evil in every text.
+func hostile(t *testing.T) map[string][]byte {
+	spoilt := func(v any) { spoil(reflect.ValueOf(v)) }
+	send, course, doctor, status, runs := sampleSend(), sampleCourse(), sampleDoctor(), sampleStatus(), sampleRun()
+	dev, devCourse := sampleDevice()
+	for _, v := range []any{send, &course, doctor, status, &runs, dev, &devCourse} {
+		spoilt(v)
+	}
+	for i := range course.Moved.Slices {
+		course.Moved.Slices[i].Limits = map[string]float64{evil: 1}
+	}
+	out := map[string][]byte{}
+	for name, render := range map[string]func() ([]byte, error){
+		"send":   func() ([]byte, error) { return Send(sampleAbout(), send, course) },
+		"device": func() ([]byte, error) { return Device(sampleAbout(), dev, devCourse) },
+		"doctor": func() ([]byte, error) { return Doctor(sampleAbout(), []string{evil}, doctor, errors.New(evil)) },
+		"status": func() ([]byte, error) { return Status(sampleAbout(), status) },
+		"run":    func() ([]byte, error) { return Run(sampleAbout(), runs, status, course, errors.New(evil)) },
+	} {
+		html, err := render()
+		require.NoError(t, err, name)
+		out[name] = html
+	}
+	return out
+}
+
+// What hosts say stays text: no element, attribute, class, address or style is
+// made of it.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	pages, err := samples()
+	require.NoError(t, err)
+	for name, html := range hostile(t) {
+		text := string(html)
+		require.NotContains(t, text, "<i>pwned", name)
+		require.NotContains(t, text, "<script", name)
+		require.NotContains(t, text, "<img", name)
+		require.Contains(t, text, "&lt;i&gt;pwned", name)
+		for _, attribute := range []string{`class="`, `x="`, `width="`, ` d="`} {
+			for _, rest := range strings.Split(text, attribute)[1:] {
+				value, _, _ := strings.Cut(rest, `"`)
+				require.NotContains(t, value, "pwned", "%s: %s", name, attribute)
+			}
+		}
+		require.Equal(t, strings.Count(string(pages[name]), "<style>"), strings.Count(text, "<style>"))
+		require.LessOrEqual(t, len(html), 1<<20)
+	}
+}
+
+// A page of ten thousand datasets and three days is no larger than a person can
+// read.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("very-long-name-", 17)
+	play := newTape()
+	r, s := sampleSend(), sampleStatus()
+	r.Plan.Datasets, s.Jobs[0].Datasets = nil, nil
+	for i := range 10_000 {
+		d := *sampleSend().Plan.Datasets[0]
+		d.Source, d.Target = fmt.Sprintf("tank/%s%d", long, i), fmt.Sprintf("vault/%s%d", long, i)
+		r.Plan.Datasets, r.Commands, r.Plan.Notes = append(r.Plan.Datasets, &d), append(r.Commands, long), append(r.Plan.Notes, long)
+		r.Findings = append(r.Findings, sampleSend().Findings...)
+		for _, to := range sampleStatus().Jobs[0].Datasets[:2] {
+			to.Source, to.Error = d.Source, long
+			s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, to)
+		}
+		play.start(d.Source, 0)
+		play.now = play.now.Add(24 * time.Second)
+		play.bytes += 3 << 30
+		play.rep.Log(long)
+		play.end(transfer.LimitTarget, strings.Repeat("failed ", i%2*100))
+	}
+	html, err := Send(sampleAbout(), r, play.rec.Course())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 1<<20)
+	require.Contains(t, string(html), "and 9800 more")
+	html, err = Run(sampleAbout(), sampleRun(), s, play.rec.Course(), nil)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 2<<20)
+	require.Contains(t, string(html), "and 9000 more datasets")
+}
+
+// A command that ended before it had moved anything has a page all the same.
+func TestNothingMoved(t *testing.T) {
+	t.Parallel()
+	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}, history.Course{})
+	require.NoError(t, err)
+	require.Contains(t, string(html), "beta: no route to host")
+	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)
+	require.NotContains(t, string(html), "Rate over time")
+	html, err = Run(sampleAbout(), nil, nil, history.Course{}, errors.New("the job is running already"))
+	require.NoError(t, err)
+	require.Contains(t, string(html), "the job is running already")
+}
+
+// The curve has a stretch of colour for each place that limited it, and the times
+// of all that limited add up.
+func TestCourse(t *testing.T) {
+	t.Parallel()
+	c := sampleCourse()
+	d := courseOf(&c, nil)
+	var classes []string
+	for _, a := range d.Areas {
+		classes = append(classes, a.Class)
+	}
+	require.Equal(t, []string{"source", "network", "idle", "network", "target"}, classes)
+	seconds := 0.0
+	for _, l := range d.Limits {
+		seconds += l.seconds
+	}
+	require.InDelta(t, c.Length.Seconds(), seconds, 1e-6)
+	require.Equal(t, "network", d.Limits[0].Name)
+	require.Equal(t, []string{"stopped", "resumed"}, []string{d.Marks[0].Class, d.Marks[1].Class})
+	require.Equal(t, len(c.Moved.Slices), len(d.Slices))
+	require.Len(t, d.Rows, 4)
+	require.Len(t, d.Rows[0].Spans, 2)
+}
+
+// The narrow part is that which limited, and the others wait for it.
+func TestWay(t *testing.T) {
+	t.Parallel()
+	w := wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
+	var parts []string
+	for _, p := range w.Parts {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s@%s %s %v", p.Name, p.Host, p.Value, p.Narrow)))
+	}
+	require.Equal(t, []string{"zfs send@alpha busy 29 % false", "sealing@alpha busy 12 % false", "network@ busy 83 % true",
+		"checking@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
+	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
+	require.Nil(t, expectedWay(nil, nil))
+	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", transfer.LimitReceiverCPU: "processors",
+		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
+		w := expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
+		for _, p := range w.Parts {
+			require.Equal(t, p.Name == narrow, p.Narrow, "%s: %s", limit, p.Name)
+		}
+	}
+}
+
+func TestAxes(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[float64]string{0: "0.2 B/s", 71 * mib: "80 MiB/s", 1010 * 1024: "1 MiB/s", 5000: "5 KiB/s", 118 * mib: "150 MiB/s", 3e12: "3 TiB/s"} {
+		axis := ratesUpTo(most)
+		require.Equal(t, want, axis.label(axis.top), most)
+		require.GreaterOrEqual(t, axis.top, most)
+	}
+	for length, want := range map[time.Duration]string{
+		3 * time.Second: "0,0.5 s,1 s,1.5 s,2 s,2.5 s,3 s", 40 * time.Second: "0,10 s,20 s,30 s,40 s",
+		143 * time.Second: "0,30 s,1 min,1 min 30 s,2 min", 26 * time.Hour: "0,6 h,12 h,18 h,1 d", 70 * time.Hour: "0,12 h,1 d,1 d 12 h,2 d,2 d 12 h",
+	} {
+		var labels []string
+		for _, tick := range timeTicks(length) {
+			labels = append(labels, tick.Label)
+		}
+		require.Equal(t, want, strings.Join(labels, ","), length)
+	}
+}

@@ -1,0 +1,217 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/report"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/size"
+)
+
+// Send is the page of `zxfer send`. The report may be as far as it got.
+func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
+	p := &page{About: about, Verb: "send", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
+		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint), Limit: limitOf(r.LimitedBy),
+		Course: courseOf(&c, r.Expected), Bars: barsOf(r.Ceilings), Said: saidOf(&c, about.Made)}
+	p.figures(r.Bytes, r.Seconds, r.Expected)
+	if r.Plan != nil {
+		done, failed := map[string]bool{}, map[string]bool{}
+		for _, s := range r.Results {
+			if s.Error == "" {
+				done[s.Source] = true
+			} else {
+				failed[s.Source] = true
+			}
+		}
+		note := ""
+		if n := len(r.Plan.Datasets); n != len(done) {
+			note = fmt.Sprintf("of %d planned", n)
+		}
+		p.Figures = append(p.Figures, figure{"Datasets", fmt.Sprint(len(done)), note})
+		p.Notes = texts(r.Plan.Notes)
+	}
+	if v := verified(r.Results); v != "" {
+		p.Figures = append(p.Figures, figure{"Verified by", v, "what is stored on the target"})
+	}
+	var all []ended
+	for _, s := range r.Results {
+		all = append(all, ended{s.Stages, s.Network})
+	}
+	source, target := ends(r.Hosts)
+	if p.Way = wayOf(all, source, target, r.LimitedBy, false); p.Way == nil {
+		p.Way = expectedWay(r.Ceilings, r.Expected)
+	}
+	var conflicts []finding.Finding
+	if r.Plan != nil {
+		conflicts = r.Plan.Conflicts
+	}
+	p.add(findingsTable("What stands in the way", conflicts))
+	p.add(findingsTable("Checks", r.Findings))
+	p.add(planTable(r.Plan))
+	p.add(hostsTable(r.Hosts, r.Wire))
+	p.Commands = commands("The same by hand", r.Commands)
+	return render(p)
+}
+
+// figures are the first numbers of what moves something.
+func (p *page) figures(bytes uint64, seconds float64, e *job.Expected) {
+	if seconds > 0 {
+		p.Figures = append(p.Figures, figure{"Moved", size.Text(bytes), ""}, figure{"Took", report.Seconds(seconds), ""},
+			figure{"Rate", cmp.Or(rate(float64(bytes), seconds), "none"), "on average"})
+	}
+	if e != nil {
+		f := expectedFigure(e)
+		f.Note = strings.TrimPrefix(eta(e)+", "+f.Note, ", ")
+		p.Figures = append(p.Figures, f)
+		if p.Limit == nil {
+			p.Limit = limitOf(e.LimitedBy)
+		}
+	}
+}
+
+func texts(all []string) (out []string) {
+	for _, s := range all[:min(len(all), maxRows)] {
+		out = append(out, text(s))
+	}
+	return out
+}
+
+// ends are the names of the hosts.
+func ends(hosts []job.HostReport) (source, target string) {
+	for _, h := range hosts {
+		if h.Role == "source" {
+			source = h.Name
+		} else {
+			target = h.Name
+		}
+	}
+	return source, target
+}
+
+// verified is what holds of all that arrived, "" where not all of it was verified.
+func verified(results []*job.StepResult) string {
+	weakest := ""
+	for _, r := range results {
+		switch {
+		case r.Error != "":
+		case r.Verified == "":
+			return ""
+		case weakest == "" || r.Verified == "guid":
+			weakest = r.Verified
+		}
+	}
+	return strings.ReplaceAll(text(weakest), "guid", "GUID")
+}
+
+func hostsTable(hosts []job.HostReport, w meet.Report) table {
+	t := table{Title: "Hosts and wire", Columns: []string{"", "name", "", ""}}
+	for _, h := range hosts {
+		t.Rows = append(t.Rows, []cell{{Text: h.Role}, {Text: name(h.Name)}, {Text: "ZFS " + cmp.Or(name(h.ZFS), "unknown")}, {Text: name(h.Backend)}})
+	}
+	if w.Mode != "" {
+		way := ""
+		if w.Dial != "" {
+			way = strings.TrimSpace(name(w.Dial) + " dials " + name(w.Address))
+		}
+		connections := ""
+		if w.Streams > 0 {
+			connections = english.Plural(w.Streams, "connection", "")
+		}
+		t.Rows = append(t.Rows, []cell{{Text: "wire"}, {Text: name(w.Mode), Note: text(w.Why)}, {Text: connections}, {Text: way}})
+	}
+	return t
+}
+
+func planTable(p *plan.Plan) table {
+	t := table{Title: "Plan", Columns: []string{"source", "target", "streams", "about"}}
+	if p == nil {
+		return t
+	}
+	for _, d := range p.Datasets[:min(len(p.Datasets), maxRows)] {
+		row := []cell{{Text: name(d.Source)}, {Text: name(d.Target)}, {}, {}}
+		if d.Encrypted {
+			row[0].Note = "encrypted, sent raw"
+		}
+		if len(d.Loses) > 0 {
+			row[1] = cell{Text: row[1].Text, Note: "loses " + text(strings.Join(d.Loses[:min(len(d.Loses), 8)], " ")), Class: "warn"}
+		}
+		var kinds []string
+		var bytes uint64
+		for i := range d.Steps[:min(len(d.Steps), 6)] {
+			kinds = append(kinds, stepText(&d.Steps[i]))
+		}
+		if more := len(d.Steps) - 6; more > 0 {
+			kinds = append(kinds, fmt.Sprintf("and %d more", more))
+		}
+		for _, s := range d.Steps {
+			bytes += s.Bytes
+		}
+		row[2].Text = cmp.Or(strings.Join(kinds, "; "), "up to date at "+name(d.Arrive.Short()))
+		if bytes > 0 {
+			row[3].Text = size.Text(bytes)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if more := len(p.Datasets) - len(t.Rows); more > 0 {
+		t.More = fmt.Sprintf("and %d more", more)
+	}
+	return t
+}
+
+// stepText says what a stream is.
+func stepText(s *plan.Step) string {
+	to := "@" + s.Send.To
+	switch s.Kind {
+	case plan.Incremental:
+		to = "from " + s.Send.From + " to " + to
+	case plan.Clone:
+		to = "as a clone of " + s.Send.From + " to " + to
+	case plan.Resume:
+		to = "the rest of " + to + ", " + size.Text(s.Done) + " arrived before"
+	default:
+		to = "all up to " + to
+	}
+	return name(to)
+}
+
+// findingsTable shows what is not well first.
+func findingsTable(title string, all []finding.Finding) table {
+	t := table{Title: title, Columns: []string{"", "host", "what", "do"}}
+	for _, severity := range []finding.Severity{finding.Fail, finding.Warn, finding.Note, finding.OK} {
+		for _, f := range all {
+			if f.Severity != severity {
+				continue
+			}
+			what := cell{Text: text(f.Summary), Note: text(f.Evidence)}
+			if severity == finding.OK {
+				what.Note = ""
+			}
+			if f.Source != "" {
+				what.Note = strings.TrimSpace(name(f.Source) + " to " + name(f.Target) + " " + what.Note)
+			}
+			t.Rows = append(t.Rows, []cell{{Text: string(severity), Class: severityClass(severity), Note: name(f.ID)}, {Text: name(f.Host)}, what,
+				{Text: strings.Join(hints(f.Remedy), "\n"), Class: "command"}})
+		}
+	}
+	return t
+}
+
+func severityClass(s finding.Severity) string {
+	switch s {
+	case finding.OK:
+		return "good"
+	case finding.Note:
+		return "plain"
+	case finding.Warn:
+		return "warn"
+	}
+	return "bad"
+}
