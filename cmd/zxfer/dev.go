@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,7 +16,9 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/page"
 	"zxfer/pkg/size"
 	"zxfer/pkg/way"
 	"zxfer/pkg/wire"
@@ -29,6 +31,7 @@ type devOptions struct {
 	mapFile              string
 	note                 string // for the user, before anything else
 	json, quiet, verbose bool
+	page                 pageFile
 }
 
 func newDev(a *app) *cobra.Command {
@@ -98,21 +101,24 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.json {
 		rep = report.NewJSON(opts)
 	}
-	if err := o.checkMap(); err != nil {
+	if err := cmp.Or(o.checkMap(), o.page.check()); err != nil {
 		return err
 	}
 	stop := live(rep)
 	defer stop()
+	course := o.page.recorder(a)
+	told := course.Device(rep)
 	if o.note != "" {
-		rep.Log(o.note)
+		told.Log(o.note)
 	}
-	at := hosts.New(&opener{log: rep.Log, std: device.Streams{In: a.stdin, Out: a.stdout}})
-	r, err := job.RunDev(ctx, req, at, rep)
+	at := hosts.New(&opener{log: told.Log, std: device.Streams{In: a.stdin, Out: a.stdout}})
+	r, err := job.RunDev(ctx, req, at, told)
 	_ = at.Close() // the result is in; agents end with their stdin
 
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
+	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Device(about, r, course.Course()) })
 	if doneErr := rep.DeviceDone(r, err); doneErr != nil && err == nil {
 		return fault.Failf("", "the copy is complete, but its report could not be written: %w", doneErr)
 	}
@@ -199,31 +205,15 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
+	o.page.define(f)
 }
 
-// checkMap refuses a map that could not be written when hours have gone by. It
-// leaves no file.
+// checkMap refuses a map that could not be written when hours have gone by.
 func (o *devOptions) checkMap() error {
 	if o.mapFile == "" {
 		return nil
 	}
-	mode := os.O_WRONLY
-	_, err := os.Lstat(o.mapFile) // a link to nothing is there, and not written through
-	create := errors.Is(err, os.ErrNotExist)
-	if create {
-		mode |= os.O_CREATE | os.O_EXCL
-	}
-	f, err := os.OpenFile(o.mapFile, mode, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
-	if err == nil && create {
-		err = os.Remove(o.mapFile)
-	}
-	if err != nil {
-		return fault.Refusef("name a file that can be written", "--map: %w", err)
-	}
-	return nil
+	return writable("--map", o.mapFile)
 }
 
 // writeMap writes the map of what could not be read.
@@ -231,9 +221,9 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil
 	}
-	f, err := os.Create(o.mapFile)
-	if err != nil {
+	var text bytes.Buffer
+	if err := device.WriteMapfile(&text, int64(r.Size), r.Results[len(r.Results)-1].BadRanges); err != nil {
 		return err
 	}
-	return errors.Join(device.WriteMapfile(f, int64(r.Size), r.Results[len(r.Results)-1].BadRanges), f.Close())
+	return record.Put(o.mapFile, text.Bytes())
 }

@@ -18,12 +18,15 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/page"
 	"zxfer/pkg/way"
 )
 
 type doctorOptions struct {
 	req                       job.Doctor
 	capture, facts            string
+	page                      pageFile
+	of                        []string // what is looked at, as it was named
 	json, printAllow, verbose bool
 }
 
@@ -110,6 +113,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 	})
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
+		o.page.define(f)
 		f.BoolVar(&o.printAllow, "print-allow", false, "only the zfs allow lines that SRC and TARGET need for a user who is not root")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show what is well, too, measure more of both hosts, say what is being done")
 	})
@@ -130,6 +134,9 @@ func doctorIDs() []string {
 func (o *doctorOptions) request(flags *pflag.FlagSet, args []string) error {
 	if err := o.parse(args); err != nil {
 		return err
+	}
+	if o.of = args; o.facts != "" {
+		o.of = []string{"the facts in " + o.facts}
 	}
 	return o.checkEffect(flags, len(args))
 }
@@ -178,7 +185,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 		names   []string
 	}{
 		{o.facts != "", "with --facts: the file holds what was looked at", way.OneHost | way.Still | way.Alone, []string{"recursive", "decrypt", "time"}},
-		{o.printAllow, "with --print-allow", 0, []string{"json", "time"}},
+		{o.printAllow, "with --print-allow", 0, []string{"json", "time", "report"}},
 		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
 		{source == target, "on one host, where data crosses no link", way.OneHost, nil},
 		{source == "" && target == "", "where no other host is named", way.Alone, nil},
@@ -228,7 +235,14 @@ func setHost(req *job.Doctor, s string) error {
 }
 
 func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
+	if err := o.page.check(); err != nil {
+		return err
+	}
 	r, err := diagnose(ctx, a, o)
+	if r != nil {
+		failure := err
+		err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Doctor(about, o.of, r, failure) })
+	}
 	if err != nil {
 		return err
 	}

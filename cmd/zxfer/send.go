@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/page"
 	"zxfer/pkg/way"
 )
 
@@ -23,6 +24,7 @@ type sendOptions struct {
 	recurse              bool
 	set                  []string
 	json, quiet, verbose bool
+	page                 pageFile
 	now                  func() time.Time // the clock of snapshots' names
 }
 
@@ -94,15 +96,21 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	if o.json {
 		rep = report.NewJSON(opts)
 	}
+	if err := o.page.check(); err != nil {
+		return err
+	}
 	stop := live(rep)
 	defer stop()
-	at := hosts.New(&opener{log: rep.Log})
-	r, err := job.RunSend(ctx, req, at, rep)
+	course := o.page.recorder(a)
+	told := course.Send(rep, "")
+	at := hosts.New(&opener{log: told.Log})
+	r, err := job.RunSend(ctx, req, at, told)
 	_ = at.Close() // the results are in; agents end with their stdin
 	if err = poolOrHost(ctx, err, req.RSH); err != nil {
 		r.Hint = fault.HintOf(err)
 	}
 
+	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Send(about, r, course.Course()) })
 	if doneErr := rep.Done(r, err); doneErr != nil && err == nil {
 		return fault.Failf("", "the transfer is complete, but its report could not be written: %w", doneErr)
 	}
@@ -146,6 +154,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
+		o.page.define(f)
 	})
 	completeWay(cmd, way.Send)
 	completeChecks(cmd)

@@ -187,6 +187,9 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 	return write(path, text, mode, func(from, to string) error { return errors.Join(os.Chmod(from, mode), os.Rename(from, to)) })
 }
 
+// Put is Replace with the mode that the umask leaves.
+func Put(path string, text []byte) error { return write(path, text, 0o666, os.Rename) }
+
 // Create is Replace where there is no such file yet, else fs.ErrExist. Of the mode the
 // umask takes its part.
 func Create(path string, text []byte, mode os.FileMode) error {
