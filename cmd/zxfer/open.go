@@ -45,6 +45,6 @@ func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 }
 
 // Relay opens a listener here that leads to a loopback address of the line's host.
-func (o *opener) Relay(ctx context.Context, l hosts.Line, address string) (string, error) {
-	return rsh.ListenRelay(ctx, o.options(l), address)
+func (o *opener) Relay(ctx context.Context, l hosts.Line, address string, refused func(error)) (string, error) {
+	return rsh.ListenRelay(ctx, o.options(l), address, refused)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -295,24 +294,6 @@ func inNamespace(t *testing.T, ns, say string) (string, error) {
 	cmd.Stdin = strings.NewReader(say)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// The port is blocked: the error names what was tried from where.
-func TestZFSPortBlocked(t *testing.T) {
-	lab(t)
-	src, dst := dataset(t)
-	zfsCmd(t, "create", src)
-	zfsCmd(t, "snapshot", src+"@one")
-	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "50200", "-j", "REJECT", "--reject-with", "tcp-reset")
-	t.Cleanup(func() { run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT") })
-	o := zxfer(t, "send", "--port-range", "50200-50200", src, "beta:"+dst)
-	require.Equal(t, 1, o.code, o.String())
-	require.Contains(t, o.stderr, net.JoinHostPort(betaIP, "50200"))
-	require.Contains(t, o.stderr, "10.77.0.1")
-	require.Contains(t, o.stderr, "--dial target")
-	// The other direction is open.
-	mustZxfer(t, "send", "--port-range", "50200-50200", "--dial", "target", src, "beta:"+dst)
-	nothingLeft(t, 20*time.Second)
 }
 
 // The target's pool is full: an error that says so, the source unharmed.

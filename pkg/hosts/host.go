@@ -198,8 +198,8 @@ func (h *Host) close() error {
 }
 
 // Relay leads to a loopback address of the host through the remote shell.
-func (h *Host) Relay(ctx context.Context, address string) (string, error) {
-	return h.open.Relay(ctx, h.line, address)
+func (h *Host) Relay(ctx context.Context, address string, refused func(error)) (string, error) {
+	return h.open.Relay(ctx, h.line, address, refused)
 }
 
 // RTT is the round trip to the host, 0 for this one or while unknown.

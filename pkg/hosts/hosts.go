@@ -31,8 +31,9 @@ type Opener interface {
 	Open(ctx context.Context, l Line) (site.Site, error)
 	// Relay opens a listener on this host's loopback that forwards every
 	// connection to a loopback address of the line's host, through the remote
-	// shell (wire ssh). It closes when ctx ends.
-	Relay(ctx context.Context, l Line, address string) (string, error)
+	// shell (wire ssh). It closes when ctx ends. refused is told, where the host
+	// takes none.
+	Relay(ctx context.Context, l Line, address string, refused func(error)) (string, error)
 }
 
 // Set is the hosts of one command.

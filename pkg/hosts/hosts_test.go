@@ -74,7 +74,7 @@ func (o *opener) Open(_ context.Context, l Line) (site.Site, error) {
 	return st, nil
 }
 
-func (o *opener) Relay(_ context.Context, l Line, address string) (string, error) {
+func (o *opener) Relay(_ context.Context, l Line, address string, _ func(error)) (string, error) {
 	return l.Host + " " + address, nil
 }
 
@@ -96,7 +96,7 @@ func TestAHostIsReachedOnce(t *testing.T) {
 	}
 	require.Equal(t, []Line{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
 	require.Equal(t, []string{"beta", "local"}, []string{s.At("beta", plain).Label(), s.At("", plain).Label()})
-	to, err := s.At("beta", plain).Relay(t.Context(), "127.0.0.1:7")
+	to, err := s.At("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
 	require.NoError(t, err)
 	require.Equal(t, "beta 127.0.0.1:7", to)
 	require.EqualError(t, s.Close(), "ssh ended with 1")

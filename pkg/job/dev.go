@@ -84,7 +84,16 @@ func (d *copier) run(ctx context.Context) error {
 	if err := d.judge(ctx); err != nil {
 		return unchanged(err)
 	}
-	if d.req.Measure && d.refuse() == nil { // what is refused need not be measured
+	if d.refuse() == nil { // what is refused needs no way, and need not be measured
+		done := d.rep.Doing(openingWay)
+		err := d.open(ctx, d.rep.Log)
+		done()
+		if err != nil {
+			return err
+		}
+		d.report.Wire, d.report.Findings = d.link.Report(false, true), d.findings()
+	}
+	if d.req.Measure && d.refuse() == nil {
 		if err := d.measure(ctx); err != nil {
 			return unchanged(err)
 		}
@@ -157,7 +166,7 @@ func (d *copier) survey(ctx context.Context) error {
 func (d *copier) findings() []finding.Finding {
 	return preflight.Device(preflight.Input{
 		Source: preflight.Host{Name: d.source.Label(), System: d.source.system}, Target: preflight.Host{Name: d.target.Label(), System: d.target.system},
-		RTT: d.rtt(), Streams: d.link.Streams, Links: d.links,
+		RTT: d.rtt(), Streams: d.link.Streams, Links: d.links, Way: d.way(),
 	})
 }
 

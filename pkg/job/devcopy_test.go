@@ -29,7 +29,9 @@ type renamed struct {
 
 func (h *renamed) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
 
-func (h *renamed) Relay(context.Context, hosts.Line, string) (string, error) { return "", nil }
+func (h *renamed) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+	return "", nil
+}
 
 func (h *renamed) Close() error { return nil }
 

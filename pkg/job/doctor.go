@@ -134,7 +134,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	}
 	var all rounds
 	d.measureHosts(m, &all)
-	if err := d.measureLink(m, &all); err != nil {
+	if err := d.measureLink(ctx, m, &all); err != nil {
 		return err
 	}
 	switch {
@@ -147,6 +147,9 @@ func (d *doctor) measure(ctx context.Context) error {
 	}
 	if err := m.run(ctx, all); err != nil {
 		return err
+	}
+	if d.input.Way.Closed { // nothing can be expected
+		return nil
 	}
 	d.report.Expected = m.expect(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
 	if d.alone() {
@@ -184,12 +187,22 @@ func (d *doctor) measureHosts(m *measurer, all *rounds) {
 }
 
 // measureLink adds the link between two hosts, there and back.
-func (d *doctor) measureLink(m *measurer, all *rounds) error {
+func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) error {
 	if d.sameHost() {
 		return nil
 	}
 	if err := d.choose(d.req.Send.Way); err != nil {
 		return err
+	}
+	if !d.req.wantsWay() {
+		return nil
+	}
+	d.watch.Measuring(Measuring{What: openingWay})
+	if err := d.open(ctx, d.watch.Log); err != nil {
+		return err
+	}
+	if d.input.Way = d.way(); d.input.Way.Closed {
+		return nil
 	}
 	m.link = d.link.As(d.planned.Encrypted())
 	if d.req.wants(linkOut) {
@@ -306,8 +319,21 @@ func (d *doctor) judge() {
 	}
 }
 
+// wantsWay tells whether anything was asked for that takes a way between the hosts.
+func (d *Doctor) wantsWay() bool {
+	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
+}
+
 // findings are those of the checks. What judges one direction of the link
-// judges both.
+// judges both, and the way is theirs.
 func findings(in preflight.Input, req Doctor) []finding.Finding {
-	return preflight.Doctor(in, func(id string) bool { return !req.wants(id) && (id != linkOut || !req.wants(linkBack)) })
+	return preflight.Doctor(in, func(id string) bool {
+		switch id {
+		case linkOut:
+			return !req.wants(linkOut) && !req.wants(linkBack)
+		case preflight.WayID:
+			return !req.wantsWay()
+		}
+		return !req.wants(id)
+	})
 }

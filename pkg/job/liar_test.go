@@ -30,7 +30,7 @@ type lying struct {
 	alter func(n int, body any) any // of the n-th answer
 }
 
-func (h *lying) Relay(context.Context, hosts.Line, string) (string, error) {
+func (h *lying) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 

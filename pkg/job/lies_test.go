@@ -34,8 +34,10 @@ func (h *liarHost) Open(_ context.Context, l hosts.Line) (site.Site, error) {
 	return h, nil
 }
 
-func (h *liarHost) Relay(context.Context, hosts.Line, string) (string, error) { return "", nil }
-func (h *liarHost) Close() error                                              { return nil }
+func (h *liarHost) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+	return "", nil
+}
+func (h *liarHost) Close() error { return nil }
 
 func (h *liarHost) HostFacts(context.Context) (site.Facts, error) { return h.facts, nil }
 

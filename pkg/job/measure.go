@@ -147,11 +147,6 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *end) (*preflight.Link, error) {
 	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
 		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
-	if choice.Wire == way.SSH {
-		c.Skipped = "not measured: the remote shell's own connection"
-		m.ceilings = append(m.ceilings, c)
-		return nil, nil
-	}
 	if choice.Streams != m.link.Streams {
 		again := m.now
 		again.What += ", " + english.Plural(choice.Streams, "stream", "")
@@ -170,6 +165,9 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)
 		}
 		c.Network, c.Limit = res.Sent.Network, res.LimitedBy
+		if choice.Wire == way.SSH {
+			c.Network = nil // of the way to ssh on one host, or from it on the other
+		}
 	}
 	m.ceilings = append(m.ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
@@ -218,7 +216,7 @@ func (t *sending) measure(ctx context.Context, taken bool) error {
 	m.datasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.run(ctx, all)
 	t.report.Ceilings = m.ceilings
-	t.report.Findings = preflight.Send(t.input(&t.state, p))
+	t.judge()
 	t.report.Expected = m.expect(p.Bytes(), streamOptions(&t.req).BandLimit)
 	return err
 }

@@ -2,12 +2,14 @@ package job
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
@@ -76,10 +78,36 @@ func (e *ends) reach(ctx context.Context) error {
 	return nil
 }
 
-// choose decides how bytes cross.
+// choose decides how bytes are to cross; open, once for all that a job moves, which
+// way they take: the one that was chosen if it passes, or else what package meet has
+// instead.
 func (e *ends) choose(w way.Way) (err error) {
-	e.link, err = meet.Choose(w, meet.Side{Host: e.source.Host, Facts: e.source.facts}, meet.Side{Host: e.target.Host, Facts: e.target.facts})
+	e.link, err = meet.Choose(w, meet.SideOf(e.source.Host, e.source.facts), meet.SideOf(e.target.Host, e.target.facts))
 	return err
+}
+
+// openingWay is what open does, for people.
+const openingWay = "finding out which way data can take"
+
+// open finds out whether the link passes. That none does is for the checks to tell.
+func (e *ends) open(ctx context.Context, log func(string)) error {
+	link, err := e.link.Open(ctx, log)
+	if errors.Is(err, site.ErrLost) { // the host may be there again
+		link, err = e.link.Open(ctx, log)
+	}
+	if errors.Is(err, site.ErrLost) {
+		return fault.Interrupt("", err)
+	}
+	if err == nil {
+		e.link = link
+	}
+	return unchanged(err)
+}
+
+// way is how it went, as the checks look at it.
+func (e *ends) way() preflight.Way {
+	s := e.link.Search()
+	return preflight.Way{Path: s.Path, Shut: s.Shut, Closed: s.Closed, Shell: s.Shell, Untried: s.Untried}
 }
 
 func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }
@@ -99,7 +127,7 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	return preflight.Input{
 		Source: e.source.checked(), Target: e.target.checked(),
 		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links,
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.way(),
 	}
 }
 

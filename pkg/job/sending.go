@@ -64,10 +64,19 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 		return err
 	}
 	t.report.PlanSeconds = time.Since(began).Seconds()
-	// What is refused need not be measured.
-	if t.req.Measure && t.report.Plan.Steps() > 0 && t.admit() == nil {
-		if err := t.measure(ctx, !by.pretended); err != nil {
+	// What is refused needs no way, and need not be measured.
+	if t.report.Plan.Steps() > 0 && t.admit() == nil {
+		done := t.rep.Doing(openingWay)
+		err := t.open(ctx, t.rep.Log)
+		done()
+		if err != nil {
 			return err
+		}
+		t.judge()
+		if t.req.Measure && t.admit() == nil {
+			if err := t.measure(ctx, !by.pretended); err != nil {
+				return err
+			}
 		}
 	}
 	t.rep.Planned(t.report)
@@ -111,6 +120,12 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 	t.report.Commands = commands(&p)
 	t.report.Wire = wireReport(t.link, &p)
 	return nil
+}
+
+// judge has the checks look again, at the link as well.
+func (t *sending) judge() {
+	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
+	t.report.Wire = wireReport(t.link, t.report.Plan)
 }
 
 func (t *sending) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }

@@ -80,7 +80,7 @@ func failing(what string, why error) func(string) error {
 }
 
 func (w *world) Open(context.Context, hosts.Line) (site.Site, error) { return w, nil }
-func (w *world) Relay(context.Context, hosts.Line, string) (string, error) {
+func (w *world) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 

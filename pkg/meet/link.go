@@ -3,12 +3,10 @@ package meet
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -19,8 +17,12 @@ import (
 const Local = "local"
 
 // linkDeadline is how long an offered listener waits for its connections,
-// and the other end tries to make them.
-const linkDeadline = 30 * time.Second
+// and the other end tries to make them; tryDeadline is that of the one by which
+// a way is tried.
+const (
+	linkDeadline = 30 * time.Second
+	tryDeadline  = 3 * time.Second
+)
 
 // Host is where an end is: this host, or another, which is reached anew where
 // its connection was lost.
@@ -35,14 +37,8 @@ type Host interface {
 	RTT() time.Duration
 	// Relay opens a listener on this host's loopback that forwards every
 	// connection to a loopback address of the host, through the remote shell.
-	// It closes when ctx ends.
-	Relay(ctx context.Context, address string) (string, error)
-}
-
-// Side is a host with what it says about itself.
-type Side struct {
-	Host
-	Facts site.Facts
+	// It closes when ctx ends. refused is told, where the host takes none.
+	Relay(ctx context.Context, address string, refused func(error)) (string, error)
 }
 
 // Link is how bytes cross between two hosts, in both directions.
@@ -52,11 +48,19 @@ type Link struct {
 	way.Way
 	why      string
 	crossing crossing
-	listener Host // nil for Local
-	dialer   Host
-	dial     string // which side dials: source, target
-	address  string // of the listener
-	peer     string // the only address that may connect, "" = any
+	// source and target are what it was chosen for, before are the ways that do not
+	// pass, and after those that are left to try.
+	source, target Side
+	before         []string
+	after          []way.Way
+	closed         bool // none passes
+	listener       Host // nil for Local
+	dialer         Host
+	dial           string // which side dials: source, target
+	address        string // of the listener
+	peer           string // the only address that may connect, "" = any
+	// deadline is how long both ends wait for its connections.
+	deadline time.Duration
 	// met tells that something has crossed it.
 	met *atomic.Bool
 }
@@ -83,69 +87,6 @@ func crossingOf(wire string) crossing {
 		return byTools{}
 	}
 	return overTCP{}
-}
-
-// Choose decides how bytes cross between two hosts: which one listens, at which
-// address, and how many connections are made.
-//
-// The host that runs zxfer dials, as that direction is known to work for the
-// remote shell; between two other hosts the source does.
-func Choose(w way.Way, source, target Side) (Link, error) {
-	l := Link{Way: w, met: new(atomic.Bool)}
-	switch {
-	case source.Host == target.Host:
-		l.Wire = Local
-	case w.Wire == "":
-		l.Wire = way.Auto
-	}
-	if err := l.Between(source.Local(), target.Local()); err != nil {
-		return l, err
-	}
-	l.crossing = crossingOf(l.Wire)
-	return l, l.crossing.choose(&l, source, target)
-}
-
-// direct says who dials: the side that was asked for, or else this host.
-func (l *Link) direct(source, target Side) (listener, dialer Side) {
-	listener, dialer, l.dial = target, source, "source"
-	if l.Dial == "target" || l.Dial != "source" && target.Local() {
-		listener, dialer, l.dial = source, target, "target"
-	}
-	l.listener, l.dialer = listener.Host, dialer.Host
-	return listener, dialer
-}
-
-// chooseAddress decides where the listener listens: at the address of the
-// remote shell's connection, unless one is asked for.
-func (l *Link) chooseAddress(listener, dialer Side) error {
-	switch {
-	case l.DataAddress != "":
-		l.address = l.DataAddress
-	case !listener.Local():
-		l.address = listener.Facts.SSHLocal
-		if dialer.Local() {
-			l.peer = listener.Facts.SSHPeer
-		}
-	default:
-		l.address = dialer.Facts.SSHPeer
-		l.peer = dialer.Facts.SSHLocal
-	}
-	if l.address == "" {
-		return fault.Refusef("name it: {{data-address ADDRESS}}",
-			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())
-	}
-	addr, err := netip.ParseAddr(l.address)
-	if err != nil {
-		return fault.Usagef("give an IP address of the host that listens", "{{data-address}}: %q is not an IP address", l.address)
-	}
-	// Another host said so: a connection to that address would be one to
-	// whatever listens on the host that dials.
-	if l.DataAddress == "" && !listener.Local() && addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot {
-		return fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
-			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)
-	}
-	l.address = addr.String()
-	return nil
 }
 
 // As is the link as a stream crosses it whose bytes are sealed (a raw stream of
@@ -187,7 +128,7 @@ func (l *Link) connections(bytes uint64) int {
 func (l *Link) offer(bytes uint64) wire.Offer {
 	return wire.Offer{
 		Mode: l.crossing.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,
-		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: linkDeadline, Socket: l.Socket,
+		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: l.deadline, Socket: l.Socket,
 	}
 }
 
@@ -212,6 +153,9 @@ func (l Link) Report(sealed, open bool) Report {
 		case open:
 			r.Mode, r.Why = string(wire.TLS), "the data is not encrypted by itself"
 		}
+	}
+	if len(l.before) > 0 && !l.closed {
+		r.Why += "; no other way passes"
 	}
 	if strings.Contains(r.Address, ":") {
 		r.Address = "[" + r.Address + "]"

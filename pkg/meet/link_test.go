@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -21,12 +20,12 @@ type host struct {
 	rtt   time.Duration
 }
 
-func (h *host) Local() bool                                         { return h.label == "" }
-func (h *host) Label() string                                       { return h.label }
-func (h *host) RTT() time.Duration                                  { return h.rtt }
-func (h *host) Do(_ context.Context, f func(site.Site) error) error { return f(h.site) }
-func (h *host) Relay(context.Context, string) (string, error)       { return "", nil }
-func side(label string, f site.Facts) Side                          { return Side{&host{label: label}, f} }
+func (h *host) Local() bool                                                { return h.label == "" }
+func (h *host) Label() string                                              { return h.label }
+func (h *host) RTT() time.Duration                                         { return h.rtt }
+func (h *host) Do(_ context.Context, f func(site.Site) error) error        { return f(h.site) }
+func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
+func side(label string, f site.Facts) Side                                 { return Side{Host: &host{label: label}, Facts: f} }
 func chosen(t *testing.T, w way.Way, source, target Side) (l Link) {
 	l, err := Choose(w, source, target)
 	require.NoError(t, err)
@@ -75,84 +74,6 @@ func TestStreamsFor(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tt.want, streamsFor(tt.window, tt.rtt, tt.a, tt.b))
 		})
-	}
-}
-
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	reached := func(local, peer string) site.Facts { return site.Facts{SSHLocal: local, SSHPeer: peer} }
-	tests := []struct {
-		name                string
-		way                 way.Way
-		source, target      string
-		sf, tf              site.Facts
-		dial, address, peer string
-		wire                string
-		class               fault.Class
-	}{
-		{name: "push: the target listens where ssh reached it", source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
-			dial: "source", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
-		{name: "pull: the source listens, as only that way is known to be open", source: "a", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
-			dial: "target", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
-		{name: "third party: the target listens, and the source may come from anywhere", source: "a", target: "b",
-			sf: reached("10.0.0.2", "10.0.0.1"), tf: reached("10.0.0.3", "10.0.0.1"), dial: "source", address: "10.0.0.3", wire: "auto"},
-		{name: "push turned around: this host listens", way: way.Way{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
-			dial: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "auto"},
-		{name: "an address of one's own, from any peer", way: way.Way{DataAddress: "192.168.7.2"}, source: "", target: "b",
-			tf: reached("10.0.0.2", "10.0.0.1"), dial: "source", address: "192.168.7.2", wire: "auto"},
-		{name: "through ssh: loopback", way: way.Way{Wire: "ssh"}, source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
-		{name: "through ssh between two other hosts", way: way.Way{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
-		{name: "plain tools, push: this host listens", way: way.Way{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
-			dial: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools, pull: this host listens", way: way.Way{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
-			dial: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools between two other hosts", way: way.Way{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
-		{name: "no address known", source: "", target: "b", class: fault.Refused},
-		{name: "an address that is none", way: way.Way{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			source, target := side(tt.source, tt.sf), side(tt.target, tt.tf)
-			l, err := Choose(tt.way, source, target)
-			if tt.class != 0 {
-				require.Error(t, err)
-				require.Equal(t, tt.class, fault.ClassOf(err))
-				return
-			}
-			require.NoError(t, err)
-			dialer, listener := source.Host, target.Host
-			if tt.dial == "target" {
-				dialer, listener = listener, dialer
-			}
-			require.Same(t, dialer, l.dialer)
-			require.Same(t, listener, l.listener)
-			require.Equal(t, []string{tt.dial, tt.address, tt.peer, tt.wire}, []string{l.dial, l.address, l.peer, l.Wire})
-		})
-	}
-	t.Run("one host needs no network", func(t *testing.T) {
-		t.Parallel()
-		both := side("", site.Facts{})
-		l := chosen(t, way.Way{Wire: "tls", Ports: way.Ports{Low: 1, High: 2}}, both, both)
-		require.Equal(t, Report{Mode: Local, Why: "source and target are on one host"}, l.Report(true, true))
-	})
-}
-
-// A host that says it was reached at loopback would have this one connect to
-// itself, and another host to itself.
-func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
-	t.Parallel()
-	near := side("", site.Facts{Boot: "1"})
-	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
-		there := site.Facts{SSHLocal: address, SSHPeer: address, Boot: "2"}
-		_, err := Choose(way.Way{}, near, side("beta", there))
-		require.Equal(t, fault.Refused, fault.ClassOf(err), address)
-		require.ErrorContains(t, err, "beta", address)
-		_, err = Choose(way.Way{DataAddress: address}, near, side("beta", there))
-		require.NoError(t, err, "asked for: a tunnel")
-		there.Boot = "1"
-		_, err = Choose(way.Way{}, near, side("beta", there))
-		require.NoError(t, err, "another container of this machine")
 	}
 }
 

@@ -30,7 +30,7 @@ type relayed struct {
 	passed chan int64
 }
 
-func (r *relayed) Relay(ctx context.Context, address string) (string, error) {
+func (r *relayed) Relay(ctx context.Context, address string, _ func(error)) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -69,7 +69,7 @@ func pair(t *testing.T, w way.Way) (near *host, far *relayed, l Link) {
 	}
 	near, far = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
 	facts := site.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: wire.ReadTCP(os.DirFS("/"))}
-	return near, far, chosen(t, w, Side{near, facts}, Side{far, facts})
+	return near, far, chosen(t, w, Side{Host: near, Facts: facts}, Side{Host: far, Facts: facts})
 }
 
 // Every wire brings every kind of end together, in both directions.

@@ -2,18 +2,21 @@ package meet
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
 
 // throughShell is overTCP through the remote shell's own connection: this host
 // dials a relay on its loopback, which leads to the other's.
-type throughShell struct{ overTCP }
+type throughShell struct{}
 
 func (throughShell) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
-	l.why = "asked for: slower, needs no port"
+	l.why = "slower: all data passes ssh's own cipher, on one processor at each end"
 	l.address = "127.0.0.1"
 	return nil
 }
@@ -22,15 +25,29 @@ func (throughShell) choose(l *Link, source, target Side) error {
 // job.
 func (throughShell) mode(*Link) wire.Mode { return wire.Signed }
 
+// limit does not tell ssh, which both ends' meters take for the network, from that.
+func (throughShell) limit(_ *meeting, limit string) string {
+	if strings.HasPrefix(limit, transfer.LimitNetwork) {
+		return "ssh or network"
+	}
+	return limit
+}
+
 func (throughShell) run(ctx context.Context, m *meeting) error {
 	ticket, err := m.offer(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	if ticket.Address, err = m.link.listener.Relay(ctx, ticket.Address); err != nil {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var refusal atomic.Pointer[error]
+	refused := func(err error) { refusal.Store(&err); stop(err) }
+	if ticket.Address, err = m.link.listener.Relay(ctx, ticket.Address, refused); err != nil {
 		return err
 	}
-	return m.halves(ctx, ticket)
+	err = m.halves(ctx, ticket)
+	if why := refusal.Load(); err != nil && why != nil {
+		return *why
+	}
+	return err
 }

@@ -95,7 +95,9 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 			return
 		}
 		patience := windDown
-		switch {
+		switch _, tried := m.from.What.(site.Nothing); {
+		case tried: // there is nothing to wind down
+			patience = goneWithin / 4
 		case errors.Is(*errp, wire.ErrDial):
 			// Nobody will come: the listener need not wait. But it may be
 			// gone, and that be the reason.

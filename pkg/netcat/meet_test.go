@@ -18,11 +18,11 @@ type at struct {
 	site  site.Site
 }
 
-func (a *at) Local() bool                                         { return a.local }
-func (a *at) Label() string                                       { return a.site.Name() }
-func (a *at) Do(_ context.Context, f func(site.Site) error) error { return f(a.site) }
-func (a *at) RTT() time.Duration                                  { return 0 }
-func (a *at) Relay(context.Context, string) (string, error)       { return "", nil }
+func (a *at) Local() bool                                                { return a.local }
+func (a *at) Label() string                                              { return a.site.Name() }
+func (a *at) Do(_ context.Context, f func(site.Site) error) error        { return f(a.site) }
+func (a *at) RTT() time.Duration                                         { return 0 }
+func (a *at) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
 // Noise crosses in both directions, for as long as it was asked to, and leaves
 // nothing behind.

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -154,6 +155,7 @@ func FuzzAdmit(f *testing.F) {
 		f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`))
 	}
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{"target":"vault/a"}},"device":{}}}`))
+	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
 		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, Streams))
@@ -161,6 +163,9 @@ func FuzzAdmit(f *testing.F) {
 			return
 		}
 		require.NotContains(t, []string{"device", "noise"}, got.Moves())
+		if got.Moves() == "nothing" {
+			return
+		}
 		require.IsType(t, site.ReceiveStream{}, got.To, "nothing may be sent")
 		r := got.To.(site.ReceiveStream).Spec
 		require.True(t, below(r.Target, []string{"vault"}))
@@ -171,6 +176,33 @@ func FuzzAdmit(f *testing.F) {
 			require.True(t, r.Arrival.Volume || r.Set["canmount"] == "noauto" || r.Set["canmount"] == "off")
 		}
 	})
+}
+
+// A way may be tried by which a stream could come or go, and the audit tells it.
+func TestAWayMayBeTried(t *testing.T) {
+	t.Parallel()
+	dial := func(address string) string {
+		return `{"from":{"nothing":{}},"to":{"dial":{"ticket":{"mode":"tls","address":"` + address + `","session":"","secret":"","streams":1,"deadline":1}}}}`
+	}
+	for body, ok := range map[string]bool{
+		`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`: true,
+		`{"from":{"nothing":{}},"to":{"accept":{"session":"x"}}}`: true,
+		dial("10.0.0.1:7"): true,
+		dial("10.0.0.9:7"): false,
+		`{"from":{"nothing":{}},"to":{"stream":{"spec":{"target":"vault"}}}}`:  false,
+		`{"from":{"nothing":{"time":1}},"to":{"accept":{"session":"x"}}}`:      false,
+		`{"from":{"noise":{"time":0}},"to":{"accept":{"session":"x"}}}`:        false,
+		`{"from":{"accept":{"session":"x"}},"to":{"nothing":{},"nowhere":{}}}`: false,
+	} {
+		var audited []string
+		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
+		_, err := Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true}, Changes(Transfer, Streams))
+		require.Equal(t, ok, err == nil, "%s: %v", body, err)
+		require.Len(t, audited, 1)
+		if ok {
+			require.Equal(t, "admitted transfer: a connection, with nothing on it", audited[0])
+		}
+	}
 }
 
 // Every job asks every host for its facts: that they are refused is no news to

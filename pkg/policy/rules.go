@@ -55,6 +55,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.ReceiveStream](): fields("Spec Options", ""),
 	reflect.TypeFor[site.Dial]():          fields("Ticket", ""),
 	reflect.TypeFor[site.Accept]():        fields("", "Session"),
+	reflect.TypeFor[site.Nothing]():       fields("", ""),
 }
 
 // ownTags begin the tags of holds that zxfer places for its jobs.
@@ -98,6 +99,9 @@ func (h *Tagged) check() error {
 // Streams tells what a task receives before what it sends. Its ticket is secret.
 func Streams(t *site.Task) (a Account) {
 	add := func(words ...string) { a.each = append(a.each, strings.Join(words, " ")) }
+	if t.Moves() == "nothing" {
+		add("a connection, with nothing on it")
+	}
 	if to, ok := t.To.(site.ReceiveStream); ok {
 		r := to.Spec
 		add("receive", quote(r.Target))

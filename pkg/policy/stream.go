@@ -127,7 +127,8 @@ func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 // line judges the line to another host.
 func (g *Guard) line(end any) error {
 	switch e := end.(type) {
-	case site.Accept: // of an offer, which was judged
+	case site.Accept, // of an offer, which was judged
+		site.Nothing: // whose line is judged
 		return nil
 	case site.Dial:
 		host, _, err := net.SplitHostPort(e.Ticket.Address)

@@ -17,8 +17,11 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Space is the id of the check of the target's room.
-const Space = "space"
+// Space is the id of the check of the target's room, WayID that of the way there.
+const (
+	Space = "space"
+	WayID = "way"
+)
 
 // Unlooked begins the summary of a check that a host's policy forbids.
 const Unlooked = "not looked at: "
@@ -48,6 +51,8 @@ type Input struct {
 	// Streams the connections that data will take.
 	RTT     time.Duration `json:"rtt_ns"`
 	Streams int           `json:"streams"`
+	// Way is how it went to find a way between the hosts that passes.
+	Way Way `json:"-"`
 	// Links are what was measured of the network, in order.
 	Links []Measured `json:"-"`
 	// Holds are tags by the full names of the source's snapshots; nil where
@@ -64,6 +69,7 @@ type Check struct {
 
 	find     func(*Input) []finding.Finding          // of a planned transfer
 	host     func(*sysinfo.System) []finding.Finding // of one host, which is filled in
+	way      func(*Input) []finding.Finding          // of the way that was looked for
 	link     func(*Measured) []finding.Finding       // of a measured link
 	conflict func(id string) bool                    // which conflicts of the plan it tells
 	device   bool                                    // concerns who copies devices too
@@ -95,9 +101,10 @@ func transferChecks() []Check {
 	}
 }
 
-// linkChecks are those of a link that was measured.
+// linkChecks are those of a link that was tried, or measured.
 func linkChecks() []Check {
 	return []Check{
+		{ID: WayID, Title: "Data passes from the host that connects to the one that listens", Needs: "a connection to the data port, made and closed", Docs: "https://www.netfilter.org/documentation/HOWTO/packet-filtering-HOWTO.html", way: passes, device: true},
 		{ID: "link", Title: "The network carries what the hosts could move", Needs: "TCP_INFO of a measured link", Docs: tcpInfoSource, link: carries, device: true},
 		{ID: "mtu", Title: "Packets of the interfaces' size pass unfragmented", Needs: "TCP_INFO of a measured link, the interfaces' MTU", Docs: tcpInfoSource, link: mtu, device: true},
 	}
@@ -125,6 +132,8 @@ func (c Check) evaluate(in *Input) []finding.Finding {
 		out = c.find(in)
 	case c.host != nil:
 		out = c.onHosts(in)
+	case c.way != nil && in.Way.Path != "":
+		out = c.way(in)
 	case c.link != nil:
 		for i := range in.Links {
 			out = append(out, c.link(&in.Links[i])...)
@@ -228,7 +237,7 @@ func Blocking(findings []finding.Finding, skip []string) []finding.Finding {
 }
 
 // Measured tells that the check judges a measurement.
-func (c Check) Measured() bool { return c.link != nil }
+func (c Check) Measured() bool { return c.link != nil || c.way != nil }
 
 // Skippable tells whether an id is of a check that may be passed over.
 func Skippable(id string) bool {

@@ -117,7 +117,8 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 // connection to a loopback address of the other host, "127.0.0.1:PORT",
 // through a remote shell of its own, at most 64 at once. The host must have
 // zxfer: an agent runs there. The listener closes when ctx ends, and its connections too.
-func ListenRelay(ctx context.Context, o Options, address string) (string, error) {
+// refused is told that the host relays none (fault.Refused), and never will.
+func ListenRelay(ctx context.Context, o Options, address string, refused func(error)) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -139,7 +140,7 @@ func ListenRelay(ctx context.Context, o Options, address string) (string, error)
 			}
 			go func() {
 				defer func() { <-slots }()
-				relay(ctx, o, c.(*net.TCPConn), address)
+				relay(ctx, o, c.(*net.TCPConn), address, refused)
 			}()
 		}
 	}()
@@ -148,11 +149,15 @@ func ListenRelay(ctx context.Context, o Options, address string) (string, error)
 
 // relay joins a connection to an address of the other host, each direction
 // until its own end.
-func relay(ctx context.Context, o Options, c *net.TCPConn, address string) {
+func relay(ctx context.Context, o Options, c *net.TCPConn, address string, refused func(error)) {
 	defer c.Close()
 	far, err := connect(ctx, o, "--relay="+address)
 	if err != nil {
-		o.log(fmt.Sprintf("relay: %v", err))
+		if fault.ClassOf(err) == fault.Refused {
+			refused(err)
+		} else {
+			o.log(fmt.Sprintf("relay: %v", err))
+		}
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close(); far.interrupt() })

@@ -44,7 +44,7 @@ func listen(t *testing.T, f func(*net.TCPConn)) string {
 // relayed connects to an address through a relay over o.
 func relayed(ctx context.Context, t *testing.T, o *other, address string) *net.TCPConn {
 	t.Helper()
-	local, err := ListenRelay(ctx, o.Options, address)
+	local, err := ListenRelay(ctx, o.Options, address, func(error) {})
 	require.NoError(t, err)
 	c, err := net.Dial("tcp", local)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 func TestRelayedConnectionsAreApart(t *testing.T) {
 	t.Parallel()
 	o := relayHost(t)
-	local, err := ListenRelay(t.Context(), o.Options, listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+	local, err := ListenRelay(t.Context(), o.Options, listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(error) {})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -170,7 +170,6 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 		"nobody listens":  {func(*other) {}, address, "connection refused"},
 		"not loopback":    {func(*other) {}, "192.0.2.1:80", "only loopback addresses are allowed"},
 		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer is not there any more"},
-		"forced command":  {func(o *other) { o.remote("exec zxfer agent") }, address, "always starts an agent"},
 		"no remote shell": {func(o *other) { o.Command = "/no/such/rsh" }, address, "cannot start the remote shell"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,6 +189,23 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}
 }
 
+// A host that relays nothing says so at once: a dialer would try again and again.
+func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	o.remote("exec zxfer agent") // a forced command
+	refused := make(chan error, 1)
+	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1", func(err error) { refused <- err })
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", local)
+	require.NoError(t, err)
+	defer c.Close()
+	err = <-refused
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "always starts an agent")
+}
+
 // Every user of this host reaches the listener: that must not start remote
 // shells without end.
 func TestRelaysAreBounded(t *testing.T) {
@@ -197,7 +213,7 @@ func TestRelaysAreBounded(t *testing.T) {
 	o := newOther(t, "sh", "")
 	started := filepath.Join(t.TempDir(), "started")
 	o.remote("echo >>" + started + "; exec cat")
-	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1")
+	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1", func(error) {})
 	require.NoError(t, err)
 	dropped := make(chan struct{}, 2*maxRelays)
 	for range 2 * maxRelays {

@@ -49,6 +49,10 @@ type (
 	Nowhere struct{}
 )
 
+// Nothing is what a connection carries that is only made to see that it can be:
+// both ends prove themselves, and close it. It goes nowhere else.
+type Nothing struct{}
+
 // Dial and Accept are the line to another host's part: by its ticket, or at the
 // listener that this Site has offered under a session.
 type (
@@ -66,6 +70,8 @@ func (ReadDevice) from() kind  { return drive }
 func (WriteDevice) to() kind   { return drive }
 func (Noise) from() kind       { return noise }
 func (Nowhere) to() kind       { return noise }
+func (Nothing) from() kind     { return nothing }
+func (Nothing) to() kind       { return nothing }
 func (Dial) from() kind        { return dial }
 func (Dial) to() kind          { return dial }
 func (Accept) from() kind      { return accept }

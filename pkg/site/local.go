@@ -317,6 +317,8 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	}
 	d, ok := t.device()
 	switch {
+	case kind(t.Moves()) == nothing:
+		return res, l.tried(ctx, link)
 	case ok:
 		d, err := device.Copy(ctx, d, link, l.std, progress)
 		return Result{d.Result, &d.Device}, err
@@ -328,6 +330,18 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		res.Result, err = l.receive(ctx, link, t.To, progress)
 	}
 	return res, err
+}
+
+// tried closes a link that carries nothing. The other end's proof may still be
+// on its way: the link is read to its end.
+func (l *Local) tried(ctx context.Context, link *wire.Link) error {
+	if link == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = link.Close() }) // which Finish does not wait for
+	defer stop()
+	link.Finish()
+	return context.Cause(ctx)
 }
 
 func (l *Local) send(ctx context.Context, from From, link *wire.Link, progress func(transfer.Progress)) (transfer.Result, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"zxfer/pkg/device"
 )
@@ -27,6 +28,8 @@ const (
 	noise  kind = "noise"
 	dial   kind = "dial"
 	accept kind = "accept"
+	// nothing is of no thing, none of no end.
+	nothing kind = "nothing"
 )
 
 // line tells the kinds that lead to another host.
@@ -43,7 +46,7 @@ func (t Task) kinds() (from, to kind) {
 	return from, to
 }
 
-// Moves is the kind of what is moved: stream, device or noise.
+// Moves is the kind of what is moved: stream, device, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
 	if from.line() {
@@ -91,17 +94,24 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 		return err
 	}
 	if t.From, err = one(ends.From, map[kind]func([]byte) (From, error){
-		stream: end[From, SendStream], drive: end[From, ReadDevice], noise: end[From, Noise], dial: end[From, Dial], accept: end[From, Accept],
+		stream: end[From, SendStream], drive: end[From, ReadDevice], noise: end[From, Noise], nothing: end[From, Nothing], dial: end[From, Dial], accept: end[From, Accept],
 	}); err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
 	if t.To, err = one(ends.To, map[kind]func([]byte) (To, error){
-		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], noise: end[To, Nowhere], dial: end[To, Dial], accept: end[To, Accept],
+		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], noise: end[To, Nowhere], nothing: end[To, Nothing], dial: end[To, Dial], accept: end[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}
 	return t.check()
 }
+
+// noSuchEnd is said of an end of a later build.
+const noSuchEnd = "there is no end"
+
+// Unheard tells that a host refused a task because its build, an earlier one, does
+// not have an end of it.
+func Unheard(err error) bool { return err != nil && strings.Contains(err.Error(), noSuchEnd) }
 
 // one is the one end that there is, of the kinds that there may be.
 func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
@@ -110,7 +120,7 @@ func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, e
 	}
 	for k, body := range ends {
 		if kinds[k] == nil {
-			return e, fmt.Errorf("there is no end %q", cut(string(k)))
+			return e, fmt.Errorf(noSuchEnd+" %q", cut(string(k)))
 		}
 		return kinds[k](body)
 	}

@@ -86,7 +86,7 @@ func (r *replica) Open(context.Context, hosts.Line) (site.Site, error) {
 	return l, nil
 }
 
-func (r *replica) Relay(context.Context, hosts.Line, string) (string, error) {
+func (r *replica) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/meet"
+)
+
+// promptly is how long a command may take whose way is looked for: far less than the
+// half minute that data would wait for connections, on a machine with other work.
+const promptly = 25 * time.Second
+
+// closed has the packet filters of hosts take no new connection but ssh's, until the
+// function that it returns is called. The packets are dropped, or refused as reject says.
+func closed(t *testing.T, reject string, hosts ...string) (open func()) {
+	t.Helper()
+	rule := []string{"-p", "tcp", "--syn", "!", "-i", "lo", "!", "--dport", "22", "-j", "DROP"}
+	if reject != "" {
+		rule = append(rule[:len(rule)-1], "REJECT", "--reject-with", reject)
+	}
+	for _, h := range hosts {
+		run(t, append([]string{"ip", "netns", "exec", h, "iptables", "-A", "INPUT"}, rule...)...)
+	}
+	open = func() {
+		for _, h := range hosts {
+			run(t, "ip", "netns", "exec", h, "iptables", "-F", "INPUT")
+		}
+	}
+	t.Cleanup(open)
+	return open
+}
+
+// crossed runs zxfer send or dev and returns the wire that carried data, and how
+// the way was found.
+func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Finding) {
+	t.Helper()
+	began := time.Now()
+	o := mustZxfer(t, append([]string{args[0], "--json"}, args[1:]...)...)
+	require.Less(t, time.Since(began), promptly, o.String())
+	var r struct { // what reports of datasets and of devices have in common
+		Wire     meet.Report
+		Findings []finding.Finding
+		Results  []struct{ Wire string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o.String())
+	require.NotEmpty(t, r.Results, o.String())
+	for _, f := range r.Findings {
+		if f.ID == "way" {
+			way = f
+		}
+	}
+	return r.Results[0].Wire, r.Wire.Dial, way
+}
+
+// Where only ssh gets through, everything does: without a word by the user, within
+// seconds, and not without saying so.
+func TestZFSOnlySSHGetsThrough(t *testing.T) {
+	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
+		t.Run("reject "+reject, func(t *testing.T) {
+			lab(t)
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			fill(t, src, "a", 2<<20)
+			zfsCmd(t, "snapshot", src+"@one")
+			closed(t, reject, alphaPool, betaPool)
+
+			before := state(t)
+			o := zxfer(t, "send", "-n", src, "beta:"+dst)
+			require.Equal(t, 0, o.code, o.String())
+			require.Contains(t, o.stdout, "only ssh gets through")
+			require.Contains(t, o.stdout, "wire    ssh")
+			require.Equal(t, before, state(t))
+
+			wire, _, way := crossed(t, "send", src, "beta:"+dst)
+			require.Equal(t, "ssh", wire)
+			require.Equal(t, finding.Warn, way.Severity)
+			require.Contains(t, way.Evidence, betaIP)
+			require.Equal(t, guids(t, src), guids(t, dst))
+			require.NoError(t, destroyAll(src))
+			wire, _, _ = crossed(t, "send", "beta:"+dst, src)
+			require.Equal(t, "ssh", wire, "pull")
+
+			if reject != "" {
+				nothingLeft(t, 20*time.Second)
+				return
+			}
+			image := filepath.Join(t.TempDir(), "image")
+			require.NoError(t, os.WriteFile(image, make([]byte, 1<<20), 0o600))
+			wire, _, _ = crossed(t, "dev", image, "beta:"+image+".copy")
+			require.Equal(t, "ssh", wire)
+
+			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
+			t.Cleanup(func() { _ = destroyAll(dst + "2") })
+			o = r.must(t, time.Now(), "check")
+			require.Contains(t, o.stdout, "wire ssh")
+			o = r.must(t, time.Now(), "run")
+			require.Contains(t, o.stderr, "trying through ssh")
+			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "once for all datasets")
+			nothingLeft(t, 20*time.Second)
+		})
+	}
+}
+
+// doctor ends with the way that is left, and its rate.
+func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
+	lab(t)
+	closed(t, "", alphaPool, betaPool)
+	began := time.Now()
+	r := doctor(t, "--only", "link", "beta")
+	require.Less(t, time.Since(began), promptly)
+	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
+	require.NotNil(t, r.Expected)
+	require.Positive(t, r.Expected.BytesPerSecond)
+	for _, f := range r.Findings {
+		require.NotEqual(t, finding.Fail, f.Severity, "%+v", f)
+	}
+	require.Contains(t, r.Ceilings[len(r.Ceilings)-1].Title, "ssh")
+
+	// Where that was not to be taken, nothing is expected.
+	r = doctor(t, "--only", "link", "--wire", "tls", "beta")
+	f := worstOf(t, r, "way")
+	require.Equal(t, finding.Fail, f.Severity)
+	require.Contains(t, f.Remedy, "--wire ssh")
+	require.Nil(t, r.Expected)
+}
+
+// A firewall before one host leaves the other direction.
+func TestZFSOneDirectionIsClosed(t *testing.T) {
+	for _, reject := range []string{"", "tcp-reset"} {
+		t.Run("reject "+reject, func(t *testing.T) {
+			lab(t)
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			fill(t, src, "a", 1<<20)
+			zfsCmd(t, "snapshot", src+"@one")
+			open := closed(t, reject, betaPool)
+			wire, dial, way := crossed(t, "send", src, "beta:"+dst)
+			require.Equal(t, []string{"tls", "target"}, []string{wire, dial})
+			require.Equal(t, finding.Note, way.Severity)
+			require.NoError(t, destroyAll(dst))
+			_, dial, _ = crossed(t, "send", "alpha:"+src, "beta:"+dst)
+			require.Equal(t, "target", dial, "between two others")
+			require.NoError(t, destroyAll(src))
+			_, dial, _ = crossed(t, "send", "beta:"+dst, src)
+			require.Equal(t, "source", dial, "pull")
+
+			// What is asked for is obeyed; that it does not pass is told soon, with
+			// the other ways.
+			require.NoError(t, destroyAll(dst))
+			began := time.Now()
+			o := zxfer(t, "send", "--dial", "source", src, "beta:"+dst)
+			require.Equal(t, 3, o.code, o.String())
+			require.Less(t, time.Since(began), promptly)
+			require.Contains(t, o.stderr, "--dial target")
+			require.Contains(t, o.stderr, "--wire ssh")
+			require.Contains(t, o.stderr, betaIP)
+			require.Contains(t, o.stderr, "10.77.0.1")
+			open()
+			_, dial, way = crossed(t, "send", src, "beta:"+dst)
+			require.Equal(t, "source", dial, "nothing was remembered")
+			require.Empty(t, way)
+			nothingLeft(t, 20*time.Second)
+		})
+	}
+}
+
+// Between two others there is no ssh to fall back on: it is refused, and nothing is
+// changed.
+func TestZFSNoWayBetweenOthers(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "snapshot", src+"@one")
+	closed(t, "", alphaPool, betaPool)
+	before := state(t)
+	began := time.Now()
+	o := zxfer(t, "send", "alpha:"+src, "beta:"+dst)
+	require.Equal(t, 3, o.code, o.String())
+	require.Less(t, time.Since(began), promptly)
+	require.Contains(t, o.stderr, "no data passes between the two hosts")
+	require.Contains(t, o.stderr, "--port-range")
+	require.Equal(t, before, state(t))
+	nothingLeft(t, 20*time.Second)
+}
+
+// A restricted key may be reached by the way that its policy permits, and by no
+// other: it relays nothing.
+func TestRestrictedWays(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 1<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	rsh, audit := restricted(t, "--allow", "receive="+dst, "--append-only")
+	open := closed(t, "", betaPool)
+	_, dial, _ := crossed(t, "send", "-e", rsh, src, "beta:"+dst)
+	require.Equal(t, "target", dial, "it may connect to where the client is")
+	text, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "admitted transfer: a connection, with nothing on it")
+	open()
+	zfsCmd(t, "snapshot", src+"@two")
+	closed(t, "", alphaPool, betaPool)
+	began := time.Now()
+	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst)
+	require.Equal(t, 3, o.code, o.String())
+	require.Less(t, time.Since(began), promptly)
+	require.Contains(t, o.stderr, "always starts an agent")
+	nothingLeft(t, 20*time.Second)
+}
+
+// Behind a jump host of ssh the addresses of the control connection are the jump
+// host's: who listens there is found out, who may connect is not limited to it.
+func TestZFSJumpHost(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 1<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	rsh := jumpHost(t)
+
+	// No route but ssh's.
+	wire, _, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
+	require.Equal(t, "ssh", wire)
+	require.Contains(t, way.Evidence, "10.79.0.2, a jump host of ssh or NAT")
+	require.NoError(t, destroyAll(dst))
+
+	// Data may pass where ssh must not: its connection comes from elsewhere.
+	run(t, "ip", "-n", alphaPool, "route", "add", "10.79.0.0/24", "via", "10.78.0.2")
+	run(t, "ip", "-n", betaPool, "route", "add", "10.78.0.0/24", "via", "10.79.0.2")
+	wire, dial, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
+	require.Equal(t, []string{"tls", "source"}, []string{wire, dial})
+	require.Empty(t, way)
+	require.Equal(t, guids(t, src), guids(t, dst))
+}
+
+// jumpHost puts a host between alpha and beta, which is inner there: alpha reaches
+// it by the remote shell that is returned.
+func jumpHost(t *testing.T) (rsh string) {
+	t.Helper()
+	const jump = "zxjump"
+	dir := t.TempDir()
+	run(t, "ip", "netns", "add", jump)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", jump).Run() })
+	for _, l := range [][4]string{{alphaPool, "zxja", "10.78.0.1/24", "10.78.0.2/24"}, {betaPool, "zxjb", "10.79.0.1/24", "10.79.0.2/24"}} {
+		run(t, "ip", "link", "add", l[1], "netns", l[0], "type", "veth", "peer", "name", l[1], "netns", jump)
+		for ns, address := range map[string]string{l[0]: l[2], jump: l[3]} {
+			run(t, "ip", "-n", ns, "addr", "add", address, "dev", l[1])
+			run(t, "ip", "-n", ns, "link", "set", l[1], "up")
+		}
+	}
+	run(t, "ip", "netns", "exec", jump, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	conf, err := os.ReadFile(filepath.Join(labDir, "beta", "sshd_config"))
+	require.NoError(t, err)
+	for ns, address := range map[string]string{jump: "10.78.0.2", betaPool: "10.79.0.1"} {
+		file := filepath.Join(dir, ns)
+		text := strings.ReplaceAll(string(conf), "ListenAddress "+betaIP, "ListenAddress "+address)
+		text = strings.ReplaceAll(text, filepath.Join(labDir, "beta", "sshd.pid"), file+".pid")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		cmd := exec.Command("ip", "netns", "exec", ns, "/usr/sbin/sshd", "-D", "-f", file, "-E", file+".log")
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	}
+	config := filepath.Join(dir, "ssh_config")
+	require.NoError(t, os.WriteFile(config, []byte("Host jump\n HostName 10.78.0.2\nHost inner\n HostName 10.79.0.1\n ProxyJump jump\n"+
+		"Host *\n User root\n IdentityFile "+labDir+"/user_key\n IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"), 0o600))
+	require.Eventually(t, func() bool {
+		return exec.Command("ip", "netns", "exec", alphaPool, "ssh", "-F", config, "inner", "true").Run() == nil
+	}, 20*time.Second, 200*time.Millisecond, "ssh through the jump host")
+	return "ssh -F " + config
+}

@@ -1,0 +1,255 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+)
+
+// Side is a host with what it says about itself.
+type Side struct {
+	Host
+	Facts site.Facts
+	// Addresses are those of its interfaces, where it is this host.
+	Addresses []netip.Addr
+}
+
+// SideOf is a host as a way to or from it is chosen.
+func SideOf(h Host, f site.Facts) Side {
+	s := Side{Host: h, Facts: f}
+	if !h.Local() {
+		return s
+	}
+	all, _ := net.InterfaceAddrs() // unknown is none
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			s.Addresses = append(s.Addresses, p.Addr().Unmap())
+		}
+	}
+	return s
+}
+
+// has tells whether an address is one of this host's, as far as they are known.
+func (s *Side) has(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && slices.Contains(s.Addresses, a.Unmap().WithZone(""))
+}
+
+// ways are those that bytes may take between two hosts, each where those before it
+// do not pass. What was asked for is obeyed: where it names the direction, an
+// address or the wire there is no other.
+//
+// First of all this host connects to the other, as that direction is known to be
+// open for the remote shell; between two other hosts the source does. Next is the
+// other direction, and then, from or to this host, the remote shell's own connection.
+func ways(w way.Way, source, target Side) []way.Way {
+	all := []way.Way{w}
+	free := func(word string) bool { return word == "" || word == way.Auto }
+	if source.Host == target.Host || w.Wire == way.NC || w.Wire == way.SSH || !free(w.Dial) || w.DataAddress != "" {
+		return all
+	}
+	turned := w
+	if turned.Dial = "target"; target.Local() {
+		turned.Dial = "source"
+	}
+	all = append(all, turned)
+	if free(w.Wire) && (source.Local() || target.Local()) {
+		shell := w
+		shell.Wire, shell.Dial, shell.Ports, shell.Socket = way.SSH, "", way.Ports{}, way.Socket{}
+		all = append(all, shell)
+	}
+	return all
+}
+
+// Choose decides how bytes are to cross between two hosts: which one listens, at
+// which address, and how many connections are made. It looks at nothing but what it
+// is given: whether that passes, Open finds out.
+func Choose(w way.Way, source, target Side) (Link, error) {
+	return choose(ways(w, source, target), nil, source, target)
+}
+
+// choose is the link of the first of some ways that leads anywhere.
+func choose(all []way.Way, before []string, source, target Side) (Link, error) {
+	for {
+		l := Link{Way: all[0], source: source, target: target, before: before, after: all[1:], deadline: linkDeadline, met: new(atomic.Bool)}
+		switch {
+		case source.Host == target.Host:
+			l.Wire = Local
+		case l.Wire == "":
+			l.Wire = way.Auto
+		}
+		if err := l.Between(source.Local(), target.Local()); err != nil {
+			return l, err
+		}
+		l.crossing = crossingOf(l.Wire)
+		err := l.crossing.choose(&l, source, target)
+		if !errors.As(err, new(*astray)) {
+			return l, err
+		}
+		if l.shut(err); len(l.after) == 0 {
+			return l, err
+		}
+		all, before = l.after, l.before
+	}
+}
+
+// Open makes sure that a link passes: one connection is made, both ends prove
+// themselves, and it is closed; it is none of those that data takes. Where it does
+// not pass the next way takes its place, of which log is told; see Search for how it
+// went. Nothing is tried within one host, by nc, and through ssh where that was
+// asked for. The error is of what is lost or was ended, not of a closed way.
+func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
+	first := l
+	for {
+		if l.Wire == Local || l.Wire == way.NC || l.Wire == way.SSH && len(l.before) == 0 {
+			return l, nil
+		}
+		err := l.try(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return l, context.Cause(ctx)
+		case errors.Is(err, site.ErrLost):
+			return l, err
+		case err == nil, site.Unheard(err): // an earlier build cannot say
+			l.met.Store(err == nil)
+			return l, nil
+		}
+		l.shut(err)
+		first.before, first.closed = l.before, true
+		if len(l.after) == 0 {
+			return first, nil
+		}
+		next, err := choose(l.after, l.before, l.source, l.target)
+		switch {
+		case errors.As(err, new(*astray)):
+			first.before = next.before
+			return first, nil
+		case err != nil:
+			return l, err
+		}
+		trying := next.path()
+		if next.Wire == way.SSH {
+			trying += ", " + next.why
+		}
+		log(fmt.Sprintf("no data passes %s; trying %s", l.before[len(l.before)-1], trying))
+		l = next
+	}
+}
+
+// try makes one connection.
+func (l Link) try(ctx context.Context) error {
+	l = l.As(false)
+	l.Streams = 1
+	if l.Wire != way.SSH { // which has to log in
+		l.deadline = tryDeadline
+	}
+	m := &meeting{link: l, from: From{l.source.Host, site.Nothing{}}, to: To{l.target.Host, site.Nothing{}},
+		view: &view{limit: func(limit string) string { return limit }}}
+	return l.crossing.run(ctx, m)
+}
+
+// shut notes why a link does not pass.
+func (l *Link) shut(err error) {
+	l.before = append(slices.Clip(l.before), l.path()+": "+err.Error())
+}
+
+// path names a link by who connects to whom.
+func (l *Link) path() string {
+	if l.Wire == way.SSH {
+		return "through ssh"
+	}
+	return "from " + l.dialer.Label() + " to " + l.listener.Label()
+}
+
+// Search is how it went to find a way that passes.
+type Search struct {
+	Path   string   // of the way that is taken: "from alpha to beta", "through ssh"
+	Shut   []string // the ways that were tried before, and why they do not pass
+	Closed bool     // none passes
+	Shell  bool     // it is ssh's own connection
+	// Untried are options of what was not tried, as another way was asked for.
+	Untried []string
+}
+
+// Search tells how it went.
+func (l Link) Search() Search {
+	if l.dialer == nil {
+		return Search{}
+	}
+	s := Search{Path: l.path(), Shut: l.before, Closed: l.closed, Shell: l.Wire == way.SSH}
+	if !l.closed {
+		return s
+	}
+	asked := ways(l.Way, l.source, l.target)
+	if len(asked) == 1 {
+		other := map[string]string{"source": "target", "target": "source"}[l.dial]
+		s.Untried = append(s.Untried, option.Name("dial", other))
+	}
+	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w way.Way) bool { return w.Wire == way.SSH }) {
+		s.Untried = append(s.Untried, option.Name("wire", way.SSH))
+	}
+	return s
+}
+
+// direct says who dials: the side that was asked for, or else this host.
+func (l *Link) direct(source, target Side) (listener, dialer Side) {
+	listener, dialer, l.dial = target, source, "source"
+	if l.Dial == "target" || l.Dial != "source" && target.Local() {
+		listener, dialer, l.dial = source, target, "target"
+	}
+	l.listener, l.dialer = listener.Host, dialer.Host
+	return listener, dialer
+}
+
+// astray is the error of an address that leads to nobody or somebody else.
+type astray struct{ error }
+
+func (a *astray) Unwrap() error { return a.error }
+
+// chooseAddress decides where the listener listens: at the address of the
+// remote shell's connection, unless one is asked for.
+func (l *Link) chooseAddress(listener, dialer Side) error {
+	switch {
+	case l.DataAddress != "":
+		l.address = l.DataAddress
+	case !listener.Local():
+		l.address = listener.Facts.SSHLocal
+		// Behind a jump host of ssh, or NAT, this is not where data will come from.
+		if dialer.Local() && dialer.has(listener.Facts.SSHPeer) {
+			l.peer = listener.Facts.SSHPeer
+		}
+	default:
+		l.address = dialer.Facts.SSHPeer
+		l.peer = dialer.Facts.SSHLocal
+	}
+	if l.address == "" {
+		return &astray{fault.Refusef("name it: {{data-address ADDRESS}}",
+			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())}
+	}
+	addr, err := netip.ParseAddr(l.address)
+	if err != nil {
+		return fault.Usagef("give an IP address of the host that listens", "{{data-address}}: %q is not an IP address", l.address)
+	}
+	l.address = addr.String()
+	switch {
+	case l.DataAddress != "":
+	// Another host said so: a connection to that address would be one to
+	// whatever listens on the host that dials.
+	case addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot:
+		return &astray{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
+			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)}
+	case listener.Local() && len(listener.Addresses) > 0 && !listener.has(l.address):
+		return &astray{fault.Refusef("name an address of this host that leads there: {{data-address ADDRESS}}",
+			"%s was reached by way of %s, a jump host of ssh or NAT: which address leads from there to this host is unknown", dialer.Label(), addr)}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package preflight
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/finding"
+)
+
+// Which way data takes is said where it is not the first, and stops a job where
+// there is none.
+func TestWay(t *testing.T) {
+	t.Parallel()
+	shut := []string{"from alpha to beta: timeout"}
+	for _, tt := range []struct {
+		name            string
+		way             Way
+		severity        finding.Severity
+		summary, remedy string
+	}{
+		{"not looked for", Way{}, "", "", ""},
+		{"the first", Way{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
+		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Untried: nil}, finding.Note, "the connection is made from beta to alpha", "{{port-range"},
+		{"ssh", Way{Path: "through ssh", Shut: shut, Shell: true}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
+		{"none", Way{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			in := sound()
+			in.Way = tt.way
+			var got finding.Finding
+			for _, f := range Doctor(in, func(id string) bool { return id != WayID }) {
+				got = f
+			}
+			require.Equal(t, tt.severity, got.Severity)
+			require.Contains(t, got.Summary, tt.summary)
+			require.Contains(t, got.Remedy, tt.remedy)
+			told := tt.severity.Compare(finding.Note) >= 0
+			for _, checks := range []func(Input) []finding.Finding{Send, Device} {
+				found := checks(in)
+				require.Equal(t, told, len(found) == 1, "%v", found)
+				require.Equal(t, tt.way.Closed, len(Blocking(found, nil)) == 1)
+				require.Empty(t, Blocking(found, []string{WayID}))
+			}
+		})
+	}
+}
