@@ -8,10 +8,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -60,17 +58,6 @@ type app struct {
 	// started tells that a verb took over: what went wrong before was the
 	// command line.
 	started bool
-}
-
-// logger writes what is told on the way to standard error, a line at a time:
-// several hosts speak at once.
-func (a *app) logger() func(string) {
-	var mu sync.Mutex
-	return func(message string) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintln(a.stderr, report.Line(message))
-	}
 }
 
 // shown is an error that the user has been told of already.
