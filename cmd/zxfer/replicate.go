@@ -195,9 +195,9 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		text.Over()
 		if rec != nil {
 			records = append(records, rec)
-			notify(runLine(rec))
+			notify(report.RunLine(rec))
 			if !o.json {
-				writeRun(a.stdout, rec)
+				errs = append(errs, report.RunText(a.stdout, rec))
 			}
 		}
 		if ctx.Err() != nil {

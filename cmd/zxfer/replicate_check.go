@@ -4,21 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
-	"zxfer/pkg/size"
+	"zxfer/pkg/report"
 )
 
 func newReplicateCheck(a *app) *cobra.Command {
@@ -57,7 +51,7 @@ stands in the way, and what retention would remove. It changes nothing.`,
 				}
 				all = append(all, p)
 				if !o.json {
-					writePreview(a.stdout, p, verbose)
+					errs = append(errs, report.PreviewText(a.stdout, p, verbose))
 				}
 				errs = append(errs, p.Wrong())
 			}
@@ -74,101 +68,6 @@ stands in the way, and what retention would remove. It changes nothing.`,
 		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot, and why it stays")
 	})
 	return cmd
-}
-
-func writePreview(w io.Writer, p *runner.Preview, verbose bool) {
-	alone := ""
-	if p.Alone {
-		alone = ", no target: nothing is sent"
-	}
-	fmt.Fprintf(w, "%s: %s, %s%s\n", p.Job, p.Source, english.Plural(p.Datasets, "dataset", ""), alone)
-	if p.Error != "" {
-		fmt.Fprintf(w, "  error: %s\n", oneLine(p.Error))
-		writeHints(w, "  ", p.Hint)
-	}
-	if len(p.Snapshots) > 0 {
-		shown := strings.Join(p.Snapshots, "\n    ")
-		if !verbose && len(p.Snapshots) > 1 {
-			shown = p.Snapshots[0] + " ..."
-		}
-		fmt.Fprintf(w, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), shown)
-	}
-	for _, t := range p.Targets {
-		fmt.Fprintf(w, "  %s (%s): ", t.Target, t.To)
-		if t.Error != "" {
-			fmt.Fprintf(w, "%s\n", oneLine(t.Error))
-			writeHints(w, "    ", t.Hint)
-			continue
-		}
-		writePlan(w, t, verbose)
-	}
-	for _, s := range p.Prunings {
-		fmt.Fprintf(w, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
-		for i := 0; verbose && i < len(s.Remove); i++ {
-			fmt.Fprintf(w, "    %s\n", s.Remove[i])
-		}
-		for _, name := range slices.Sorted(maps.Keys(s.Stays)) {
-			if verbose {
-				fmt.Fprintf(w, "    %s stays: %s\n", name, s.Stays[name])
-			}
-		}
-		writeDoubted(w, "    ", s, verbose)
-		if s.Error != "" {
-			fmt.Fprintf(w, "    error: %s\n", oneLine(s.Error))
-			writeHints(w, "    ", s.Hint)
-		}
-	}
-	for _, d := range p.Delegations {
-		fmt.Fprintf(w, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, cmp.Or(d.Host, "this host"), d.Command)
-	}
-}
-
-// writeDoubted tells of dates that retention does not believe.
-func writeDoubted(w io.Writer, indent string, p *replicate.Pruning, all bool) {
-	if len(p.Doubted) == 0 {
-		return
-	}
-	shown := p.Doubted[0] + " ..."
-	if all || len(p.Doubted) == 1 {
-		shown = strings.Join(p.Doubted, "\n  "+indent)
-	}
-	fmt.Fprintf(w, "%s%s with dates that are not believed count for no other: %s\n", indent, english.Plural(len(p.Doubted), "snapshot", ""), shown)
-}
-
-func writePlan(w io.Writer, t *runner.TargetPreview, verbose bool) {
-	var bytes uint64
-	unchanged, full := 0, 0
-	for _, d := range t.Plan.Datasets {
-		if len(d.Steps) == 0 {
-			unchanged++
-		}
-		for _, s := range d.Steps {
-			bytes += s.Bytes
-			if s.Kind == plan.Full {
-				full++
-			}
-		}
-	}
-	fmt.Fprintf(w, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
-		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), t.Wire.Mode)
-	if bytes > 0 {
-		fmt.Fprintf(w, ", about %s", size.Text(bytes))
-	}
-	fmt.Fprintln(w)
-	if verbose {
-		for _, d := range t.Plan.Datasets {
-			for _, s := range d.Steps {
-				fmt.Fprintf(w, "    %s to %s: %s to @%s: %s\n", d.Source, d.Target, s.Kind, s.Send.To, s.Why)
-			}
-		}
-		for _, n := range t.Plan.Notes {
-			fmt.Fprintf(w, "    %s\n", n)
-		}
-	}
-	for _, d := range t.Refused {
-		fmt.Fprintf(w, "    %s: %s\n", d.Source, oneLine(d.Error))
-		writeHints(w, "      ", d.Hint)
-	}
 }
 
 func newReplicatePrune(a *app) *cobra.Command {
@@ -206,7 +105,7 @@ of the job file. Where it is more nothing is removed (exit code 3); with
 				byJob[j.Name] = sides
 				for _, s := range sides {
 					if !o.json {
-						writePruning(a.stdout, j.Name, s, dryRun)
+						errs = append(errs, report.PruningText(a.stdout, j.Name, s, dryRun))
 					}
 				}
 			}
@@ -224,21 +123,6 @@ of the job file. Where it is more nothing is removed (exit code 3); with
 		fs.BoolVar(&beyond, "beyond-limit", false, "remove, this once, more than prune_limit")
 	})
 	return cmd
-}
-
-func writePruning(w io.Writer, job string, p *replicate.Pruning, dryRun bool) {
-	verb := "removed"
-	if dryRun || p.Refused {
-		verb = "would remove"
-	}
-	fmt.Fprintf(w, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
-		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
-	if dryRun {
-		for _, n := range p.Remove {
-			fmt.Fprintf(w, "  %s\n", n)
-		}
-	}
-	writeDoubted(w, "  ", p, dryRun)
 }
 
 func newReplicateHolds(a *app) *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/importer"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/report"
 )
 
 // maxImport is how long a file of settings may be, in bytes.
@@ -129,7 +130,7 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 		if e.Job != "" {
 			job = " (job " + e.Job + ")"
 		}
-		fmt.Fprintf(a.stderr, "%s: left by hand: %s%s: %s\n", e.Where, oneLine(e.What), job, oneLine(e.Do))
+		fmt.Fprintf(a.stderr, "%s: left by hand: %s%s: %s\n", e.Where, report.Line(e.What), job, report.Line(e.Do))
 	}
 	where, next := "the job file", "keep it as "+defaultJobFile+" (-o), then "
 	if o.output != "" {

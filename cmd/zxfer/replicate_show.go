@@ -2,13 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"strings"
-	"text/tabwriter"
-	"time"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -17,7 +14,6 @@ import (
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
-	"zxfer/pkg/size"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -29,33 +25,9 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// runLine says in one line what came of a run.
-func runLine(r *record.Run) string {
-	line := fmt.Sprintf("%s: %s in %s", r.Job, r.Outcome, report.Seconds(r.Ended.Sub(r.Started).Seconds()))
-	if r.Snapshots > 0 {
-		line += fmt.Sprintf(", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
-	}
-	if r.Pruned > 0 {
-		line += fmt.Sprintf(", %d removed on the source, bookmarks included", r.Pruned)
-	}
-	return line
-}
-
-// writeRun shows what came of a run.
-func writeRun(w io.Writer, r *record.Run) {
-	fmt.Fprintln(w, runLine(r))
-	for _, t := range r.Targets {
-		if t.Outcome == "" {
-			continue // the run ended before
-		}
-		fmt.Fprintf(w, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
-			t.Target, t.To, t.Outcome, t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
-	}
-}
-
 func newReplicateStatus(a *app) *cobra.Command {
 	o := &replicateOptions{}
-	var short bool
+	var short, nagios bool
 	cmd := &cobra.Command{
 		Use:   "status [FLAGS] [JOB ...]",
 		Short: "Show how every dataset stands",
@@ -66,26 +38,32 @@ or was found not to be needed. It reads the records only and reaches no host.
 
 A dataset is late when the run after its last success was due longer ago than
 the job's grace (15 minutes unless the file says otherwise) and jitter. Exit
-code 1 says that a job is late; a scheduled job that never ran is.`,
-		RunE: func(_ *cobra.Command, args []string) error {
+code 1 says that a job is late, or that its last run failed, was refused or was
+interrupted, in any part; a scheduled job that never ran is late.
+
+With --nagios it is a monitoring plugin, whose exit codes are 0 OK; 1 WARNING, a
+job is late or its last run was interrupted; 2 CRITICAL, its last run failed or
+was refused, in any part, or it is late by a second run; 3 UNKNOWN, it never ran,
+or its records cannot be read.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if nagios {
+				return o.nagios(a, cmd.Flags(), args)
+			}
 			_, jobs, err := o.jobs(args)
 			if err != nil {
 				return err
 			}
-			s, err := runner.StatusOf(jobs, o.stateDir, a.now())
-			if err != nil {
-				return err
-			}
+			s := runner.StatusOf(jobs, o.stateDir, a.now())
 			if short {
 				s.Shorten()
 			}
 			if o.json {
 				err = writeJSON(a.stdout, s)
 			} else {
-				err = writeStatus(a.stdout, s, o.flags())
+				err = report.StatusText(a.stdout, s, o.flags())
 			}
-			if err == nil && s.Late {
-				return &shown{fault.Failf("", "a job is late")}
+			if err == nil && (s.Late || s.Failed) {
+				return &shown{fault.Failf("", "a job is late, or failed")}
 			}
 			return err
 		},
@@ -93,8 +71,41 @@ code 1 says that a job is late; a scheduled job that never ran is.`,
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&short, "short", false, "only what is late or failed")
+		f.BoolVar(&nagios, "nagios", false, "as a monitoring plugin, with its exit codes")
+	})
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if nagios {
+			return unknown(a, err)
+		}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
 	})
 	return cmd
+}
+
+// nagios shows how jobs stand as a monitoring plugin does.
+func (o *replicateOptions) nagios(a *app, flags *pflag.FlagSet, args []string) error {
+	if err := ineffective(flags, "with --nagios", "json", "short"); err != nil {
+		return unknown(a, err)
+	}
+	_, jobs, err := o.jobs(args)
+	if err != nil {
+		return unknown(a, err)
+	}
+	level, err := report.Nagios(a.stdout, runner.StatusOf(jobs, o.stateDir, a.now()))
+	if err != nil || level == report.LevelOK {
+		return err
+	}
+	return plugin(level)
+}
+
+// unknown is how a plugin ends that is not used as it should be, or has no job file.
+func unknown(a *app, err error) error {
+	return errors.Join(report.NagiosUnknown(a.stdout, err), plugin(report.LevelUnknown))
+}
+
+// plugin ends zxfer with the exit code of a level, which is of no class of ours.
+func plugin(l report.Level) error {
+	return &shown{&fault.Error{Class: fault.Class(l), Err: errors.New(l.String())}}
 }
 
 func newReplicateMetrics(a *app) *cobra.Command {
@@ -133,89 +144,6 @@ runs this as root when the job has ended; with cron, run it as root.`,
 	return cmd
 }
 
-func writeStatus(w io.Writer, s *runner.Status, flags string) error {
-	for _, j := range s.Jobs {
-		state := "never ran"
-		if !j.LastRun.IsZero() {
-			state = fmt.Sprintf("last run %s, %s in %s", stamp(j.LastRun), j.Outcome, report.Seconds(j.Seconds))
-		}
-		fmt.Fprintf(w, "%s: %s, %s", j.Job, j.Source, state)
-		if j.Next.IsZero() {
-			fmt.Fprint(w, ", no schedule")
-		} else {
-			fmt.Fprintf(w, ", next %s", stamp(j.Next))
-		}
-		if j.Late {
-			fmt.Fprint(w, ", LATE")
-		}
-		fmt.Fprintln(w)
-		if j.Error != "" {
-			fmt.Fprintf(w, "  error: %s\n", oneLine(j.Error))
-			writeHints(w, "  ", j.Hint)
-		}
-		if j.Doubted > 0 {
-			fmt.Fprintf(w, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
-			writeHints(w, "  ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
-		}
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, d := range j.Datasets {
-			last := "never"
-			if !d.Success.IsZero() {
-				last = stamp(d.Success)
-			}
-			lag := "on time"
-			switch {
-			case d.Late && d.Lag == 0:
-				lag = "LATE"
-			case d.Late:
-				lag = "LATE by " + report.Seconds(d.Lag)
-			case d.Lag > 0:
-				lag = "due for " + report.Seconds(d.Lag)
-			case j.Schedule == "":
-				lag = "-"
-			}
-			if d.To == "" { // a job without a target
-				fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", d.Source, last, lag, newest(d.Snapshot))
-				continue
-			}
-			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s in %s\n", d.Source, d.To, last, lag, size.Text(d.Bytes), report.Seconds(d.Seconds))
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-		for _, d := range j.Datasets {
-			if d.Error != "" && d.Error != j.Error {
-				to := ""
-				if d.To != "" {
-					to = " to " + d.To
-				}
-				fmt.Fprintf(w, "  %s%s: %s\n", d.Source, to, oneLine(d.Error))
-				writeHints(w, "    ", d.Hint)
-			}
-		}
-	}
-	return nil
-}
-
-func newest(snapshot string) string {
-	if snapshot == "" {
-		return "no snapshot"
-	}
-	return "@" + snapshot
-}
-
-func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-func oneLine(s string) string {
-	return report.Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))
-}
-
-func writeHints(w io.Writer, indent, hint string) {
-	for l := range strings.Lines(hint) {
-		fmt.Fprintf(w, "%shint: %s\n", indent, report.Line(l))
-	}
-}
-
 func newReplicateLog(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	n := 20
@@ -246,7 +174,7 @@ file any more.`,
 				if o.json {
 					err = writeJSON(a.stdout, r)
 				} else {
-					writeLog(a.stdout, r)
+					err = report.LogText(a.stdout, r)
 				}
 				if err != nil {
 					return err
@@ -262,22 +190,4 @@ file any more.`,
 		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "runs to show")
 	})
 	return cmd
-}
-
-func writeLog(w io.Writer, r *record.Run) {
-	fmt.Fprintf(w, "%s ", stamp(r.Started))
-	writeRun(w, r)
-	if r.Error != "" {
-		fmt.Fprintf(w, "  error: %s\n", oneLine(r.Error))
-	}
-	for _, f := range r.Failures() {
-		of := f.Target
-		if f.Source != "" {
-			of += ": " + f.Source
-		}
-		fmt.Fprintf(w, "  %s: %s\n", of, oneLine(f.Error))
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(w, "  note: %s\n", oneLine(n))
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
 
@@ -46,20 +47,21 @@ type Alone struct {
 
 // Attempt is what came of the runs for a dataset.
 type Attempt struct {
-	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
-	Tried   time.Time `json:"tried"`            // begin of the last run
-	Error   string    `json:"error,omitempty"`  // of the last run, "" where it succeeded
+	Success time.Time `json:"success,omitzero"`  // begin of the last run that succeeded
+	Tried   time.Time `json:"tried"`             // begin of the last run
+	Outcome string    `json:"outcome,omitempty"` // of the last run, as Error is "" where it succeeded
+	Error   string    `json:"error,omitempty"`
 	Hint    string    `json:"hint,omitempty"`
 }
 
 // Ended notes what came of the run that began at a time.
 func (a *Attempt) Ended(began time.Time, err error) {
-	a.Tried, a.Error, a.Hint = began, "", ""
+	a.Tried, a.Outcome, a.Error, a.Hint = began, "", "", ""
 	if err == nil {
 		a.Success = began
 		return
 	}
-	a.Error, a.Hint = err.Error(), fault.HintOf(err)
+	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }
 
 // Arrival is a dataset at one target.

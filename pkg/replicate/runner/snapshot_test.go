@@ -3,7 +3,6 @@ package runner
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,9 +38,7 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	require.Len(t, r.names("src/d"), 3)
 	require.Len(t, r.names("src/c"), 1)
 	require.Equal(t, before, r.arrival(t, "src/c").Success)
-	s, err := StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0))
-	require.NoError(t, err)
-	for _, d := range s.Jobs[0].Datasets {
+	for _, d := range r.status(t).Datasets {
 		require.Equal(t, d.Source == "src/c", d.Late, d.Source)
 		require.Equal(t, d.Source == "src/c", strings.Contains(d.Error, "out of space"), d.Source)
 	}

@@ -2,10 +2,14 @@ package runner
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
 
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/record"
@@ -17,10 +21,42 @@ const StatusSchema = "zxfer.replicate.status/v1"
 // defaultGrace is how long after it was due a dataset may arrive.
 const defaultGrace = 15 * time.Minute
 
+// How a job or a dataset stands, in one word, is one of these, or of outcome's
+// Interrupted, Refused and Failed, which its last run ended with.
+const (
+	OK      = "ok"      // the last run succeeded, and none is late
+	Unknown = "unknown" // it never ran, or its records cannot be read
+	Late    = "late"
+)
+
+// worst is the state of a whole whose parts have these; a word of none of them, in
+// records that are another's, is the worst.
+func worst(parts ...string) string {
+	ranks := []string{OK, Unknown, outcome.Interrupted, Late, outcome.Refused, outcome.Failed}
+	at := 0
+	for _, p := range parts {
+		rank := slices.Index(ranks, p)
+		if rank < 0 {
+			rank = len(ranks) - 1
+		}
+		at = max(at, rank)
+	}
+	return ranks[at]
+}
+
+// stateOf is the state that the outcome of a run is.
+func stateOf(ended string) string {
+	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
+		return OK
+	}
+	return worst(ended)
+}
+
 // Status is how all jobs of a file stand.
 type Status struct {
 	Schema string       `json:"schema"`
-	Late   bool         `json:"late"` // any job is
+	Late   bool         `json:"late"`   // any job is
+	Failed bool         `json:"failed"` // any job has
 	Jobs   []*JobStatus `json:"jobs"`
 }
 
@@ -28,14 +64,25 @@ type Status struct {
 type JobStatus struct {
 	Job      string    `json:"job"`
 	Source   string    `json:"source"`
+	State    string    `json:"state"` // the worst of its last run's and its datasets'
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	LastRun  time.Time `json:"last_run,omitzero"`
 	Seconds  float64   `json:"seconds,omitempty"` // that the last run took
 	Outcome  string    `json:"outcome,omitempty"` // "" = it never ran
-	Error    string    `json:"error,omitempty"`
+	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or why the records cannot be read
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
+	// Failed tells that the last run did not bring all to an end, or that nobody can
+	// tell.
+	Failed bool `json:"failed"`
+	// Problems are why, each once, whatever it befell.
+	Problems []*Problem `json:"problems"`
+	// Lag is that of the dataset with most of it; more than LagWarning is late, more
+	// than LagCritical is a second run that was missed. 0 = there is no schedule.
+	Lag         float64 `json:"lag_seconds"`
+	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
+	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
 	// Doubted is how many snapshots, on all sides, have dates that retention does
 	// not believe.
 	Doubted  int              `json:"doubted,omitempty"`
@@ -48,7 +95,10 @@ type DatasetStatus struct {
 	Source string `json:"source"`
 	To     string `json:"to"`     // the target's name in the job file, "" without a target
 	Target string `json:"target"` // the dataset there
-	Base   string `json:"base,omitempty"`
+	State  string `json:"state"`
+	// Outcome is that of the last run, "" where it succeeded; Error and Hint say why.
+	Outcome string `json:"outcome,omitempty"`
+	Base    string `json:"base,omitempty"`
 	// Snapshot is the newest one that concerns the job, without a target.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Success is the begin of the last run that brought it up to date; without a
@@ -65,80 +115,151 @@ type DatasetStatus struct {
 	Hint    string  `json:"hint,omitempty"`
 }
 
-// StatusOf reads how jobs stand. It changes nothing and reaches no host.
-func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) (*Status, error) {
+// StatusOf reads how jobs stand. It changes nothing and reaches no host. That
+// the records of one cannot be read hides no other.
+func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
 		st, err := record.Peek(stateDir, j.Name).State()
+		js := statusOf(j, cmp.Or(st, &record.State{}), now)
 		if err != nil {
-			return nil, err
+			js.unreadable(err)
 		}
-		js := statusOf(j, st, now)
 		s.Jobs = append(s.Jobs, js)
-		s.Late = s.Late || js.Late
+		s.Late, s.Failed = s.Late || js.Late, s.Failed || js.Failed
 	}
-	return s, nil
+	return s
+}
+
+// unreadable notes that nobody can tell how the job stands.
+func (j *JobStatus) unreadable(err error) {
+	j.Late, j.Failed, j.Error, j.Hint = false, true, err.Error(), fault.HintOf(err)
+	if errors.Is(err, fs.ErrPermission) {
+		j.Hint = "root may read it, and the job's user"
+	}
+	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }
 
 // Shorten leaves out the datasets that are neither late nor failed.
 func (s *Status) Shorten() {
 	for _, j := range s.Jobs {
-		j.Datasets = slices.DeleteFunc(j.Datasets, func(d *DatasetStatus) bool { return !d.Late && d.Error == "" })
+		j.Datasets = slices.DeleteFunc(j.Datasets, func(d *DatasetStatus) bool { return d.State == OK })
 	}
 }
 
 func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
-	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, Datasets: []*DatasetStatus{}}
-	var event *calendar.Event
+	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
+	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
 	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is none
-		event = e
+		due.event = e
 		js.Next, _ = e.Next(now)
 	}
-	if r := st.LastRun; r != nil {
-		js.LastRun, js.Outcome, js.Error, js.Hint = r.Started, r.Outcome, r.Error, r.Hint
-		js.Seconds = r.Ended.Sub(r.Started).Seconds()
+	last := st.LastRun
+	if last != nil {
+		js.LastRun, js.Outcome, js.Error, js.Hint = last.Started, last.Outcome, last.Error, last.Hint
+		js.Seconds, js.State = last.Ended.Sub(last.Started).Seconds(), stateOf(last.Outcome)
 	}
-	grace := cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)
 	// A job that has a schedule and never arrived anywhere is late: its timer
 	// may not be there.
-	js.Late = event != nil
-	add := func(d *DatasetStatus) {
-		d.lateness(event, grace, now)
+	js.Late = due.event != nil
+	js.LagWarning, js.LagCritical = due.levels(now)
+	add := func(d *DatasetStatus, a *replicate.Attempt) {
+		d.Success = a.Success
+		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
+		d.State = stateOf(d.Outcome)
+		due.judge(d)
+		if d.Lag > js.Lag {
+			js.Lag = d.Lag
+			js.LagWarning, js.LagCritical = due.levels(d.Success)
+		}
 		js.Datasets = append(js.Datasets, d)
 	}
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
-		for _, h := range st.Datasets[source].Past {
+		known := st.Datasets[source]
+		for _, h := range known.Past {
 			js.Doubted += h.Doubts()
 		}
-		if a := st.Datasets[source].Alone; a != nil {
-			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot, Success: a.Success, Error: a.Error, Hint: a.Hint})
+		if a := known.Alone; a != nil {
+			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot}, &a.Attempt)
 		}
-		for _, target := range slices.Sorted(maps.Keys(st.Datasets[source].Targets)) {
-			a := st.Datasets[source].Targets[target]
-			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Success: a.Success,
-				Bytes: a.Bytes, Seconds: a.Seconds, Error: a.Error, Hint: a.Hint})
+		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
+			a := known.Targets[target]
+			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}
+	for _, d := range js.Datasets {
+		js.State = worst(js.State, d.State)
+	}
+	js.Problems = problems(last, js.Datasets)
+	js.Failed = len(js.Problems) > 0
 	return js
 }
 
-// lateness compares the last success with when the next one was due.
-func (d *DatasetStatus) lateness(event *calendar.Event, grace time.Duration, now time.Time) {
-	if event == nil {
+// outcomeOf is what became of a dataset in the last run, "" where that succeeded, and
+// why.
+func outcomeOf(a *replicate.Attempt, last *record.Run) (ended, why, hint string) {
+	if last != nil && a.Tried.Before(last.Started) {
+		reached := slices.ContainsFunc(last.Targets, func(t *record.TargetRun) bool { return t.Outcome != "" })
+		if last.Error != "" && !reached { // it ended before it came to any
+			return last.Outcome, last.Error, last.Hint
+		}
+		return "", "", "" // there was nothing of it to send
+	}
+	if a.Error != "" && a.Outcome == "" { // as an older version wrote it
+		return outcome.Failed, a.Error, a.Hint
+	}
+	return a.Outcome, a.Error, a.Hint
+}
+
+// deadline tells by when the datasets of a job are to arrive; event is nil where it
+// has no schedule.
+type deadline struct {
+	event *calendar.Event
+	grace time.Duration
+	now   time.Time
+}
+
+// after is when the run after a time was due, and the one after that. In the zone of
+// now: the schedule means the host's clock.
+func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
+	if d.event == nil {
+		return due, next, false
+	}
+	if due, ok = d.event.Next(t.In(d.now.Location())); ok {
+		next, _ = d.event.Next(due)
+	}
+	return due, next, ok
+}
+
+// judge compares the last success with when the next one was due.
+func (d *deadline) judge(s *DatasetStatus) {
+	if d.event == nil {
 		return
 	}
-	if d.Success.IsZero() || d.Success.After(now.Add(grace)) { // or the clock was wrong then, or is now
-		d.Late = true
-		return
+	if s.Success.IsZero() || s.Success.After(d.now.Add(d.grace)) { // or the clock was wrong then, or is now
+		s.Late = true
+	} else if due, _, ok := d.after(s.Success); ok && d.now.After(due) {
+		s.Lag = d.now.Sub(due).Seconds()
+		s.Late = d.now.After(due.Add(d.grace))
 	}
-	// In the zone of now: the schedule means the host's clock.
-	due, ok := event.Next(d.Success.In(now.Location()))
-	if !ok || !now.After(due) {
-		return
+	if s.Late {
+		s.State = worst(s.State, Late)
 	}
-	d.Lag = now.Sub(due).Seconds()
-	d.Late = now.After(due.Add(grace))
+}
+
+// levels are how many seconds past its due time what arrived then is late, and has
+// missed a second run too.
+func (d *deadline) levels(success time.Time) (warning, critical float64) {
+	due, next, ok := d.after(success)
+	if !ok {
+		return 0, 0
+	}
+	warning = d.grace.Seconds()
+	if !next.IsZero() {
+		critical = (next.Sub(due) + d.grace).Seconds()
+	}
+	return warning, critical
 }

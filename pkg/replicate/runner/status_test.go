@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 )
@@ -60,12 +61,30 @@ func TestTag(t *testing.T) {
 func TestShortenedStatus(t *testing.T) {
 	t.Parallel()
 	s := &Status{Jobs: []*JobStatus{{Job: "a", Datasets: []*DatasetStatus{
-		{Source: "on time"}, {Source: "late", Late: true}, {Source: "failed", Error: "no way"},
-	}}, {Job: "b", Datasets: []*DatasetStatus{{Source: "on time"}}}}}
+		{Source: "on time", State: OK}, {Source: "late", State: Late}, {Source: "failed", State: "failed"},
+	}}, {Job: "b", Datasets: []*DatasetStatus{{Source: "on time", State: OK}}}}}
 	s.Shorten()
 	require.Len(t, s.Jobs, 2, "jobs are shown as they stand")
-	require.Equal(t, []*DatasetStatus{{Source: "late", Late: true}, {Source: "failed", Error: "no way"}}, s.Jobs[0].Datasets)
+	require.Equal(t, []*DatasetStatus{{Source: "late", State: Late}, {Source: "failed", State: "failed"}}, s.Jobs[0].Datasets)
 	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
+}
+
+// Records that are damaged, or another's, hide those of no other job.
+func TestStatusOfUnreadableRecords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "a"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "state.json"), []byte("{"), 0o600))
+	s := StatusOf([]*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}, dir, time.Now())
+	require.True(t, s.Failed)
+	require.False(t, s.Late)
+	require.Equal(t, Unknown, s.Jobs[0].State)
+	require.Contains(t, s.Jobs[0].Problems[0].Error, "state.json is damaged")
+	require.NotEmpty(t, s.Jobs[0].Problems[0].Hint)
+	require.False(t, s.Jobs[1].Failed, "it never ran")
+	require.Equal(t, Unknown, s.Jobs[1].State)
+	j := statusOf(&replicate.Job{}, &record.State{LastRun: &record.Run{Outcome: "\x1b[2J"}}, time.Now())
+	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
 }
 
 // Before the first run of any job there is no state directory; what is known is

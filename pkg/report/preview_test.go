@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"strings"
@@ -16,8 +16,8 @@ func TestPreviewListsSnapshots(t *testing.T) {
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
 		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, Stays: map[string]string{"tank@b": "base of near", "tank@a": "daily"}}}}
 	var short, long strings.Builder
-	writePreview(&short, p, false)
-	writePreview(&long, p, true)
+	require.NoError(t, PreviewText(&short, p, false))
+	require.NoError(t, PreviewText(&long, p, true))
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now ...\n"+
 		"  retention on source: would remove 1 snapshot and keep 2\n", short.String())
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now\n    tank/a@now\n"+

@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"slices"
+	"strings"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/record"
+)
+
+// Problem is why something of a run did not come to a good end. What befell many, as
+// a host that cannot be reached, is one.
+type Problem struct {
+	State    string   `json:"state"`
+	To       []string `json:"to,omitempty"`       // targets, by their names; none: the whole run
+	Datasets []string `json:"datasets,omitempty"` // of the source; none: all
+	Error    string   `json:"error"`
+	Hint     string   `json:"hint,omitempty"`
+
+	alike string // what those of other datasets have in common with it
+}
+
+// problems are those of a run as a whole, of targets, and of datasets, in this order.
+func problems(last *record.Run, datasets []*DatasetStatus) []*Problem {
+	all := []*Problem{}
+	if last == nil {
+		return all
+	}
+	if last.Error != "" {
+		all = append(all, &Problem{State: worst(last.Outcome), Error: last.Error, Hint: last.Hint})
+	}
+	for _, t := range last.Targets {
+		if t.Error != "" {
+			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, alike: t.Error})
+		}
+	}
+	whole := len(all)
+	for _, d := range datasets {
+		told := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
+		if d.Error == "" || slices.ContainsFunc(all[:whole], told) {
+			continue
+		}
+		p := &Problem{State: worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
+		if d.To != "" {
+			p.To = []string{d.To}
+		}
+		// Each message names its own dataset.
+		p.alike = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
+		all = append(all[:whole:whole], merge(all[whole:], p)...)
+	}
+	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record that is another's
+		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
+	}
+	return all
+}
+
+// merge adds a problem, to one that is like it where there is such.
+func merge(all []*Problem, p *Problem) []*Problem {
+	for _, q := range all {
+		if q.alike == p.alike && q.State == p.State && p.alike != "" {
+			q.To, q.Datasets = joined(q.To, p.To), joined(q.Datasets, p.Datasets)
+			return all
+		}
+	}
+	return append(all, p)
+}
+
+func joined(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}

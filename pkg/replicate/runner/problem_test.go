@@ -1,0 +1,151 @@
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+)
+
+// ran is the state of a job of which a run began at eight.
+func ran(ended string, targets ...*record.TargetRun) *record.State {
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	return &record.State{LastRun: &record.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
+		State: replicate.State{Datasets: map[string]*replicate.Known{}}}
+}
+
+// tried notes what came of a dataset in that run.
+func tried(st *record.State, source, to string, err error) {
+	a := st.Arrival(source, to)
+	a.Target = "vault/" + source
+	a.Ended(st.LastRun.Started.Add(-time.Hour), nil)
+	a.Ended(st.LastRun.Started, err)
+}
+
+func standing(st *record.State) *JobStatus {
+	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, st.LastRun.Started.Add(10*time.Minute))
+}
+
+func states(j *JobStatus) (out []string) {
+	for _, d := range j.Datasets {
+		out = append(out, d.State)
+	}
+	return out
+}
+
+// A dataset that failed in the last run failed, though it is not yet late.
+func TestStatusFailed(t *testing.T) {
+	t.Parallel()
+	for ended, err := range map[string]error{
+		outcome.Failed:      fault.Failf("make room", "no space"),
+		outcome.Refused:     fault.Refusef("make room", "no space"),
+		outcome.Interrupted: fault.Interrupt("make room", fault.Failf("", "no space")),
+	} {
+		st := ran(ended, &record.TargetRun{Target: "near", Outcome: ended})
+		tried(st, "tank", "near", nil)
+		tried(st, "tank/a", "near", err)
+		js := standing(st)
+		require.Equal(t, []string{OK, ended}, states(js))
+		require.Equal(t, ended, js.State)
+		require.True(t, js.Failed)
+		require.False(t, js.Late)
+		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "make room", alike: js.Problems[0].alike}}, js.Problems)
+	}
+	st := ran(outcome.Done)
+	tried(st, "tank", "near", nil)
+	js := standing(st)
+	require.Equal(t, OK, js.State)
+	require.False(t, js.Failed)
+	st.Arrival("tank", "near").Error = "no space" // as an older version wrote it
+	require.Equal(t, outcome.Failed, standing(st).State)
+}
+
+// A host that cannot be reached is told of once: as the target's, as that of two
+// targets, or where it was lost on the way, as that of many datasets.
+func TestProblemsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	names := []string{"tank", "tank/a", "tank/b"}
+	away := fault.Failf("is it up? ssh beta", "beta: no route to host")
+	st := ran(outcome.Failed,
+		&record.TargetRun{Target: "far", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)},
+		&record.TargetRun{Target: "near", Outcome: outcome.Done},
+		&record.TargetRun{Target: "other", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)})
+	for _, n := range names {
+		tried(st, n, "far", away)
+		tried(st, n, "near", nil)
+		tried(st, n, "other", away)
+	}
+	js := standing(st)
+	require.Len(t, js.Problems, 1)
+	require.Equal(t, []string{"far", "other"}, js.Problems[0].To)
+	require.Empty(t, js.Problems[0].Datasets, "all of them")
+	require.Equal(t, "is it up? ssh beta", js.Problems[0].Hint)
+	require.Equal(t, []string{"failed", "ok", "failed", "failed", "ok", "failed", "failed", "ok", "failed"}, states(js))
+
+	st = ran(outcome.Interrupted, &record.TargetRun{Target: "far", Outcome: outcome.Interrupted})
+	for _, n := range names {
+		tried(st, n, "far", fault.Interrupt("the next run resumes", fault.Failf("", "%s: vault/%s: connection lost", n, n)))
+	}
+	tried(st, "tank/c", "far", fault.Refusef("zfs rollback vault/tank/c@1", "tank/c was modified"))
+	js = standing(st)
+	require.Len(t, js.Problems, 2)
+	require.Equal(t, names, js.Problems[0].Datasets)
+	require.Equal(t, "vault/tank: connection lost", js.Problems[0].Error)
+	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
+}
+
+// What ended the run before it came to any dataset befell all; what a run passes by,
+// as there is nothing of it to send, did not fail in it, whatever it once did.
+func TestStatusOfWhatWasNotTried(t *testing.T) {
+	t.Parallel()
+	before := func(st *record.State) {
+		for _, n := range []string{"tank", "tank/a"} {
+			st.Arrival(n, "near").Ended(st.LastRun.Started.Add(-time.Hour), nil)
+		}
+		st.Arrival("tank/a", "near").Ended(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
+	}
+	st := ran(outcome.Failed, &record.TargetRun{Target: "near"})
+	st.LastRun.Error = "beta: no route to host"
+	before(st)
+	js := standing(st)
+	require.Equal(t, []string{outcome.Failed, outcome.Failed}, states(js))
+	require.Len(t, js.Problems, 1)
+	require.Equal(t, st.LastRun.Error, js.Problems[0].Error)
+
+	st = ran(outcome.Done, &record.TargetRun{Target: "near", Outcome: outcome.UpToDate})
+	before(st)
+	js = standing(st)
+	require.Equal(t, OK, js.State)
+	require.Empty(t, js.Problems)
+}
+
+// What retention could not do is the target's, and of no dataset.
+func TestStatusOfRetention(t *testing.T) {
+	t.Parallel()
+	st := ran(outcome.Failed, &record.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
+	tried(st, "tank", "near", nil)
+	js := standing(st)
+	require.Equal(t, []string{OK}, states(js))
+	require.Equal(t, outcome.Failed, js.State)
+	require.Equal(t, "retention: too many", js.Problems[0].Error)
+}
+
+// Warning is grace and jitter past due, critical a whole further run.
+func TestLagLevels(t *testing.T) {
+	t.Parallel()
+	st := ran(outcome.Done)
+	tried(st, "tank", "near", nil)
+	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, st.LastRun.Started.Add(3*time.Hour))
+	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
+	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
+	require.Equal(t, 76*time.Minute.Seconds(), js.LagCritical)
+	require.Equal(t, Late, js.State)
+	require.False(t, js.Failed)
+	js = statusOf(&replicate.Job{}, st, st.LastRun.Started)
+	require.Zero(t, js.LagWarning+js.LagCritical)
+}

@@ -1,0 +1,188 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/runner"
+)
+
+// Level is how bad things are, as monitoring plugins tell it: their exit code.
+//
+// https://www.monitoring-plugins.org/doc/guidelines.html
+type Level int
+
+// The levels. Of several, what is critical counts for more than a warning, and
+// that for more than what is not known.
+const (
+	LevelOK Level = iota
+	LevelWarning
+	LevelCritical
+	LevelUnknown
+)
+
+func (l Level) String() string { return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[l] }
+
+// rank orders levels, the worst highest.
+func (l Level) rank() int { return [...]int{0, 2, 3, 1}[l] }
+
+// What a check writes has bounds, in bytes: of longer output the oldest readers, which
+// take 4 KiB, would lose the end, and a line is read on a pager.
+const (
+	nagiosFirst = 240  // the first line without its performance data
+	nagiosPerf  = 2000 // which is left out from where it would be longer
+	nagiosMost  = 4000
+)
+
+// Nagios writes how all jobs stand as a monitoring plugin does, what is worst first:
+// a line, performance data behind "|", and more lines.
+func Nagios(w io.Writer, s *runner.Status) (Level, error) {
+	jobs := slices.Clone(s.Jobs)
+	slices.SortStableFunc(jobs, func(a, b *runner.JobStatus) int { return levelOf(b).rank() - levelOf(a).rank() })
+	var said, more, perf []string
+	datasets, worst := 0, LevelOK
+	for _, j := range jobs {
+		datasets += len(j.Datasets)
+		if levelOf(j) != LevelOK {
+			worst = levelOf(jobs[0])
+			said = append(said, shorten(j.Job+": "+inBrief(j), nagiosFirst/2))
+			more = append(more, details(j)...)
+		}
+	}
+	for _, j := range s.Jobs { // always in the same order, whatever is left out
+		perf = append(perf, performance(j)...)
+	}
+	text := english.Plural(len(jobs), "job", "") + ", " + english.Plural(datasets, "dataset", "") + ", none late or failed"
+	if len(said) > 0 {
+		text = shorten(strings.Join(said, "; "), nagiosFirst-40) + fmt.Sprintf(" (%d of %s)", len(said), english.Plural(len(jobs), "job", ""))
+	}
+	out := nagiosLine(worst, text)
+	if data := within(perf, " ", nagiosPerf); data != "" {
+		out += " | " + data
+	}
+	for i, l := range more {
+		l = "\n" + unpiped(shorten(l, nagiosMost/4))
+		if rest := fmt.Sprintf("\n... and %s", english.Plural(len(more)-i, "line", "")); len(out)+len(l)+len(rest) > nagiosMost {
+			out += rest
+			break
+		}
+		out += l
+	}
+	return worst, writeString(w, out+"\n")
+}
+
+// NagiosUnknown writes why nothing is known at all.
+func NagiosUnknown(w io.Writer, err error) error {
+	return writeString(w, nagiosLine(LevelUnknown, shorten(sentence(err.Error()), nagiosFirst))+"\n")
+}
+
+func nagiosLine(l Level, text string) string { return "ZXFER " + l.String() + ": " + unpiped(text) }
+
+// unpiped has nothing that begins performance data.
+func unpiped(s string) string { return strings.ReplaceAll(s, "|", "/") }
+
+// shorten shortens a text to so many bytes.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-3], "") + "..."
+}
+
+// within joins as many of the first parts as are no longer than that.
+func within(parts []string, sep string, most int) string {
+	out := ""
+	for _, p := range parts {
+		if len(out)+len(sep)+len(p) > most {
+			break
+		}
+		out += sep + p
+	}
+	return strings.TrimPrefix(out, sep)
+}
+
+func levelOf(j *runner.JobStatus) Level {
+	switch {
+	case j.State == runner.Unknown:
+		return LevelUnknown
+	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical:
+		return LevelCritical
+	case j.State == runner.OK:
+		return LevelOK
+	}
+	return LevelWarning
+}
+
+// inBrief is what is not well with a job.
+func inBrief(j *runner.JobStatus) string {
+	var parts []string
+	if j.LastRun.IsZero() && !j.Failed {
+		parts = append(parts, "never ran")
+	}
+	if len(j.Problems) > 0 {
+		parts = append(parts, problemText(j.Problems[0]))
+	}
+	if n := len(j.Problems) - 1; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", n))
+	}
+	if late := count(j, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(len(j.Datasets), "dataset", ""))+by(j.Lag))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// details are lines of a job that is not well.
+func details(j *runner.JobStatus) []string {
+	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
+	for _, p := range j.Problems {
+		out = append(out, problemText(p))
+	}
+	for _, d := range j.Datasets {
+		if d.Late {
+			out = append(out, strings.TrimSuffix("late"+by(d.Lag)+": "+oneLine(d.Source)+" to "+d.To, " to "))
+		}
+	}
+	return out
+}
+
+func by(lag float64) string {
+	if lag == 0 {
+		return ""
+	}
+	return " by " + Seconds(lag)
+}
+
+func count(j *runner.JobStatus, is func(*runner.DatasetStatus) bool) (n int) {
+	for _, d := range j.Datasets {
+		if is(d) {
+			n++
+		}
+	}
+	return n
+}
+
+// performance is what is measured of a job. The names of jobs need no quotes; what is
+// measured comes before them, as RRD tells labels apart by their first 19 characters.
+func performance(j *runner.JobStatus) []string {
+	if j.State == runner.Unknown {
+		return nil
+	}
+	failed := count(j, func(d *runner.DatasetStatus) bool { return d.Outcome == outcome.Failed || d.Outcome == outcome.Refused })
+	if failed == 0 && (j.Outcome == outcome.Failed || j.Outcome == outcome.Refused) {
+		failed = 1 // what concerned no single one
+	}
+	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, len(j.Datasets))}
+	if j.LagWarning == 0 {
+		return out
+	}
+	critical := ""
+	if j.LagCritical > 0 {
+		critical = fmt.Sprintf("%.0f", j.LagCritical)
+	}
+	return append([]string{fmt.Sprintf("lag_%s=%.0fs;%.0f;%s;0", j.Job, j.Lag, j.LagWarning, critical)}, out...)
+}

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/size"
+)
+
+// PreviewText writes for a person what the next run of a job would do; verbose lists
+// every stream and every snapshot, and why it stays.
+func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
+	var b strings.Builder
+	alone := ""
+	if p.Alone {
+		alone = ", no target: nothing is sent"
+	}
+	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, p.Source, english.Plural(p.Datasets, "dataset", ""), alone)
+	errorText(&b, "  error: ", p.Error, p.Hint)
+	if len(p.Snapshots) > 0 {
+		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), some(p.Snapshots, "    ", verbose))
+	}
+	for _, t := range p.Targets {
+		head := fmt.Sprintf("  %s (%s): ", t.Target, t.To)
+		if t.Error != "" {
+			errorText(&b, head, t.Error, t.Hint)
+			continue
+		}
+		b.WriteString(head)
+		targetText(&b, t, verbose)
+	}
+	for _, s := range p.Prunings {
+		fmt.Fprintf(&b, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
+		if verbose {
+			pruningDetails(&b, s)
+		}
+		doubtedText(&b, "    ", s, verbose)
+		errorText(&b, "    error: ", s.Error, s.Hint)
+	}
+	for _, d := range p.Delegations {
+		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, cmp.Or(d.Host, "this host"), d.Command)
+	}
+	return writeString(w, b.String())
+}
+
+// errorText writes an error, where there is one, and its hint below it.
+func errorText(b *strings.Builder, head, err, hint string) {
+	if err == "" {
+		return
+	}
+	fmt.Fprintf(b, "%s%s\n", head, sentence(err))
+	indent := head[:len(head)-len(strings.TrimLeft(head, " "))]
+	prefixed(b, indent+"  hint: ", hint)
+}
+
+// some names are all, each on a line, or the first.
+func some(names []string, indent string, all bool) string {
+	if all || len(names) == 1 {
+		return strings.Join(names, "\n"+indent)
+	}
+	return names[0] + " ..."
+}
+
+func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
+	for _, name := range p.Remove {
+		fmt.Fprintf(b, "    %s\n", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Stays)) {
+		fmt.Fprintf(b, "    %s stays: %s\n", name, p.Stays[name])
+	}
+}
+
+// doubtedText tells of dates that retention does not believe.
+func doubtedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
+	if len(p.Doubted) > 0 {
+		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
+			indent, english.Plural(len(p.Doubted), "snapshot", ""), some(p.Doubted, "  "+indent, all))
+	}
+}
+
+// targetText is what would be sent to a target.
+func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
+	unchanged, full := 0, 0
+	for _, d := range t.Plan.Datasets {
+		if len(d.Steps) == 0 {
+			unchanged++
+		}
+	}
+	for _, s := range t.Plan.Streams() {
+		if s.Kind == plan.Full {
+			full++
+		}
+	}
+	fmt.Fprintf(b, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
+		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), t.Wire.Mode)
+	if bytes := t.Plan.Bytes(); bytes > 0 {
+		fmt.Fprintf(b, ", about %s", size.Text(bytes))
+	}
+	b.WriteByte('\n')
+	if verbose {
+		for d, s := range t.Plan.Streams() {
+			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", d.Source, d.Target, s.Kind, s.Send.To, s.Why)
+		}
+		prefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
+	}
+	for _, d := range t.Refused {
+		errorText(b, "    "+d.Source+": ", d.Error, d.Hint)
+	}
+}
+
+// PruningText writes for a person what retention removed, or would.
+func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) error {
+	var b strings.Builder
+	verb := "removed"
+	if dryRun || p.Refused {
+		verb = "would remove"
+	}
+	fmt.Fprintf(&b, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
+		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
+	for i := 0; dryRun && i < len(p.Remove); i++ {
+		fmt.Fprintf(&b, "  %s\n", p.Remove[i])
+	}
+	doubtedText(&b, "  ", p, dryRun)
+	return writeString(w, b.String())
+}

@@ -1,0 +1,115 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/size"
+)
+
+// StatusText writes for a person how all jobs stand. flags name, on a command
+// line, the job file and the state directory, where they are not the usual ones.
+func StatusText(w io.Writer, s *runner.Status, flags string) error {
+	var b strings.Builder
+	for _, j := range s.Jobs {
+		jobText(&b, j)
+		for _, p := range j.Problems {
+			fmt.Fprintf(&b, "  %s\n", problemText(p))
+			prefixed(&b, "    hint: ", p.Hint)
+		}
+		if j.Doubted > 0 {
+			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
+			prefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
+		}
+		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, d := range j.Datasets {
+			standingText(tw, d, j.Schedule != "")
+		}
+		_ = tw.Flush() // a Builder takes all
+	}
+	return writeString(w, b.String())
+}
+
+func jobText(b *strings.Builder, j *runner.JobStatus) {
+	parts := []string{oneLine(j.Source)}
+	switch {
+	case !j.LastRun.IsZero():
+		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))
+	case !j.Failed:
+		parts = append(parts, "never ran")
+	}
+	if j.Next.IsZero() {
+		parts = append(parts, "no schedule")
+	} else {
+		parts = append(parts, "next "+stamp(j.Next))
+	}
+	if j.Failed && j.State != runner.Late {
+		parts = append(parts, loud(j.State))
+	}
+	if j.Late {
+		parts = append(parts, loud(runner.Late))
+	}
+	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
+}
+
+// standingText is a line of the table.
+func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
+	var state []string
+	if d.Outcome != "" {
+		state = append(state, loud(oneLine(d.Outcome)))
+	}
+	switch {
+	case d.Late && d.Lag == 0:
+		state = append(state, "LATE")
+	case d.Late:
+		state = append(state, "LATE by "+Seconds(d.Lag))
+	case d.Lag > 0:
+		state = append(state, "due for "+Seconds(d.Lag))
+	case d.Outcome == "" && scheduled:
+		state = append(state, "on time")
+	case d.Outcome == "":
+		state = append(state, "-")
+	}
+	last := "never"
+	if !d.Success.IsZero() {
+		last = stamp(d.Success)
+	}
+	cells := []string{oneLine(d.Source), d.To, last, strings.Join(state, ", "), size.Text(d.Bytes) + " in " + Seconds(d.Seconds)}
+	if d.To == "" { // a job without a target
+		newest := "no snapshot"
+		if d.Snapshot != "" {
+			newest = "@" + oneLine(d.Snapshot)
+		}
+		cells = []string{cells[0], last, cells[3], newest}
+	}
+	fmt.Fprintf(w, "  %s\n", strings.Join(cells, "\t"))
+}
+
+// problemText is a problem on one line: "failed: tank/a to far: connection refused".
+func problemText(p *runner.Problem) string {
+	what := finding.Some(p.Datasets, 3)
+	if len(p.To) > 0 {
+		what += " to " + strings.Join(p.To, ", ")
+	}
+	if what != "" {
+		what = strings.TrimSpace(oneLine(what)) + ": "
+	}
+	return p.State + ": " + what + sentence(p.Error)
+}
+
+// loud is a state that somebody should see.
+func loud(state string) string { return strings.ToUpper(state) }
+
+func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// sentence is a message of several lines on one.
+func sentence(s string) string {
+	return Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))
+}

@@ -1,0 +1,162 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/runner"
+)
+
+// jobsAsTheyAre are one of each: well, late by a second run, failed, interrupted,
+// refused though it has no schedule, never run.
+func jobsAsTheyAre() *runner.Status {
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
+	job := func(name, state string, change func(*runner.JobStatus)) *runner.JobStatus {
+		j := &runner.JobStatus{Job: name, Source: "tank/" + name, State: state, Schedule: "hourly", Next: at.Add(time.Hour), LastRun: at, Seconds: 12,
+			Outcome: "done", LagWarning: 900, LagCritical: 4500,
+			Datasets: []*runner.DatasetStatus{{Source: "tank/" + name, To: "far", State: runner.OK, Success: at, Bytes: 2048, Seconds: 3}}}
+		if change != nil {
+			change(j)
+		}
+		return j
+	}
+	return &runner.Status{Late: true, Failed: true, Jobs: []*runner.JobStatus{
+		job("well", runner.OK, nil),
+		job("never", runner.Unknown, func(j *runner.JobStatus) {
+			j.LastRun, j.Outcome, j.Late, j.Datasets = time.Time{}, "", true, nil
+		}),
+		job("cut", "interrupted", func(j *runner.JobStatus) {
+			j.Outcome, j.Failed, j.Datasets[0].Outcome, j.Datasets[0].Lag = "interrupted", true, "interrupted", 60
+			j.Problems = []*runner.Problem{{State: "interrupted", To: []string{"far"}, Datasets: []string{"tank/cut"}, Error: "lost | the\nhost"}}
+		}),
+		job("slow", runner.Late, func(j *runner.JobStatus) {
+			j.Late, j.Lag, j.Datasets[0].Late, j.Datasets[0].Lag = true, 7200, true, 7200
+		}),
+		job("away", "failed", func(j *runner.JobStatus) {
+			j.Outcome, j.Failed, j.Late, j.Lag = "failed", true, true, 1800
+			j.Datasets[0].Outcome, j.Datasets[0].Late, j.Datasets[0].Lag = "failed", true, 1800
+			j.Problems = []*runner.Problem{{State: "failed", To: []string{"far"}, Error: "beta: no route to host", Hint: "is it up? ssh beta"}}
+		}),
+		job("hand", "refused", func(j *runner.JobStatus) {
+			j.Schedule, j.Next, j.LagWarning, j.LagCritical = "", time.Time{}, 0, 0
+			j.Outcome, j.Failed, j.Datasets[0].Outcome = "refused", true, "refused"
+			j.Problems = []*runner.Problem{{State: "refused", To: []string{"far"}, Datasets: []string{"a", "b", "c", "d"}, Error: "no"}}
+		}),
+	}}
+}
+
+func TestStatusText(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, StatusText(&b, jobsAsTheyAre(), ""))
+	require.Equal(t, `well: tank/well, last run 2026-11-22 08:00:00, done in 12 s, next 2026-11-22 09:00:00
+  tank/well  far  2026-11-22 08:00:00  on time  2.0 KiB in 3.0 s
+never: tank/never, never ran, next 2026-11-22 09:00:00, LATE
+cut: tank/cut, last run 2026-11-22 08:00:00, interrupted in 12 s, next 2026-11-22 09:00:00, INTERRUPTED
+  interrupted: tank/cut to far: lost | the; host
+  tank/cut  far  2026-11-22 08:00:00  INTERRUPTED, due for 1 min 0 s  2.0 KiB in 3.0 s
+slow: tank/slow, last run 2026-11-22 08:00:00, done in 12 s, next 2026-11-22 09:00:00, LATE
+  tank/slow  far  2026-11-22 08:00:00  LATE by 2 h 0 min  2.0 KiB in 3.0 s
+away: tank/away, last run 2026-11-22 08:00:00, failed in 12 s, next 2026-11-22 09:00:00, FAILED, LATE
+  failed: to far: beta: no route to host
+    hint: is it up? ssh beta
+  tank/away  far  2026-11-22 08:00:00  FAILED, LATE by 30 min 0 s  2.0 KiB in 3.0 s
+hand: tank/hand, last run 2026-11-22 08:00:00, refused in 12 s, no schedule, REFUSED
+  refused: a, b, c and 1 more to far: no
+  tank/hand  far  2026-11-22 08:00:00  REFUSED  2.0 KiB in 3.0 s
+`, b.String())
+}
+
+func TestNagios(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	level, err := Nagios(&b, jobsAsTheyAre())
+	require.NoError(t, err)
+	require.Equal(t, LevelCritical, level)
+	require.Equal(t, `ZXFER CRITICAL: slow: 1 of 1 dataset late by 2 h 0 min; away: failed: to far: beta: no route to host, 1 of 1 dataset late by 30 min 0 s; hand: refused: a, b, c and 1 more to far: no; cut: interrupted: tank/cut to ... (5 of 6 jobs)`+
+		` | lag_well=0s;900;4500;0 failed_well=0;;0;0 datasets_well=1;;;0 lag_cut=0s;900;4500;0 failed_cut=0;;0;0 datasets_cut=1;;;0`+
+		` lag_slow=7200s;900;4500;0 failed_slow=0;;0;0 datasets_slow=1;;;0 lag_away=1800s;900;4500;0 failed_away=1;;0;0 datasets_away=1;;;0`+
+		` failed_hand=1;;0;0 datasets_hand=1;;;0
+slow: CRITICAL
+late by 2 h 0 min: tank/slow to far
+away: CRITICAL
+failed: to far: beta: no route to host
+late by 30 min 0 s: tank/away to far
+hand: CRITICAL
+refused: a, b, c and 1 more to far: no
+cut: WARNING
+interrupted: tank/cut to far: lost / the; host
+never: UNKNOWN
+`, b.String())
+}
+
+// Of one job each.
+func TestNagiosLevels(t *testing.T) {
+	t.Parallel()
+	all := jobsAsTheyAre().Jobs
+	for i, want := range []struct {
+		level Level
+		line  string
+	}{
+		{LevelOK, "ZXFER OK: 1 job, 1 dataset, none late or failed | lag_well=0s;900;4500;0 failed_well=0;;0;0 datasets_well=1;;;0"},
+		{LevelUnknown, "ZXFER UNKNOWN: never: never ran (1 of 1 job)"},
+		{LevelWarning, "ZXFER WARNING: cut: interrupted: tank/cut to far: lost / the; host (1 of 1 job) | "},
+		{LevelCritical, "ZXFER CRITICAL: slow: "},
+		{LevelCritical, "ZXFER CRITICAL: away: "},
+		{LevelCritical, "ZXFER CRITICAL: hand: "},
+	} {
+		var b strings.Builder
+		level, err := Nagios(&b, &runner.Status{Jobs: all[i : i+1]})
+		require.NoError(t, err)
+		require.Equal(t, want.level, level)
+		require.True(t, strings.HasPrefix(b.String(), want.line), b.String())
+	}
+	slow := all[3]
+	slow.Lag = slow.LagCritical
+	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
+}
+
+// perfDatum is one of the convention's, with what we have of it.
+func perfDatum() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9_-]+=-?[0-9]+s?;[0-9]*;[0-9]*;0$`)
+}
+
+// However many jobs there are and whatever they say, it is short, and there is one
+// "|", behind the first line.
+func TestNagiosIsBounded(t *testing.T) {
+	t.Parallel()
+	s := &runner.Status{}
+	for i := range 200 {
+		for _, j := range jobsAsTheyAre().Jobs {
+			j.Job = fmt.Sprintf("%s-%d", j.Job, i)
+			for _, p := range j.Problems {
+				p.Error = strings.Repeat("é|\x1b[31m\n", 2000)
+			}
+			s.Jobs = append(s.Jobs, j)
+		}
+	}
+	var b strings.Builder
+	_, err := Nagios(&b, s)
+	require.NoError(t, err)
+	out := b.String()
+	require.LessOrEqual(t, len(out), nagiosMost+1)
+	first, rest, _ := strings.Cut(out, "\n")
+	text, perf, ok := strings.Cut(first, " | ")
+	require.True(t, ok)
+	require.LessOrEqual(t, len(text), nagiosFirst+20)
+	require.NotContains(t, text+perf+rest, "|")
+	require.NotContains(t, out, "\x1b")
+	require.Regexp(t, `\n\.\.\. and [0-9,]+ lines\n$`, out)
+	for _, datum := range strings.Fields(perf) {
+		require.Regexp(t, perfDatum(), datum)
+	}
+	b.Reset()
+	require.NoError(t, NagiosUnknown(&b, fault.Usagef("", "there is no job file\n| x")))
+	require.Equal(t, "ZXFER UNKNOWN: there is no job file; / x\n", b.String())
+}
