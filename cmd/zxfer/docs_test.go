@@ -1,0 +1,260 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+)
+
+// document is a page of the documents, taken apart.
+type document struct {
+	path   string // from the root of the repository
+	blocks []string
+	spans  []string // code within the text
+	text   string   // without code
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
+	indented = regexp.MustCompile(`(?m)(?:^\n)((?:    .*\n)(?:(?:    .*)?\n)*)`)
+	comment  = regexp.MustCompile(`  +\S.*| # .*`)
+	span     = regexp.MustCompile("(?s)`([^`]+)`")
+	foreign  = regexp.MustCompile(`(?m)^\| (?:syncoid|syncoid's option) \|.*\n(?:\|.*\n)+`) // its rows begin with another tool's words
+	firstRow = regexp.MustCompile(`(?m)^\|(?:[^|` + "`]|`[^`]*`" + `)*\|`)
+)
+
+// readPages reads the pages that people read.
+func readPages(t *testing.T) (pages []*document) {
+	root := filepath.Join("..", "..")
+	add := func(path string) {
+		raw, err := os.ReadFile(filepath.Join(root, path))
+		require.NoError(t, err)
+		p, text := &document{path: path}, string(raw)
+		cut := func(re *regexp.Regexp, into *[]string) {
+			for _, m := range re.FindAllStringSubmatch(text, -1) {
+				*into = append(*into, m[1])
+			}
+			text = re.ReplaceAllString(text, "\n")
+		}
+		cut(fence, &p.blocks)
+		cut(indented, &p.blocks)
+		text = foreign.ReplaceAllStringFunc(text, func(table string) string { return firstRow.ReplaceAllString(table, "|") })
+		cut(span, &p.spans)
+		p.text = text
+		pages = append(pages, p)
+	}
+	add("README.md")
+	add("CONTRIBUTING.md")
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".md") {
+			rel, _ := filepath.Rel(root, path) // both begin with root
+			add(rel)
+		}
+		return err
+	}))
+	return pages
+}
+
+// commandsOf are the command lines of zxfer in a block: it may have prompts,
+// output, comments, and zxfer within a pipeline.
+func commandsOf(block string) (commands [][]string) {
+	block = regexp.MustCompile(`\\\n *`).ReplaceAllString(block, "")
+	for l := range strings.Lines(block) {
+		l = comment.ReplaceAllString(strings.TrimPrefix(strings.TrimSpace(l), "$ "), "")
+		words, err := shellquote.Split(l)
+		if err != nil || !slices.Contains(words, "zxfer") {
+			continue
+		}
+		for len(words) > 0 {
+			end := slices.IndexFunc(words, func(w string) bool { return w == "|" || w == "&&" || w == ";" || strings.HasPrefix(w, ">") })
+			if end < 0 {
+				end = len(words)
+			}
+			if words[0] == "sudo" {
+				words, end = words[1:], end-1
+			}
+			usage := slices.ContainsFunc(words[:end], func(w string) bool { return w == "[FLAGS]" || strings.ContainsAny(w, "|→─…") })
+			if words[0] == "zxfer" && !usage {
+				commands = append(commands, words[1:end])
+			}
+			words = words[min(end+1, len(words)):]
+		}
+	}
+	return commands
+}
+
+// Each command line in a block of the documents is one that zxfer takes.
+func TestCommandsOfTheDocumentsParse(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			for _, words := range commandsOf(b) {
+				n++
+				require.NoError(t, takes(words), "%s: zxfer %s", p.path, strings.Join(words, " "))
+			}
+		}
+	}
+	require.Greater(t, n, 60)
+	require.Error(t, takes([]string{"send", "--no-such-flag", "tank/a", "b:c"}))
+	require.Error(t, takes([]string{"send", "tank/a"}))
+	require.Error(t, takes([]string{"replicate", "sned"}))
+	require.Equal(t, [][]string{{"doctor", "a b"}, {"dev", "-", "b:/f"}},
+		commandsOf("$ sudo zxfer doctor 'a b'  # why\noutput\npg_dump db | zxfer dev - \\\n  b:/f\n"))
+}
+
+func takes(words []string) error {
+	cmd, rest, err := newRoot(&app{}).Find(words)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// Each flag and verb that the text names is one of zxfer's.
+func TestFlagsOfTheDocumentsExist(t *testing.T) {
+	t.Parallel()
+	root := newRoot(&app{})
+	long, short := map[string]bool{"help": true}, map[string]bool{"h": true}
+	var learn func(cmd *cobra.Command)
+	learn = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { long[f.Name], short[f.Shorthand] = true, true })
+		for _, c := range cmd.Commands() {
+			learn(c)
+		}
+	}
+	learn(root)
+	// Pages about other programs than zxfer, and generated ones.
+	other := []string{"CONTRIBUTING.md", "docs/guest.md", "docs/benchmarks.md", "docs/protocol.md"}
+	for _, p := range readPages(t) {
+		if slices.Contains(other, p.path) || strings.HasPrefix(p.path, "docs/cli/") {
+			continue
+		}
+		for _, s := range p.spans {
+			words, err := shellquote.Split(s)
+			if err != nil || len(words) == 0 {
+				continue
+			}
+			of := words[0] == "zxfer"
+			if of && len(words) > 1 && !strings.HasPrefix(words[1], "-") && words[1] != "…" {
+				cmd, rest, err := root.Find(words[1:])
+				require.NoError(t, err, "%s: `%s`", p.path, s)
+				require.NotEqual(t, root, cmd, "%s: `%s` %q", p.path, s, rest)
+			}
+			if !of && !strings.HasPrefix(words[0], "-") {
+				continue // of another program
+			}
+			for _, w := range words {
+				if name, ok := strings.CutPrefix(w, "--"); ok {
+					name, _, _ = strings.Cut(name, "=")
+					require.True(t, long[name], "%s: `%s`: there is no flag --%s", p.path, s, name)
+				} else if name, ok := strings.CutPrefix(w, "-"); ok && len(name) == 1 {
+					require.True(t, short[name], "%s: `%s`: there is no flag -%s", p.path, s, name)
+				}
+			}
+		}
+	}
+}
+
+// Each relative link of the documents leads to a file, and to a heading in it.
+func TestLinksOfTheDocumentsResolve(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	pages := readPages(t)
+	headings := map[string][]string{}
+	for _, p := range pages {
+		headings[p.path] = anchors(t, p.path)
+	}
+	n := 0
+	for _, p := range pages {
+		raw, err := os.ReadFile(filepath.Join("..", "..", p.path))
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			n++
+			file, anchor, _ := strings.Cut(m[1], "#")
+			to := p.path
+			if file != "" {
+				to = filepath.Join(filepath.Dir(p.path), file)
+			}
+			require.FileExists(t, filepath.Join("..", "..", to), "%s links %s", p.path, m[1])
+			if anchor != "" {
+				require.Contains(t, headings[to], anchor, "%s links %s", p.path, m[1])
+			}
+		}
+	}
+	require.Greater(t, n, 40)
+}
+
+// anchors are the names that a page's headings have in links.
+func anchors(t *testing.T, path string) (all []string) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", path))
+	require.NoError(t, err)
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+		all = append(all, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+// Each job file of the documents is one that zxfer reads.
+func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			if strings.Contains(b, "[[job]]") {
+				n++
+				_, err := replicate.Parse("", []byte(b))
+				require.NoError(t, err, "%s:\n%s", p.path, b)
+			}
+		}
+	}
+	require.Greater(t, n, 1)
+}
+
+// Each message that docs/troubleshooting.md explains is in the code: what is
+// between its places ("…"), in one string or another.
+func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, dir := range []string{filepath.Join("..", "..", "pkg"), "."} {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}))
+	}
+	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(code.String(), "--$1")
+	all = strings.NewReplacer("}}", "", `\"`, `"`).Replace(all)
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	require.NoError(t, err)
+	messages := regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(string(raw), -1)
+	require.Greater(t, len(messages), 15)
+	for _, m := range messages {
+		for part := range strings.SplitSeq(m[1], "…") {
+			if part = strings.TrimSpace(part); len(part) > 2 {
+				require.Contains(t, all, part, "%s", m[1])
+			}
+		}
+	}
+}
