@@ -13,7 +13,7 @@ type Progress struct {
 	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
 	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
 	Elapsed   time.Duration `json:"elapsed_ns"`
-	LimitedBy string        `json:"limited_by,omitempty"`
+	LimitedBy string        `json:"limited_by,omitempty"` // over the same seconds
 }
 
 // view joins the progress of both ends.
@@ -33,11 +33,11 @@ type view struct {
 }
 
 type moment struct {
-	at    time.Time
-	bytes int64
+	at            time.Time
+	send, receive transfer.Progress
 }
 
-// rateWindow is the time that the shown rate is averaged over.
+// rateWindow is the time that the shown rate, and what limits it, is averaged over.
 const rateWindow = 5 * time.Second
 
 // Watch joins the progress of two ends that do the same work side by side, for
@@ -60,18 +60,17 @@ func (v *view) received(p transfer.Progress) {
 	}
 	v.receive = p
 	now := time.Now()
-	v.recent = append(v.recent, moment{now, p.Bytes})
+	v.recent = append(v.recent, moment{now, v.send, p})
 	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
 		v.recent = v.recent[1:]
 	}
-	joined := Progress{
-		Bytes: v.count.Done + uint64(p.Bytes), Total: v.count.Total, Elapsed: now.Sub(v.started),
-		LimitedBy: v.limit(transfer.LimitedBy(v.send.Stages, v.receive.Stages, v.send.Network)),
-	}
-	first := v.recent[0]
+	joined := Progress{Bytes: v.count.Done + uint64(p.Bytes), Total: v.count.Total, Elapsed: now.Sub(v.started)}
+	first, send, receive := v.recent[0], v.send, p
 	if dt := now.Sub(first.at).Seconds(); dt > 0 {
-		joined.Rate = uint64(float64(max(0, p.Bytes-first.bytes)) / dt)
+		joined.Rate = uint64(float64(max(0, p.Bytes-first.receive.Bytes)) / dt)
+		send, receive = send.Since(first.send), receive.Since(first.receive)
 	}
+	joined.LimitedBy = v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
 	v.mu.Unlock()
 	if v.report != nil {
 		v.report(joined)

@@ -1,6 +1,9 @@
 package transfer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // What can limit a transfer, as LimitedBy names it.
 const (
@@ -86,6 +89,29 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 		}
 	}
 	return best
+}
+
+// Since is what happened after an earlier moment of the same transfer: in its stages,
+// and to its connections.
+func (p Progress) Since(earlier Progress) Progress {
+	p.Bytes -= earlier.Bytes
+	p.Elapsed -= earlier.Elapsed
+	p.Stages = slices.Clone(p.Stages)
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		for _, e := range earlier.Stages {
+			if e.Name == s.Name {
+				s.Bytes, s.Busy, s.WaitIn, s.WaitOut = s.Bytes-e.Bytes, s.Busy-e.Busy, s.WaitIn-e.WaitIn, s.WaitOut-e.WaitOut
+			}
+		}
+	}
+	if p.Network != nil && earlier.Network != nil {
+		n, e := *p.Network, earlier.Network
+		n.Acked -= min(n.Acked, e.Acked) // connections may have ended
+		n.BusyTime, n.RwndLimited, n.SndbufLimited = n.BusyTime-e.BusyTime, n.RwndLimited-e.RwndLimited, n.SndbufLimited-e.SndbufLimited
+		p.Network = &n
+	}
+	return p
 }
 
 // shortBuffer tells whether the send buffers limit the rate, where the kernel
