@@ -21,7 +21,7 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but there is one of that name: src/a/b@new")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.Contains(t, fault.HintOf(err), "{{snapshot}}= takes one with a name of its own")
+	require.Contains(t, fault.HintOf(err), "{{snapshot =}} takes one with a name of its own")
 	require.Contains(t, fault.HintOf(err), "zxfer send -R src/a@new dst")
 	require.Empty(t, w.did)
 }

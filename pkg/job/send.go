@@ -107,7 +107,7 @@ func (t *sending) checkFree() error {
 		command = append(command, "-R")
 	}
 	command = append(command, t.taken().String(), t.req.Target.String())
-	return fault.Refusef("{{snapshot}}= takes one with a name of its own, made of the time\nto send what is there, leave {{snapshot}} out: "+zfs.CommandLine(command),
+	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\nto send what is there, leave {{snapshot}} out: "+zfs.CommandLine(command),
 		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(there, 3))
 }
 

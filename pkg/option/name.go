@@ -11,6 +11,9 @@ import (
 // the text writes the one or the other.
 const opening, closing = "{{", "}}"
 
+// unnamed is the value of an option that is given, but with none: --snapshot=.
+const unnamed = "="
+
 // ids are the options that a text may name. What looks like one and is not, such
 // as a name from elsewhere, stays as it is.
 const ids = "bookmark|bs|buffer|bwlimit|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|dry-run|" +
@@ -42,6 +45,9 @@ func Named(text string) bool {
 // Flags writes the options of a text as on a command line.
 func Flags(text string) string {
 	return Expand(text, func(id, value string) string {
+		if value == unnamed {
+			return "--" + id + unnamed
+		}
 		return strings.TrimSpace("--" + id + " " + value)
 	})
 }

@@ -131,7 +131,7 @@ func TestHistoryConflicts(t *testing.T) {
 		id             string
 		texts          []string
 	}{
-		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "{{snapshot}}="}},
+		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "{{snapshot =}}"}},
 		{"unknown snapshot", func(r *Request) { r.Snapshot = "dayly-3" }, "@weekly,1 @daily-1,2 @daily-2,3", "", nil, NoSnapshot,
 			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "{{snapshot dayly-3}}"}},
 		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"{{include-snaps}}", "@a"}},

@@ -158,7 +158,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 	case len(d.Snapshots()) > 0:
 		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, named(d))
 	default:
-		refuse("{{snapshot}}= takes one first", "%s has no snapshot to send", source)
+		refuse("{{snapshot =}} takes one first", "%s has no snapshot to send", source)
 	}
 }
 

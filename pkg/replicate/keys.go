@@ -33,7 +33,7 @@ func keyOption(id, value string) string {
 		return option.Flags("zxfer send " + option.Name(id, value))
 	case kind == "bool":
 		return key + " = true"
-	case value == "":
+	case value == "", value == "=": // of its own choice
 		return key
 	case kind == "N":
 		return key + " = " + value

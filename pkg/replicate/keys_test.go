@@ -18,6 +18,7 @@ func TestKeys(t *testing.T) {
 		"{{streams 4}}":                        "transfer.streams = 4",
 		"{{trusted-link}}":                     "transfer.trusted_link = true",
 		"{{skip-check space}}":                 `transfer.skip_checks = ["space"]`,
+		"{{snapshot =}} takes one":             "snapshots.take takes one",
 		"{{set}} used: no":                     "properties.set used: no",
 		"{{exclude}}":                          "properties.exclude",
 		"{{props}}":                            "properties.carry = true",
