@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/page"
 )
@@ -29,6 +31,25 @@ func (p *pageFile) check() error {
 		return nil
 	}
 	return writable("--report", p.name)
+}
+
+// watch has the course of a Runner's jobs kept, of which there are several or one.
+func watch(r *runner.Runner, course *history.Recorder, several bool) {
+	if course == nil {
+		return
+	}
+	log, reporter := r.Log, r.Reporter
+	r.Log = func(message string) {
+		course.Log(message)
+		log(message)
+	}
+	r.Reporter = func(name, target string) job.Reporter {
+		to := target
+		if several {
+			to = name + " to " + target
+		}
+		return course.Send(reporter(name, target), to)
+	}
 }
 
 // recorder keeps the course for the page; nil where none is wanted.

@@ -15,8 +15,10 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/page"
 	"zxfer/pkg/zfs"
 )
 
@@ -157,6 +159,7 @@ func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 func newReplicateRun(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	var all, wait bool
+	var show pageFile
 	cmd := &cobra.Command{
 		Use:   "run [FLAGS] JOB ...",
 		Short: "Run jobs once, now",
@@ -173,22 +176,28 @@ interrupted.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), a, f, jobs, wait)
+			return o.run(cmd.Context(), a, f, jobs, wait, &show)
 		},
 	}
 	o.define(cmd, true, true)
 	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, "run every job of the file")
 		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
+		show.define(fs)
 	})
 	return cmd
 }
 
-func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool) error {
+func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool, show *pageFile) error {
+	if err := show.check(); err != nil {
+		return err
+	}
 	r, text := o.runner(a)
 	defer live(text)()
+	course := show.recorder(a)
+	watch(r, course, len(jobs) > 1)
 	var errs []error
-	var records []any
+	var records []*record.Run
 	for _, j := range jobs {
 		rec, err := r.Run(ctx, j, wait)
 		errs = append(errs, err)
@@ -216,5 +225,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
-	return outcome.Join(errs...)
+	return show.write(a, outcome.Join(errs...), func(about page.About) ([]byte, error) {
+		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now()), course.Course(), outcome.Join(errs...))
+	})
 }

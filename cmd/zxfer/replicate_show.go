@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/page"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -28,6 +29,7 @@ func writeJSON(w io.Writer, v any) error {
 func newReplicateStatus(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	var short, nagios bool
+	var html string
 	cmd := &cobra.Command{
 		Use:   "status [FLAGS] [JOB ...]",
 		Short: "Show how every dataset stands",
@@ -44,10 +46,18 @@ interrupted, in any part; a scheduled job that never ran is late.
 With --nagios it is a monitoring plugin, whose exit codes are 0 OK; 1 WARNING, a
 job is late or its last run was interrupted; 2 CRITICAL, its last run failed or
 was refused, in any part, or it is late by a second run; 3 UNKNOWN, it never ran,
-or its records cannot be read.`,
+or its records cannot be read.
+
+With --html it writes a page with the age of every copy instead, for a web server,
+a mail or a colleague; the exit code is the same.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if nagios {
 				return o.nagios(a, cmd.Flags(), args)
+			}
+			if html != "" {
+				if err := ineffective(cmd.Flags(), "with --html", "json"); err != nil {
+					return err
+				}
 			}
 			_, jobs, err := o.jobs(args)
 			if err != nil {
@@ -57,9 +67,12 @@ or its records cannot be read.`,
 			if short {
 				s.Shorten()
 			}
-			if o.json {
+			switch {
+			case html != "":
+				err = writeHTML(a, html, s)
+			case o.json:
 				err = writeJSON(a.stdout, s)
-			} else {
+			default:
 				err = report.StatusText(a.stdout, s, o.flags())
 			}
 			if err == nil && (s.Late || s.Failed) {
@@ -72,6 +85,7 @@ or its records cannot be read.`,
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&short, "short", false, "only what is late or failed")
 		f.BoolVar(&nagios, "nagios", false, "as a monitoring plugin, with its exit codes")
+		f.StringVar(&html, "html", "", "write a page that shows this to `FILE`, or to standard output with -")
 	})
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if nagios {
@@ -82,9 +96,25 @@ or its records cannot be read.`,
 	return cmd
 }
 
+// writeHTML shows how jobs stand as a page.
+func writeHTML(a *app, name string, s *runner.Status) error {
+	html, err := page.Status(about(a), s)
+	if err != nil {
+		return err
+	}
+	if name == "-" {
+		_, err = a.stdout.Write(html)
+		return err
+	}
+	if err := writable("--html", name); err != nil {
+		return err
+	}
+	return record.Put(name, html)
+}
+
 // nagios shows how jobs stand as a monitoring plugin does.
 func (o *replicateOptions) nagios(a *app, flags *pflag.FlagSet, args []string) error {
-	if err := ineffective(flags, "with --nagios", "json", "short"); err != nil {
+	if err := ineffective(flags, "with --nagios", "json", "short", "html"); err != nil {
 		return unknown(a, err)
 	}
 	_, jobs, err := o.jobs(args)

@@ -125,7 +125,7 @@ func inBrief(j *runner.JobStatus) string {
 		parts = append(parts, "never ran")
 	}
 	if len(j.Problems) > 0 {
-		parts = append(parts, problemText(j.Problems[0]))
+		parts = append(parts, Problem(j.Problems[0]))
 	}
 	if n := len(j.Problems) - 1; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", n))
@@ -140,7 +140,7 @@ func inBrief(j *runner.JobStatus) string {
 func details(j *runner.JobStatus) []string {
 	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
 	for _, p := range j.Problems {
-		out = append(out, problemText(p))
+		out = append(out, Problem(p))
 	}
 	for _, d := range j.Datasets {
 		if d.Late {

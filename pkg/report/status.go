@@ -21,7 +21,7 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 	for _, j := range s.Jobs {
 		jobText(&b, j)
 		for _, p := range j.Problems {
-			fmt.Fprintf(&b, "  %s\n", problemText(p))
+			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			prefixed(&b, "    hint: ", p.Hint)
 		}
 		if j.Doubted > 0 {
@@ -92,8 +92,8 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 	fmt.Fprintf(w, "  %s\n", strings.Join(cells, "\t"))
 }
 
-// problemText is a problem on one line: "failed: tank/a to far: connection refused".
-func problemText(p *runner.Problem) string {
+// Problem is a problem on one line: "failed: tank/a to far: connection refused".
+func Problem(p *runner.Problem) string {
 	what := finding.Some(p.Datasets, 3)
 	if len(p.To) > 0 {
 		what += " to " + strings.Join(p.To, ", ")

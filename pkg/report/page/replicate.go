@@ -22,8 +22,7 @@ type jobTable struct {
 	Name, Source string
 	Facts        []string
 	State        badge
-	Error        string
-	Hints        []string
+	Problems     []problem
 	Targets      []string
 	Rows         []jobRow
 	More         string
@@ -40,8 +39,12 @@ type jobCell struct {
 	Age    string
 	State  badge
 	Note   string
-	Error  string
-	Hints  []string
+}
+
+// problem is why something of the last run is not well.
+type problem struct {
+	Text  string
+	Hints []string
 }
 
 // Status is the page of `zxfer replicate status`.
@@ -108,74 +111,79 @@ func (p *page) runTables(r *record.Run) {
 
 // standing shows how jobs stand at a time.
 func (p *page) standing(s *runner.Status, now time.Time) {
-	late, failed, datasets := 0, 0, 0
+	copies, states := 0, map[string]int{}
 	room := maxCells
 	for _, j := range s.Jobs {
-		t := jobTableOf(j, now, &room)
-		p.Jobs = append(p.Jobs, t)
+		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
+		copies += len(j.Datasets)
 		for _, d := range j.Datasets {
-			datasets++
-			if d.Late {
-				late++
-			}
-			if d.Error != "" {
-				failed++
-			}
+			states[d.State]++
+		}
+		if len(j.Datasets) == 0 {
+			states[j.State]++
 		}
 	}
+	var not []string
+	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, outcome.Interrupted, runner.Unknown} {
+		if n := states[state]; n > 0 {
+			not = append(not, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	p.Outcome = badge{"all on time", "good"}
 	switch {
-	case failed > 0:
-		p.Outcome = badge{fmt.Sprintf("%d failed, %d late", failed, late), "bad"}
+	case s.Failed:
+		p.Outcome = badge{"failed", "bad"}
 	case s.Late:
 		p.Outcome = badge{"late", "bad"}
-	default:
-		p.Outcome = badge{"all on time", "good"}
+	case len(not) > 0:
+		p.Outcome = badge{strings.Join(not, ", "), "plain"}
 	}
-	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(len(s.Jobs)), ""}, figure{"Copies", fmt.Sprint(datasets), "of datasets at targets"},
-		figure{"Late", fmt.Sprint(late), ""}, figure{"Failed", fmt.Sprint(failed), "in the last run"})
+	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(len(s.Jobs)), ""},
+		figure{"Copies that are well", fmt.Sprintf("%d of %d", states[runner.OK], copies), strings.Join(not, ", ")})
 }
 
-// jobTableOf shows those that are late or failed first, as far as there is room.
+// stateBadge is how a job or a dataset stands.
+func stateBadge(state string) badge {
+	switch state {
+	case runner.OK:
+		return badge{"ok", "good"}
+	case runner.Unknown, "":
+		return badge{"unknown", "plain"}
+	case outcome.Interrupted:
+		return badge{state, "warn"}
+	}
+	return badge{name(state), "bad"}
+}
+
+// jobTableOf shows those that are not well first, as far as there is room.
 func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
-	t := jobTable{Name: name(j.Job), Source: name(j.Source), Error: text(j.Error), Hints: hints(j.Hint), State: outcomeBadge(j.Outcome)}
-	switch {
-	case j.Late:
-		t.State = badge{"late", "bad"}
-	case j.LastRun.IsZero():
-		t.State = badge{"never ran", "plain"}
-	}
-	if !j.LastRun.IsZero() {
-		t.Facts = append(t.Facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
-	}
-	if j.Next.IsZero() {
-		t.Facts = append(t.Facts, "no schedule")
-	} else {
-		t.Facts = append(t.Facts, "next run "+stamp(j.Next.In(now.Location())))
+	t := jobTable{Name: name(j.Job), Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
+	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
+		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
 	}
 	rows := map[string]map[string]*runner.DatasetStatus{}
-	var order []string
-	bad := map[string]bool{}
+	var well, not []string
 	for _, d := range j.Datasets {
-		if rows[d.Source] == nil {
-			rows[d.Source] = map[string]*runner.DatasetStatus{}
-			order = append(order, d.Source)
-		}
-		rows[d.Source][d.To] = d
-		bad[d.Source] = bad[d.Source] || d.Late || d.Error != ""
 		if !slices.Contains(t.Targets, d.To) {
 			t.Targets = append(t.Targets, d.To)
 		}
+		if rows[d.Source] == nil {
+			rows[d.Source] = map[string]*runner.DatasetStatus{}
+			well = append(well, d.Source)
+		}
+		rows[d.Source][d.To] = d
 	}
 	slices.Sort(t.Targets)
-	slices.SortStableFunc(order, func(a, b string) int {
-		switch {
-		case bad[a] == bad[b]:
-			return 0
-		case bad[a]:
-			return -1
+	well = slices.DeleteFunc(well, func(source string) bool {
+		for _, d := range rows[source] {
+			if d.State != runner.OK {
+				not = append(not, source)
+				return true
+			}
 		}
-		return 1
+		return false
 	})
+	order := slices.Concat(not, well)
 	for i, source := range order {
 		if *room -= len(t.Targets); *room < 0 {
 			t.More = fmt.Sprintf("and %d more datasets", len(order)-i)
@@ -183,7 +191,7 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 		}
 		row := jobRow{Dataset: name(source)}
 		for _, to := range t.Targets {
-			row.Cells = append(row.Cells, cellOf(to, rows[source][to], j, now))
+			row.Cells = append(row.Cells, cellOf(to, rows[source][to], now))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -191,6 +199,25 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 		t.Targets[i] = cmp.Or(name(to), "on the source")
 	}
 	return t
+}
+
+// jobFacts are what there is to say of a job's runs.
+func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
+	switch {
+	case !j.LastRun.IsZero():
+		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
+	case !j.Failed:
+		facts = append(facts, "never ran")
+	}
+	if j.Next.IsZero() {
+		facts = append(facts, "no schedule")
+	} else {
+		facts = append(facts, "next run "+stamp(j.Next.In(now.Location())))
+	}
+	if j.Doubted > 0 {
+		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
+	}
+	return facts
 }
 
 // age is a duration without seconds or hours that are none: "1 d".
@@ -203,36 +230,23 @@ func age(d time.Duration) string {
 }
 
 // cellOf shows the age of what is there, and whether that is well.
-func cellOf(to string, d *runner.DatasetStatus, j *runner.JobStatus, now time.Time) jobCell {
+func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 	c := jobCell{Target: cmp.Or(name(to), "on the source")}
 	if d == nil {
 		c.Age = "–"
 		return c
 	}
-	c.Age = "never"
+	c.Age, c.State = "never arrived", stateBadge(d.State)
 	if !d.Success.IsZero() {
 		c.Age = age(now.Sub(d.Success)) + " old"
 	}
-	switch {
-	case d.Error != "":
-		c.State = badge{"failed", "bad"}
-	case d.Late:
-		c.State = badge{"late", "bad"}
-	case j.Schedule == "":
-	case d.Lag > 0:
-		c.State = badge{"due", "plain"}
-	default:
-		c.State = badge{"on time", "good"}
-	}
+	var notes []string
 	if d.Lag > 0 {
-		c.Note = "due for " + age(time.Duration(d.Lag*float64(time.Second)))
+		notes = append(notes, "due for "+age(time.Duration(d.Lag*float64(time.Second))))
 	}
-	snapshot := cmp.Or(d.Snapshot, d.Base)
-	if snapshot != "" {
-		c.Note = strings.TrimPrefix(c.Note+", @"+name(snapshot), ", ")
+	if snapshot := cmp.Or(d.Snapshot, d.Base); snapshot != "" {
+		notes = append(notes, "@"+name(snapshot))
 	}
-	if d.Error != "" && d.Error != j.Error {
-		c.Error, c.Hints = text(d.Error), hints(d.Hint)
-	}
+	c.Note = strings.Join(notes, ", ")
 	return c
 }

@@ -168,20 +168,21 @@ func sampleDevice() (*job.DevReport, history.Course) {
 
 func sampleStatus() *runner.Status {
 	made := sampleAbout().Made
-	s := &runner.Status{Late: true, Jobs: []*runner.JobStatus{
-		{Job: "home", Source: "tank/home", Schedule: "hourly", Next: made.Add(30 * time.Minute), LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed, Late: true},
-		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done},
+	s := &runner.Status{Late: true, Failed: true, Jobs: []*runner.JobStatus{
+		{Job: "home", Source: "tank/home", Schedule: "hourly", Next: made.Add(30 * time.Minute), LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed,
+			Late: true, Failed: true, State: outcome.Failed,
+			Problems: []*runner.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}},
+		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done, State: runner.OK},
 	}}
 	for i, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace"} {
-		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets,
-			&runner.DatasetStatus{Source: name, To: "vault", Target: "vault/" + name, Base: "auto-2024-05-06T07:00:00Z", Success: made.Add(-30 * time.Minute)},
-			&runner.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour)})
+		late := &runner.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour), State: runner.OK}
 		if i == 1 {
-			d := s.Jobs[0].Datasets[3]
-			d.Late, d.Lag, d.Error, d.Hint = true, 82_800, "offsite: no route to host", "zxfer replicate run home"
+			late.Late, late.Lag, late.State = true, 82_800, outcome.Failed
 		}
+		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, late,
+			&runner.DatasetStatus{Source: name, To: "vault", Target: "vault/" + name, Base: "auto-2024-05-06T07:00:00Z", Success: made.Add(-30 * time.Minute), State: runner.OK})
 	}
-	s.Jobs[1].Datasets = []*runner.DatasetStatus{{Source: "rpool", Snapshot: "auto-2024-05-06T00:00:00Z", Success: made.Add(-7 * time.Hour)}}
+	s.Jobs[1].Datasets = []*runner.DatasetStatus{{Source: "rpool", Snapshot: "auto-2024-05-06T00:00:00Z", Success: made.Add(-7 * time.Hour), State: runner.OK}}
 	return s
 }
 
