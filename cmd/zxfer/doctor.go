@@ -144,7 +144,7 @@ func (o *doctorOptions) request(flags *pflag.FlagSet, args []string) error {
 // parse completes the request from the arguments.
 func (o *doctorOptions) parse(args []string) error {
 	req := &o.req
-	req.Full = o.verbose || o.json
+	req.Full = o.verbose || o.json || o.page.name != ""
 	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
 		return fault.Usagef("", "--time %s: choose from 100ms to 1m", req.Time)
 	}
@@ -280,13 +280,27 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	watch := report.NewWatch(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Verbose: o.verbose, Size: terminalSize(a.stderr)})
+	text := report.NewText(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Eager: true, Size: terminalSize(a.stderr)})
+	defer live(text)()
+	watch := watcher{text, o.verbose}
 	at := hosts.New(&opener{log: watch.Log})
 	r, err := job.RunDoctor(ctx, o.req, at, watch)
 	_ = at.Close() // the report is in; agents end with their stdin
-	watch.Over()
+	text.Over()
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}
 	return r, poolOrHost(ctx, err, o.req.Send.RSH)
+}
+
+// watcher shows what a doctor does, and with --verbose messages.
+type watcher struct {
+	*report.Text
+	verbose bool
+}
+
+func (w watcher) Log(message string) {
+	if w.verbose {
+		w.Text.Log(message)
+	}
 }

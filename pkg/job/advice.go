@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -57,6 +58,9 @@ func (d *doctor) advise() *Advice {
 
 func (a *adviser) advice() *Advice {
 	said := a.ofLimit()
+	if a.expected.Brief() && said.ID == "" {
+		return &Advice{Why: "so little is there at once"}
+	}
 	if a.hidden && said.Remedy == "" {
 		return &Advice{Remedy: "use a key that is not restricted, to measure all of the way", Why: "this one does not allow it"}
 	}
@@ -115,6 +119,8 @@ func of(host string, ids ...string) func(finding.Finding) bool {
 // network is the advice where the link limits.
 func (a *adviser) network() *Advice {
 	return cmp.Or(
+		a.worst(finding.Warn, of("", preflight.WayID)),
+		a.port(),
 		a.worst(finding.Warn, of(a.expected.Host, "link")),
 		a.worst(finding.Warn, of("", "tcp-scaling", "nic")),
 		a.crowded(),
@@ -125,9 +131,11 @@ func (a *adviser) network() *Advice {
 // all parts of the transfer that share them.
 func (a *adviser) processors(all bool) *Advice {
 	host := a.expected.Host
-	bearing, link := []string{}, []string{"link"} // which may have more streams for more processors
+	bearing := []string{}
+	link := []string{preflight.WayID, "link"} // another way, or more streams for more processors
+	port := a.port()
 	if all {
-		bearing, link = a.kernel(), nil
+		bearing, link, port = a.kernel(), nil, nil
 	}
 	why := "it is the processors of " + host
 	if m := a.machines[host]; m != nil && m.cpus > 0 {
@@ -138,6 +146,7 @@ func (a *adviser) processors(all bool) *Advice {
 	}
 	return cmp.Or(
 		a.signed(),
+		port,
 		a.worst(finding.Warn, of("", link...)),
 		a.others(host),
 		a.worst(finding.Warn, of(host, bearing...)),
@@ -166,6 +175,14 @@ func (a *adviser) signed() *Advice {
 		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
 	}
 	return nil
+}
+
+// port is the advice to let data take a port of its own.
+func (a *adviser) port() *Advice {
+	if a.way.Wire != way.SSH {
+		return nil
+	}
+	return &Advice{Remedy: "leave {{wire ssh}} out, where a port can be opened", Why: "ssh moves it all by one processor at each end"}
 }
 
 // crowded is that advice where a host has next to nothing free: any part waits for

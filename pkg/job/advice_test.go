@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -31,31 +32,34 @@ func TestAdvice(t *testing.T) {
 		adviser
 		remedy, why string
 	}{
-		"what fails comes first":  {adviser{expected: network, found: []finding.Finding{warn("link", "local"), {ID: "space", Severity: finding.Fail, Host: "beta", Remedy: "make room"}}}, "make room", ""},
-		"nothing measured":        {adviser{found: []finding.Finding{warn("nic", "beta")}}, "mend nic", "pool vault is at fault"},
-		"nothing found":           {adviser{found: []finding.Finding{warn("netcat", "beta")}}, "", "no check found a fault"},
-		"a full link":             {adviser{expected: network, found: []finding.Finding{warn("fletcher", "local")}}, "", "it is the link"},
-		"a link held back":        {adviser{expected: network, found: []finding.Finding{warn("fletcher", "local"), warn("link", "local")}}, "mend link", ""},
-		"only the way back":       {adviser{expected: network, found: []finding.Finding{warn("link", "beta")}}, "", "it is the link"},
-		"a bad interface":         {adviser{expected: network, found: []finding.Finding{warn("nic", "beta")}}, "mend nic", ""},
-		"a link in a crowd":       {adviser{expected: network, machines: machines{"local": {cpus: 2}, "beta": {cpus: 2, other: 1.9}}}, "end what else runs there, or wait for it", ""},
-		"processors, not window":  {adviser{expected: all, machines: idle, found: []finding.Finding{warn("link", "local")}}, "", "it is what the one processor of local does"},
-		"a limit asked for":       {adviser{expected: limit(transfer.LimitBandwidth, "", "")}, "raise {{bwlimit}}, if more is wanted", ""},
-		"processors of the link":  {adviser{expected: sender, machines: idle, found: []finding.Finding{warn("fletcher", "local")}}, "", "it is what the one processor of local does"},
-		"processors of all":       {adviser{expected: all, machines: idle, found: []finding.Finding{warn("fletcher", "local")}}, "mend fletcher", ""},
-		"more streams":            {adviser{expected: sender, found: []finding.Finding{warn("link", "local")}}, "mend link", ""},
-		"a busy machine":          {adviser{expected: all, machines: machines{"local": {cpus: 2, other: 1}}}, "end what else runs there, or wait for it", "1.0 of 2 processors are busy with other things"},
-		"tls by hand":             {adviser{expected: sender, sealable: true, way: way.Way{Wire: "tls"}}, "leave {{wire tls}} out", ""},
-		"tls by decryption":       {adviser{expected: all, sealable: true, decrypt: true}, "leave {{decrypt}} out", ""},
-		"tls of open data":        {adviser{expected: sender, machines: idle, way: way.Way{Wire: "tls"}}, "", "it is what the one processor of local does"},
-		"disks":                   {adviser{expected: target, ceilings: part(probe.TargetWrite, 1, 2), pools: map[string]string{"beta": "tank"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "", "it is the disks of pool tank on beta"},
-		"a pool at fault":         {adviser{expected: target, ceilings: part(probe.TargetWrite, 0.2, 0), pools: map[string]string{"beta": "vault"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "mend pools", ""},
-		"slow checksums":          {adviser{expected: target, machines: idle, ceilings: part(probe.TargetWrite, 1.1, 0), found: []finding.Finding{warn("fletcher", "beta"), warn("aes", "beta")}}, "mend fletcher", ""},
-		"another host's":          {adviser{expected: target, machines: idle, ceilings: part(probe.TargetWrite, 1.1, 0), found: []finding.Finding{warn("fletcher", "local")}}, "", "it is ZFS on a processor of beta"},
-		"a share":                 {adviser{expected: limit(transfer.LimitTarget, "beta", probe.PathWrite), ceilings: part(probe.PathWrite, 1.1, 0)}, "", "it is the disks or the share at the path"},
-		"this host alone":         {adviser{expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "this host alone was looked at; name a TARGET"},
-		"behind a restricted key": {adviser{expected: limit(transfer.LimitSource, "local", probe.PathRead), ceilings: part(probe.PathRead, 1, 0), hidden: true}, "use a key that is not restricted, to measure all of the way", "this one does not allow it"},
-		"what nobody tells":       {adviser{expected: limit("network or target", "local", linkOut)}, "", "it is the network or target"},
+		"what fails comes first":        {adviser{expected: network, found: []finding.Finding{warn("link", "local"), {ID: "space", Severity: finding.Fail, Host: "beta", Remedy: "make room"}}}, "make room", ""},
+		"nothing measured":              {adviser{found: []finding.Finding{warn("nic", "beta")}}, "mend nic", "pool vault is at fault"},
+		"nothing found":                 {adviser{found: []finding.Finding{warn("netcat", "beta")}}, "", "no check found a fault"},
+		"a full link":                   {adviser{expected: network, found: []finding.Finding{warn("fletcher", "local")}}, "", "it is the link"},
+		"a link held back":              {adviser{expected: network, found: []finding.Finding{warn("fletcher", "local"), warn("link", "local")}}, "mend link", ""},
+		"only the way back":             {adviser{expected: network, found: []finding.Finding{warn("link", "beta")}}, "", "it is the link"},
+		"a bad interface":               {adviser{expected: network, found: []finding.Finding{warn("nic", "beta")}}, "mend nic", ""},
+		"a link in a crowd":             {adviser{expected: network, machines: machines{"local": {cpus: 2}, "beta": {cpus: 2, other: 1.9}}}, "end what else runs there, or wait for it", ""},
+		"processors, not window":        {adviser{expected: all, machines: idle, found: []finding.Finding{warn("link", "local")}}, "", "it is what the one processor of local does"},
+		"a limit asked for":             {adviser{expected: limit(transfer.LimitBandwidth, "", "")}, "raise {{bwlimit}}, if more is wanted", ""},
+		"processors of the link":        {adviser{expected: sender, machines: idle, found: []finding.Finding{warn("fletcher", "local")}}, "", "it is what the one processor of local does"},
+		"processors of all":             {adviser{expected: all, machines: idle, found: []finding.Finding{warn("fletcher", "local")}}, "mend fletcher", ""},
+		"more streams":                  {adviser{expected: sender, found: []finding.Finding{warn("link", "local")}}, "mend link", ""},
+		"a busy machine":                {adviser{expected: all, machines: machines{"local": {cpus: 2, other: 1}}}, "end what else runs there, or wait for it", "1.0 of 2 processors are busy with other things"},
+		"tls by hand":                   {adviser{expected: sender, sealable: true, way: way.Way{Wire: "tls"}}, "leave {{wire tls}} out", ""},
+		"tls by decryption":             {adviser{expected: all, sealable: true, decrypt: true}, "leave {{decrypt}} out", ""},
+		"tls of open data":              {adviser{expected: sender, machines: idle, way: way.Way{Wire: "tls"}}, "", "it is what the one processor of local does"},
+		"disks":                         {adviser{expected: target, ceilings: part(probe.TargetWrite, 1, 2), pools: map[string]string{"beta": "tank"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "", "it is the disks of pool tank on beta"},
+		"a pool at fault":               {adviser{expected: target, ceilings: part(probe.TargetWrite, 0.2, 0), pools: map[string]string{"beta": "vault"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "mend pools", ""},
+		"slow checksums":                {adviser{expected: target, machines: idle, ceilings: part(probe.TargetWrite, 1.1, 0), found: []finding.Finding{warn("fletcher", "beta"), warn("aes", "beta")}}, "mend fletcher", ""},
+		"another host's":                {adviser{expected: target, machines: idle, ceilings: part(probe.TargetWrite, 1.1, 0), found: []finding.Finding{warn("fletcher", "local")}}, "", "it is ZFS on a processor of beta"},
+		"a share":                       {adviser{expected: limit(transfer.LimitTarget, "beta", probe.PathWrite), ceilings: part(probe.PathWrite, 1.1, 0)}, "", "it is the disks or the share at the path"},
+		"this host alone":               {adviser{expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "this host alone was looked at; name a TARGET"},
+		"behind a restricted key":       {adviser{expected: limit(transfer.LimitSource, "local", probe.PathRead), ceilings: part(probe.PathRead, 1, 0), hidden: true}, "use a key that is not restricted, to measure all of the way", "this one does not allow it"},
+		"a stream that is over at once": {adviser{expected: &Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 1000, Seconds: 0.001}}, "", "so little is there at once"},
+		"ssh by hand":                   {adviser{expected: network, way: way.Way{Wire: "ssh"}}, "leave {{wire ssh}} out, where a port can be opened", ""},
+		"only ssh":                      {adviser{expected: sender, machines: idle, found: []finding.Finding{warn(preflight.WayID, "beta")}}, "mend way", ""},
+		"what nobody tells":             {adviser{expected: limit("network or target", "local", linkOut)}, "", "it is the network or target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

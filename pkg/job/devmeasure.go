@@ -11,7 +11,7 @@ import (
 // writing next to an image file. A block device is not written to: there is
 // nowhere beside it.
 func (d *copier) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, link: d.link.As(false), time: measureTime, tell: telling(d.rep.Log)}
+	m := &measurer{ends: d.ends, link: d.link.As(false), time: measureTime, doing: d.rep.Doing}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}

@@ -64,10 +64,10 @@ type DoctorReport struct {
 	Archives []Archive `json:"-"`
 }
 
-// Watcher is told what a doctor does.
+// Watcher is told what a doctor does, as a Reporter is.
 type Watcher interface {
 	Log(message string)
-	Measuring(Measuring)
+	Doing(what string) (done func())
 }
 
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
@@ -124,7 +124,7 @@ func (d *doctor) run(ctx context.Context) error {
 // measure measures what every host can do by itself, the link in both
 // directions, and what a planned transfer passes.
 func (d *doctor) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, time: d.req.Time, tell: d.watch.Measuring}
+	m := &measurer{ends: d.ends, time: d.req.Time, doing: d.watch.Doing}
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
 		d.input.Links, d.machines = d.links, m.machines()
@@ -197,8 +197,10 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if !d.req.wantsWay() {
 		return nil
 	}
-	d.watch.Measuring(Measuring{What: openingWay})
-	if err := d.open(ctx, d.watch.Log); err != nil {
+	opened := d.watch.Doing(openingWay)
+	err := d.open(ctx, d.watch.Log)
+	opened()
+	if err != nil {
 		return err
 	}
 	if d.input.Way = d.way(); d.input.Way.Closed {
@@ -217,7 +219,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 // look captures both hosts at once.
 func (d *doctor) look(ctx context.Context) error {
 	all := d.all()
-	d.watch.Measuring(Measuring{What: "looking at " + strings.Join(labels(all), " and ")})
+	defer d.watch.Doing("looking at " + strings.Join(labels(all), " and "))()
 	d.report.Archives = make([]Archive, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {

@@ -27,6 +27,11 @@ type Expected struct {
 	Seconds float64 `json:"eta_seconds,omitempty"`
 }
 
+// Brief tells that all is over before anything limits it.
+func (e *Expected) Brief() bool {
+	return e != nil && e.Bytes > 0 && e.Seconds < 1 && len(e.Unmeasured) == 0
+}
+
 // Names tells the measurement that is the limit: also one of a link to Host.
 func (e *Expected) Names(c probe.Ceiling) bool {
 	return e != nil && e.Ceiling == c.ID && (e.Host == c.Host || e.Host == c.Peer)

@@ -47,8 +47,8 @@ type measurer struct {
 	*ends
 	link meet.Link // as the streams cross it
 	time time.Duration
-	tell func(Measuring)
-	now  Measuring // what was told last
+	// doing is told what is measured, as Reporter.Doing.
+	doing func(what string) (done func())
 
 	ceilings []probe.Ceiling
 	others   map[string]float64 // processors that are busy with something else, by host
@@ -148,9 +148,7 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
 		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
 	if choice.Streams != m.link.Streams {
-		again := m.now
-		again.What += ", " + english.Plural(choice.Streams, "stream", "")
-		m.tell(again)
+		defer m.doing("the same with " + english.Plural(choice.Streams, "stream", ""))()
 	}
 	res, err := m.cross(ctx, choice, from, to)
 	if ctx.Err() != nil {
@@ -205,7 +203,7 @@ func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (
 // yet to be taken.
 func (t *sending) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, tell: telling(t.rep.Log)}
+	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, doing: t.rep.Doing}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
@@ -219,11 +217,6 @@ func (t *sending) measure(ctx context.Context, taken bool) error {
 	t.judge()
 	t.report.Expected = m.expect(p.Bytes(), streamOptions(&t.req).BandLimit)
 	return err
-}
-
-// telling logs what is measured.
-func telling(log func(string)) func(Measuring) {
-	return func(now Measuring) { log("measuring " + now.What) }
 }
 
 // datasets adds the source's largest stream and the target's writing.

@@ -2,18 +2,12 @@ package job
 
 import (
 	"context"
+	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/probe"
 )
-
-// Measuring is what is being measured, the N-th of Of rounds; of what comes before
-// the first these are 0.
-type Measuring struct {
-	What  string
-	N, Of int
-}
 
 // measurement is of one part. What it measures of a link it keeps by itself.
 type measurement struct {
@@ -69,18 +63,18 @@ func (e *ends) apart() bool {
 // run makes measurements, round by round.
 func (m *measurer) run(ctx context.Context, all rounds) error {
 	for i, round := range all {
-		what := round[0].what
+		what := fmt.Sprintf("measuring %d of %d: %s", i+1, len(all), round[0].what)
 		for _, other := range round[1:] {
 			what += ", " + other.what
 		}
-		m.now = Measuring{What: what, N: i + 1, Of: len(all)}
-		m.tell(m.now)
+		done := m.doing(what)
 		found := make([]*probe.Ceiling, len(round))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, one := range round {
 			g.Go(func() (err error) { found[i], err = one.run(gctx); return err })
 		}
 		err := g.Wait()
+		done()
 		for _, c := range found {
 			if c != nil {
 				m.ceilings = append(m.ceilings, *c)

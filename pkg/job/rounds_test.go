@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -29,9 +30,9 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 			t.Parallel()
 			var told []string
 			m := &measurer{ends: between(site.Facts{Boot: c.a}, site.Facts{Boot: c.b}),
-				tell: func(now Measuring) {
-					told = append(told, now.What)
-					require.Equal(t, []int{len(told), len(c.want)}, []int{now.N, now.Of})
+				doing: func(what string) func() {
+					told = append(told, what)
+					return func() {}
 				}}
 			var mu sync.Mutex
 			running, most := 0, 0
@@ -58,7 +59,9 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 			m.both(&all, takes("a"), takes("b"))
 			all.add(takes("c"))
 			require.NoError(t, m.run(t.Context(), all))
-			require.Equal(t, c.want, told)
+			for i, what := range c.want {
+				require.Equal(t, fmt.Sprintf("measuring %d of %d: %s", i+1, len(c.want), what), told[i])
+			}
 			require.Equal(t, 4-len(c.want), most)
 			require.True(t, slices.EqualFunc(m.ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.ceilings)
 		})

@@ -130,6 +130,9 @@ func answerText(r *job.DoctorReport) string {
 
 // rateText says what to expect, and what was not measured of it.
 func rateText(e *job.Expected) string {
+	if e.Brief() {
+		return size.Text(e.Bytes) + " in less than a second"
+	}
 	text := rate(e.BytesPerSecond)
 	if e.Bytes > 0 {
 		text += fmt.Sprintf(": %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
@@ -142,6 +145,9 @@ func rateText(e *job.Expected) string {
 
 // limitText names the limit, as the ceiling does that the arrow is at.
 func limitText(ceilings []probe.Ceiling, e *job.Expected) string {
+	if e.Brief() {
+		return "none that matters"
+	}
 	c := limitOf(ceilings, e)
 	text := oneLine(c.Title)
 	if c.Host != "" && c.Peer == "" {

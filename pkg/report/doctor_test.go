@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,9 @@ func TestDoctorAnswers(t *testing.T) {
 	require.Contains(t, doctorText(t, r, DoctorOptions{}), "change  on backup1: echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl (fletcher, below)\n")
 	r.Findings[2].Severity = finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "a rate that will not be is no answer")
-	r.Expected = nil
+	r.Expected, r.Findings[2].Severity = &job.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}, finding.OK
+	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none that matters\n"))
+	r.Expected, r.Findings[2].Severity = nil, finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed\nchange  on backup1"))
 	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &job.Advice{Why: "no check found fault"}}, DoctorOptions{}),
 		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
@@ -119,28 +122,30 @@ func TestDoctorGrant(t *testing.T) {
 	}
 }
 
-// What is measured shows in one live line on a terminal, and now and then elsewhere.
-func TestWatch(t *testing.T) {
+// What is measured shows at once on a terminal, and now and then elsewhere.
+func TestEager(t *testing.T) {
 	t.Parallel()
 	measure := func(o Options, c *clock) string {
 		var b bytes.Buffer
-		o.Stderr, o.Now = &b, c.Now
-		w := NewWatch(o)
-		w.Measuring(job.Measuring{What: "looking at local and backup1"})
-		w.Log("beta: zxfer is there")
-		for i := range 12 {
-			w.Measuring(job.Measuring{What: "memory copy on local", N: i + 1, Of: 12})
-			c.add(10 * time.Second)
+		o.Stderr, o.Now, o.Eager = &b, c.Now, true
+		text := NewText(o)
+		for i := range 130 {
+			done := text.Doing(fmt.Sprintf("measuring %d of 130: memory copy on local", i+1))
+			c.add(500 * time.Millisecond)
+			text.Tick()
+			c.add(500 * time.Millisecond)
+			done()
 		}
-		w.Over()
+		text.Over()
 		return b.String()
 	}
 	terminal := measure(Options{Size: func() (int, int) { return 80, 24 }}, newClock())
-	require.Contains(t, terminal, "looking at local and backup1\n\r\x1b[1A\x1b[Jmeasuring 1 of 12: memory copy on local\n")
-	require.True(t, strings.HasSuffix(terminal, "measuring 12 of 12: memory copy on local\n\r\x1b[1A\x1b[J"), "nothing of it stays")
-	require.Equal(t, `measuring 1 of 12: memory copy on local
-measuring 7 of 12: memory copy on local
+	require.True(t, strings.HasPrefix(terminal, "measuring 1 of 130: memory copy on local\n"))
+	require.Contains(t, terminal, "\r\x1b[1A\x1b[Jmeasuring 130 of 130: memory copy on local\n")
+	require.True(t, strings.HasSuffix(terminal, "\r\x1b[1A\x1b[J"), "nothing of it stays")
+	require.Equal(t, `measuring 1 of 130: memory copy on local
+measuring 61 of 130: memory copy on local
+measuring 121 of 130: memory copy on local
 `, measure(Options{}, newClock()))
 	require.Empty(t, measure(Options{Quiet: true}, newClock()))
-	require.Equal(t, 14, strings.Count(measure(Options{Verbose: true}, newClock()), "\n"), "all of it, and messages")
 }

@@ -19,7 +19,10 @@ const notable = time.Second
 
 // activities are those under way, in the order in which they began. Their owner
 // does the locking.
-type activities struct{ under []*activity }
+type activities struct {
+	under []*activity
+	all   bool // are worth showing, also the short ones
+}
 
 func (a *activities) begin(what string, now time.Time) *activity {
 	one := &activity{what: oneLine(what), since: now}
@@ -34,8 +37,11 @@ func (a *activities) end(one *activity) {
 // lines are those worth showing.
 func (a *activities) lines(now time.Time) (out []string) {
 	for _, one := range a.under {
-		if took := now.Sub(one.since); took >= notable {
+		switch took := now.Sub(one.since); {
+		case took >= notable:
 			out = append(out, fmt.Sprintf("%s, %s", one.what, whole(took)))
+		case a.all:
+			out = append(out, one.what)
 		}
 	}
 	return out

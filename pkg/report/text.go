@@ -20,6 +20,9 @@ type Options struct {
 	// Often tells that the same is done again and again, by a timer: where no
 	// terminal is looked at, single streams are not told of.
 	Often bool
+	// Eager shows at once what is under way, which else is shown where it lasts:
+	// there is nothing else to see.
+	Eager bool
 	// Size returns the terminal that Stderr is; nil where it is none.
 	// Unknown dimensions are 0.
 	Size func() (columns, rows int)
@@ -60,6 +63,9 @@ type Text struct {
 func NewText(o Options) *Text {
 	t := &Text{opts: o, quiet: o.Quiet, said: o.now()}
 	t.part = part{t, ""}
+	if t.doing.all = o.Eager; o.Eager {
+		t.said = time.Time{}
+	}
 	if o.Size != nil && !o.Quiet {
 		t.screen = &screen{out: o.Stderr, size: o.Size}
 	}
@@ -138,6 +144,9 @@ func (t *Text) Doing(what string) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.doing.begin(what, t.opts.now())
+	if t.opts.Eager && t.screen != nil && !t.quiet {
+		t.paint("")
+	}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -219,7 +228,7 @@ func (t *Text) Done(r *job.Report, err error) error {
 }
 
 func (t *Text) over() {
-	t.streams.running, t.streams.total, t.doing = nil, total{}, activities{}
+	t.streams.running, t.streams.total, t.doing.under = nil, total{}, nil
 	if t.screen != nil {
 		t.paint("")
 	}
