@@ -166,7 +166,7 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 	}
 	latest, ok := t.Latest()
 	if !ok {
-		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is no copy of %s", target, source)
+		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is not a copy of %s", target, source)
 		return
 	}
 	if newer, ok := newerCommon(d, t); ok {

@@ -136,7 +136,7 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 			continue
 		}
 		if !utf8.ValidString(v.Value) || strings.ContainsRune(v.Value, utf8.RuneError) {
-			p.note("%s: %s is not carried: its value is no text (UTF-8)", d.Name, name)
+			p.note("%s: %s is not carried: its value is not text (UTF-8)", d.Name, name)
 			continue
 		}
 		if f := zfs.FeatureOf(name, v.Value); f != "" && !p.targetTakes(f) {

@@ -43,7 +43,7 @@ func TestReceiveProperties(t *testing.T) {
 			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "org.example:note": "kept", "quota": "7"}, "place: canmount of tank/a, sharenfs of tank/a; "},
 		{"tabs and line breaks, but no other bytes", []func(*Request){carry}, []string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:lines": "one\ttwo\nx\tlocal\ntank\tsetuid\toff"},
-			"tank/a: a:bytes is not carried: its value is no text (UTF-8)"},
+			"tank/a: a:bytes is not carried: its value is not text (UTF-8)"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},

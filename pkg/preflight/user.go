@@ -160,7 +160,7 @@ func keys(in *Input) []finding.Finding {
 	}
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
-		Summary:  finding.Some(names, 1) + " will be as encrypted as on the source: no key is needed to receive, the source's to read",
+		Summary:  "encrypted as on the source: " + finding.Some(names, 1) + "; receiving needs no key, reading needs the source's",
 		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}

@@ -213,7 +213,7 @@ func (v *View) pruneOne(p *Pruning, g *Grid, c *candidate) {
 // explain.
 func (p *Pruning) refuse(j *Job, dataset string, beyond int) {
 	p.Refused = true
-	p.Error = fmt.Sprintf("%s of %s would go that earlier runs kept and nothing has overtaken since, more than the %d that one run may remove (prune_limit): nothing was removed",
+	p.Error = fmt.Sprintf("nothing was removed: %s of %s would go, although neither time nor newer ones explain it, and prune_limit allows one run %d",
 		english.Plural(beyond, "snapshot", ""), dataset, j.PruneAtMost())
 }
 
