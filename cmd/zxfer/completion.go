@@ -42,14 +42,14 @@ bash-completion.`,
 	}
 }
 
-// bashCompletion writes cobra's script for bash, to which "@" is no part of a word:
-// here it is, as ":" is.
+// bashCompletion writes cobra's script for bash, to which "@" is no part of a word
+// (COMP_WORDBREAKS has it unless hostcomplete is off): here it is, as ":" is.
 func bashCompletion(w io.Writer, root *cobra.Command) error {
 	var script strings.Builder
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
 	_, err := strings.NewReplacer("_init_completion -n =:", "_init_completion -n =:@",
-		`_handle_special_char "$cur" :`, `_handle_special_char "$cur" '[:@]'`).WriteString(w, script.String())
+		`_handle_special_char "$cur" :`, `_handle_special_char "$cur" "[${COMP_WORDBREAKS//[^:@]/}]"`).WriteString(w, script.String())
 	return err
 }
