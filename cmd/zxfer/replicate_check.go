@@ -23,7 +23,8 @@ func newReplicateCheck(a *app) *cobra.Command {
 		Short: "Check the job file and show what the next run would do",
 		Long: `check reads the job file, reaches every host, and shows what the next run of
 each job would do: the snapshots it would take, what it would send where, what
-stands in the way, and what retention would remove. It changes nothing.`,
+stands in the way, and what retention would remove once that has arrived. It
+changes nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if offline {
 				if err := ineffective(cmd.Flags(), "with --offline: the exit code tells", "json", "verbose", "state-dir"); err != nil {

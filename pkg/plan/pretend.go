@@ -1,6 +1,10 @@
 package plan
 
-import "zxfer/pkg/zfs"
+import (
+	"slices"
+
+	"zxfer/pkg/zfs"
+)
 
 // Taken are the full names of the snapshots of a listing that have a name.
 func Taken(l zfs.Listing, name string) (out []string) {
@@ -24,13 +28,48 @@ func Pretend(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 		l.Datasets[i] = d
 		if snapshot := name(d.Name); snapshot != "" {
 			c := *d
-			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: 1}
-			for _, have := range d.Versions {
-				v.CreateTXG = max(v.CreateTXG, have.CreateTXG+1)
-			}
+			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d)}
 			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
 			l.Datasets[i] = &c
 		}
 	}
 	return l
+}
+
+// Foresee returns a copy of the target's listing as it will be once the plan was
+// carried out: what arrives is what its dataset has newest. source is what the plan
+// was made by.
+func (p *Plan) Foresee(source, target zfs.Listing) zfs.Listing {
+	from := source.ByName()
+	target.Datasets = slices.Clone(target.Datasets)
+	for _, d := range p.Datasets {
+		if len(d.Steps) == 0 {
+			continue
+		}
+		there := &zfs.Dataset{Name: d.Target, Type: d.Type}
+		i := slices.IndexFunc(target.Datasets, func(t *zfs.Dataset) bool { return t.Name == d.Target })
+		if i < 0 {
+			i, target.Datasets = len(target.Datasets), append(target.Datasets, there)
+		} else {
+			*there = *target.Datasets[i]
+		}
+		there.Versions = slices.Clone(there.Versions)
+		for _, v := range from[d.Source].Snapshots() { // oldest first
+			if arrives(d, v.Name) {
+				v.CreateTXG = nextTXG(there)
+				there.Versions = append(there.Versions, v)
+			}
+		}
+		target.Datasets[i] = there
+	}
+	return target
+}
+
+// nextTXG is newer than all that a dataset has.
+func nextTXG(d *zfs.Dataset) uint64 {
+	next := uint64(1)
+	for _, have := range d.Versions {
+		next = max(next, have.CreateTXG+1)
+	}
+	return next
 }

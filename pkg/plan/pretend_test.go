@@ -32,3 +32,27 @@ func TestPretend(t *testing.T) {
 	require.NotEqual(t, latest.GUID, out.Datasets[1].Versions[0].GUID)
 	require.Same(t, l.Datasets[2], out.Datasets[2])
 }
+
+// What a plan brings is the newest of its dataset, in the order of the source; where
+// there is none yet it is made. The listings stay as they were.
+func TestForesee(t *testing.T) {
+	t.Parallel()
+	snap := func(name string, guid, txg uint64) zfs.Version {
+		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: txg}
+	}
+	source := zfs.Listing{Datasets: []*zfs.Dataset{
+		{Name: "a", Versions: []zfs.Version{snap("1", 1, 1), snap("2", 2, 2), snap("other", 9, 3), snap("3", 3, 4)}},
+		{Name: "a/b", Versions: []zfs.Version{snap("1", 11, 1)}},
+	}}
+	target := zfs.Listing{Datasets: []*zfs.Dataset{{Name: "t", Versions: []zfs.Version{snap("1", 1, 70)}}}}
+	p := &Plan{Datasets: []*Dataset{
+		{Source: "a", Target: "t", Steps: []Step{{Send: zfs.SendSpec{Dataset: "a", From: "@1", Through: []string{"2"}, To: "3"}}}},
+		{Source: "a/b", Target: "t/b", Steps: []Step{{Kind: Full, Send: zfs.SendSpec{Dataset: "a/b", To: "1"}}}},
+	}}
+	out := p.Foresee(source, target)
+	require.Equal(t, []zfs.Version{snap("1", 1, 70), snap("2", 2, 71), snap("3", 3, 72)}, out.Datasets[0].Versions)
+	require.Equal(t, []zfs.Version{snap("1", 11, 1)}, out.Find("t/b").Versions)
+	require.Len(t, target.Datasets, 1)
+	require.Len(t, target.Datasets[0].Versions, 1)
+	require.Equal(t, target.Datasets, (&Plan{Datasets: []*Dataset{{Source: "a", Target: "t"}}}).Foresee(source, target).Datasets)
+}

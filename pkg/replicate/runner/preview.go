@@ -22,7 +22,7 @@ type Preview struct {
 	Alone     bool                 `json:"alone,omitempty"` // the job has no target
 	Snapshots []string             `json:"snapshots"`       // that it would take
 	Targets   []*TargetPreview     `json:"targets"`
-	Prunings  []*replicate.Pruning `json:"prunings"` // of what is there now
+	Prunings  []*replicate.Pruning `json:"prunings"` // once that has arrived
 	// Delegations are for hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
 	Error       string        `json:"error,omitempty"`
@@ -64,21 +64,69 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	}
 	p.Datasets = len(v.Source.Datasets)
 	p.Snapshots = append(p.Snapshots, replicate.Decide(v).Snapshots...)
-	taken, then := pretend(*v.Source, p.Snapshots), *v
-	then.Source = &taken
+	taken := pretend(*v.Source, p.Snapshots)
+	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
-		req := w.request(t, &then)
+		req := w.request(t, v)
 		req.DryRun, req.Pretended = true, len(p.Snapshots) > 0
 		b := run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		p.Targets = append(p.Targets, b.preview())
+		w.coming[t.name] = b.foresee(&taken)
 		v.Targets = append(v.Targets, b.seen())
 	}
-	p.Prunings = append(p.Prunings, w.decide(ctx, v).Prunings...)
+	d := w.decide(ctx, v)
+	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {
-		w.showHeld(ctx, side)
+		w.showHeld(ctx, side, freed(side.Side, d.Holdings))
 	}
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()
+}
+
+// foresee has all arrived that was planned, and returns what that brings, by full
+// name, as the source has it.
+func (b *batch) foresee(source *zfs.Listing) map[string]string {
+	if b.err != nil {
+		return nil
+	}
+	coming, before := map[string]string{}, b.result.Target.ByName()
+	b.result.Target = b.result.Report.Plan.Foresee(*source, b.result.Target)
+	after := b.result.Target.ByName()
+	for _, d := range b.result.Datasets {
+		there, was := after[d.Target], before[d.Target]
+		if d.Err != nil || there == nil {
+			continue
+		}
+		if v, ok := there.SnapshotOf(d.Arrive.GUID); ok {
+			d.There = v.Name
+		}
+		old := 0
+		if was != nil {
+			old = len(was.Versions)
+		}
+		for _, v := range there.Versions[old:] {
+			coming[v.In(d.Target)] = v.In(d.Source)
+		}
+	}
+	return coming
+}
+
+// freed is how many of the job's own holds on a snapshot of a side move on.
+func freed(side string, all []*replicate.Holding) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, h := range all {
+		var drop []string
+		switch side {
+		case replicate.SourceSide:
+			drop = h.Source.Drop
+		case h.Target:
+			drop = h.There.Drop
+		}
+		for _, name := range drop {
+			out[name]++
+		}
+	}
+	return out
 }
 
 func (b *batch) preview() *TargetPreview {

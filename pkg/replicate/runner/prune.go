@@ -50,7 +50,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {
 		if dryRun {
-			w.showHeld(ctx, p)
+			w.showHeld(ctx, p, nil)
 		} else {
 			w.apply(ctx, p, !refused)
 		}
@@ -116,9 +116,9 @@ func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int
 }
 
 // showHeld finds out what of a pruning is held, for showing.
-func (w *work) showHeld(ctx context.Context, p *replicate.Pruning) {
+func (w *work) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
 	defer w.doing("asking what is held on %s", p.Side)()
-	w.side(p.Side).showHeld(ctx, p)
+	w.side(p.Side).showHeld(ctx, p, w.coming[p.Side], freed)
 }
 
 // hold moves a target's holds, and bookmarks what was sent. What fails is noted:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,9 @@ type work struct {
 	source  *side
 	targets []*side
 	run     *record.Run
+	// coming are the snapshots that a preview has arrive, by side and full name, as the
+	// source has them; a run has none.
+	coming map[string]map[string]string
 	// shared is held for state and run while several targets are served.
 	shared sync.Mutex
 	state  *record.State
@@ -173,7 +177,7 @@ func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decisio
 	if len(d.Ask) > 0 {
 		v.Created, v.Unasked = map[string]map[string]map[string]time.Time{}, map[string]error{}
 		for name, snapshots := range d.Ask {
-			v.Created[name], v.Unasked[name] = w.side(name).created(ctx, snapshots)
+			v.Created[name], v.Unasked[name] = w.created(ctx, name, snapshots)
 		}
 		d = replicate.Decide(v)
 	}
@@ -184,6 +188,35 @@ func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decisio
 		}
 	}
 	return d
+}
+
+// created asks a side when snapshots were taken; the source of those that a preview
+// only has arrive.
+func (w *work) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
+	var there, coming []string
+	for _, n := range snapshots {
+		if of := w.coming[side][n]; of != "" {
+			coming = append(coming, of)
+		} else {
+			there = append(there, n)
+		}
+	}
+	out, err := w.side(side).created(ctx, there)
+	if err != nil || len(coming) == 0 {
+		return out, err
+	}
+	at, err := w.source.created(ctx, coming)
+	for name, of := range w.coming[side] {
+		dataset, snapshot, _ := strings.Cut(of, "@")
+		if created, ok := at[dataset][snapshot]; ok {
+			dataset, snapshot, _ = strings.Cut(name, "@")
+			if out[dataset] == nil {
+				out[dataset] = map[string]time.Time{}
+			}
+			out[dataset][snapshot] = created
+		}
+	}
+	return out, err
 }
 
 // side is the one of that name.

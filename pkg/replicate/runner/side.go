@@ -52,6 +52,9 @@ func (s *side) properties(ctx context.Context, names []string, properties ...str
 
 // created asks when snapshots were taken: by dataset and name.
 func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[string]time.Time, error) {
+	if len(snapshots) == 0 {
+		return map[string]map[string]time.Time{}, nil
+	}
 	props, err := s.properties(ctx, snapshots, "creation")
 	if err != nil {
 		return nil, err
@@ -105,19 +108,25 @@ func during(what string, err error) error {
 }
 
 // showHeld finds out what is held or has clones, for showing. To destroy, ZFS
-// itself says so, faster than asking it about every snapshot.
-func (s *side) showHeld(ctx context.Context, p *replicate.Pruning) {
-	if len(p.Remove) == 0 {
+// itself says so, faster than asking it about every snapshot. What is only coming is
+// not; freed are the holds of the job itself that will have moved on.
+func (s *side) showHeld(ctx context.Context, p *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
+	there := slices.DeleteFunc(slices.Clone(p.Remove), func(n string) bool { return coming[n] != "" })
+	if len(there) == 0 {
 		return
 	}
-	props, err := s.properties(ctx, p.Remove, "userrefs", "clones")
+	props, err := s.properties(ctx, there, "userrefs", "clones")
 	if err != nil {
 		p.Error = err.Error()
 		return
 	}
 	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
+		if coming[n] != "" {
+			return false
+		}
 		of := props[n]
-		held := of != nil && (of["userrefs"].Value != "0" || strings.Trim(of["clones"].Value, "-") != "")
+		refs, _ := strconv.ParseUint(of["userrefs"].Value, 10, 64) // of a snapshot that is there, a number
+		held := refs > freed[n] || strings.Trim(of["clones"].Value, "-") != ""
 		if held {
 			p.Stay(n)
 		}

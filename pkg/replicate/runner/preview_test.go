@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+)
+
+// snapshots are all of both sides, by full name.
+func (r *replica) snapshots() (all []string) {
+	for _, d := range r.datasets("") {
+		for _, name := range r.names(d) {
+			all = append(all, d+"@"+name)
+		}
+	}
+	return all
+}
+
+// What check says that retention removes, the run removes, and nothing else: with the
+// snapshots counted that it takes and sends first, on both sides.
+func TestPreviewForetellsRetention(t *testing.T) {
+	t.Parallel()
+	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}
+	for name, j := range map[string]replicate.Job{
+		"own":                 {Snapshots: own, Retention: &replicate.Grid{Last: 3}},
+		"own, by the hour":    {Snapshots: own, Retention: &replicate.Grid{Hourly: 3, Last: 1}},
+		"without holds":       {Snapshots: own, Retention: &replicate.Grid{Last: 1}, Holds: "none", Bookmarks: "none"},
+		"own and others'":     {Snapshots: replicate.Snapshots{Take: own.Take, Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 3}},
+		"others'":             {Snapshots: replicate.Snapshots{Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 4}},
+		"what is new, at all": {Snapshots: replicate.Snapshots{Take: own.Take, SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
+	} {
+		for seed := range uint64(2) {
+			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
+				t.Parallel()
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				r := newReplica(t, j)
+				r.snapshot("src", "other")
+				r.snapshot("src/a", "other")
+				removed := 0
+				for i := range 10 {
+					for n := range rnd.IntN(4) {
+						r.snapshot([]string{"src", "src/a"}[rnd.IntN(2)], fmt.Sprintf("other%d-%d", i, n))
+					}
+					if rnd.IntN(5) == 0 {
+						require.NoError(t, r.Hold(t.Context(), "keep", r.snapshots()[:min(1, len(r.snapshots()))]))
+					}
+					before := r.snapshots()
+					p, err := r.preview(t)
+					require.NoError(t, err)
+					require.NoError(t, p.Wrong())
+					require.Equal(t, before, r.snapshots(), "it changes nothing")
+					var foretold []string
+					for _, side := range p.Prunings {
+						foretold = append(foretold, side.Remove...)
+					}
+					run, _ := r.run(t)
+					require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%+v", run)
+					after := r.snapshots()
+					for _, n := range before {
+						require.Equal(t, slices.Contains(foretold, n), !slices.Contains(after, n), "%s, in run %d; foretold: %q", n, i, foretold)
+					}
+					for _, n := range foretold {
+						require.NotContains(t, after, n)
+					}
+					require.Equal(t, run.Targets[0].Pruned, len(onTarget(p)), "what arrives and goes at once, too")
+					removed += len(foretold)
+					r.now += int64(rnd.IntN(5000))
+				}
+				require.NotZero(t, removed)
+			})
+		}
+	}
+}
+
+func onTarget(p *Preview) (names []string) {
+	for _, side := range p.Prunings {
+		if side.Side != replicate.SourceSide {
+			names = append(names, side.Remove...)
+		}
+	}
+	return names
+}
