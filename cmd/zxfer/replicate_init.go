@@ -22,8 +22,10 @@ func newReplicateInit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FLAGS]",
 		Short: "Ask a few questions and write a commented job file",
-		Long: `init asks what to replicate, where to and how often, and writes a job file with
-comments; without a target the job only takes snapshots and removes them. An empty answer takes what is in brackets. It never overwrites a file.`,
+		Long: `init asks what to replicate, where to and how often, and writes a complete job,
+with comments that show what else there is; without a target the job only takes
+snapshots and removes them. An empty answer takes what is in brackets. It never
+overwrites a file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
@@ -147,6 +149,7 @@ func (a *answers) text() string {
 // jobFile is what init writes: %q job, source, %t recursive, %q schedule, %s "#"
 // before what only matters with a target, %q template.
 const jobFile = `# Jobs of zxfer replicate. After a change: zxfer replicate check.
+# Lines that begin with "#" show what else there is, or what holds without them.
 
 # Figures for Prometheus, for node_exporter's textfile collector:
 #[metrics]
@@ -163,6 +166,10 @@ recursive = %t
 # When to run, as OnCalendar= of systemd.timer(5), and a random delay.
 schedule = %q
 jitter = "1m"
+# How long after it was due a dataset is not yet late, to status.
+#grace = "15m"
+# Who runs it, with the rights of zfs allow alone; check prints which it needs.
+#user = "backup"
 
 # Datasets that move at once, over all targets.
 %sparallel = 2
@@ -176,16 +183,17 @@ skip_unchanged = false
 # Snapshots of others to send, and to remove when retention does not keep them:
 #adopt = ["autosnap_*"]
 
-# What to keep on the source: the newest of each of so many hours, days ...
-# Leave the table out to keep everything.
+# What to keep on the source: the newest 10, whatever their time, and the newest of
+# each of so many hours, days ... Leave the table out to keep everything.
 [job.retention]
+last = 10
 hourly = 36
 daily = 14
 
-#[job.transfer]
-# Bytes per second, over all connections of a stream; less while people work.
-#bandwidth = "100MiB"
-#bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
+# Runs before the job, which does not run where this fails.
+#[[job.before]]
+#command = ["/usr/local/bin/quiesce"]
+#timeout = "1m"
 
 # Runs after a run that failed; the record is on its standard input.
 #[job.alert]
@@ -194,11 +202,21 @@ daily = 14
 
 // jobTarget follows it where there is a target: %q target.
 const jobTarget = `
+#[job.transfer]
+# Bytes per second, over all connections of a stream; less while people work.
+#bandwidth = "100MiB"
+#bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
+# How the other host is reached.
+#rsh = "ssh -i /etc/zxfer/key"
+
+# Where to; another [[job.target]] is one more copy.
 [[job.target]]
 name = "backup"
 to = %q
 
+# What to keep there.
 [job.target.retention]
+last = 10
 hourly = 24
 daily = 30
 weekly = 8
