@@ -158,7 +158,7 @@ func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 
 func newReplicateRun(a *app) *cobra.Command {
 	o := &replicateOptions{}
-	var all, wait bool
+	var all, wait, service bool
 	var show pageFile
 	cmd := &cobra.Command{
 		Use:   "run [FLAGS] JOB ...",
@@ -176,13 +176,18 @@ interrupted.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), a, f, jobs, wait, &show)
+			err = o.run(cmd.Context(), a, f, jobs, wait, &show)
+			if service && exitClass(cmd.Context(), err) == fault.Interrupted && errors.Is(context.Cause(cmd.Context()), errSignal) {
+				_, err = fmt.Fprintln(a.stderr, "stopped; the next run resumes")
+			}
+			return err
 		},
 	}
 	o.define(cmd, true, true)
 	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, "run every job of the file")
 		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
+		fs.BoolVar(&service, "service", false, "end with exit code 0 when told to stop, as a service should: the next run resumes")
 		show.define(fs)
 	})
 	return cmd

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
 )
 
 // Commands to paste name the job file and the state directory that were given.
@@ -46,5 +52,30 @@ func TestInitialJob(t *testing.T) {
 				require.Len(t, g.Keep(points), 10)
 			}
 		}
+	}
+}
+
+// A service that was told to stop did what it was told; what else interrupts a run is
+// no success.
+func TestRunAsService(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		flag  string
+		cause error
+		code  int
+	}{{"--service", errSignal, 0}, {"--service", errors.New("another"), 4}, {"--wait", errSignal, 4}} {
+		dir := t.TempDir()
+		config := filepath.Join(dir, "jobs.toml")
+		require.NoError(t, os.WriteFile(config, []byte("[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { take = \"s%Y%m%d%H%M%S\" }\n"), 0o600))
+		store, err := record.Open(dir, "a")
+		require.NoError(t, err)
+		unlock, err := store.Lock(t.Context(), false)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(100*time.Millisecond, func() { cancel(tt.cause) })
+		var stderr bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, now: time.Now}
+		require.Equal(t, tt.code, executeApp(ctx, a, []string{"replicate", "run", "--wait", tt.flag, "-c", config, "--state-dir", dir, "a"}), &stderr)
+		unlock()
 	}
 }

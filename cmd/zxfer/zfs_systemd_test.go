@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/record"
 )
 
@@ -181,19 +182,39 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
 	m.run(t, "systemctl", "stop", "zxfer-replicate-timed.timer", timed)
 
-	// Exit code 4: the state is kept, and the unit started again.
+	// To be stopped is no failure, and the next run resumes.
 	m.run(t, "systemctl", "start", "--no-block", slow)
 	arriving(t, dst+"/slow")
-	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
+	time.Sleep(4 * time.Second)
+	m.run(t, "systemctl", "stop", slow)
+	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
+	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
+	require.Contains(t, m.journal(slow), "stopped; the next run resumes")
+	runs, err := record.Peek(stateDir, "slow").Runs(10)
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	require.Equal(t, outcome.Interrupted, runs[0].Outcome)
+
+	// What the network interrupts is one, exit code 4: the state is kept, and the unit
+	// started again.
 	drop := "/etc/systemd/system/" + slow + ".d/soon.conf"
-	place(t, drop, "[Service]\nRestartSec=2s\n", 0o644)
+	place(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
 	m.run(t, "systemctl", "daemon-reload")
-	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=INT", slow)
+	m.run(t, "systemctl", "start", "--no-block", slow)
+	require.Eventually(t, func() bool { return len(pidsOn(t, betaPool, isZFS("receive"))) > 0 }, time.Minute, 100*time.Millisecond)
+	time.Sleep(2 * time.Second)
+	resetConnections(t)
+	require.Eventually(t, func() bool { return m.show(t, slow, "SubState") == "auto-restart" }, 2*time.Minute, 200*time.Millisecond, "%s", m.journal(slow))
+	require.Equal(t, "exit-code", m.show(t, slow, "Result"), m.journal(slow))
+	require.Equal(t, "4", m.show(t, slow, "ExecMainStatus"), m.journal(slow))
+	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
 	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" },
 		5*time.Minute, time.Second, "it ends well when it is started again")
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
-	said := m.journal(slow)
-	require.Regexp(t, `(?s)slow: interrupted in .*slow: done in `, said)
+	require.Regexp(t, `(?s)slow: interrupted in .*slow: interrupted in .*slow: done in `, m.journal(slow))
+	runs, err = record.Peek(stateDir, "slow").Runs(1)
+	require.NoError(t, err)
+	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the rest of what came before")
 	sameFiles(t, src+"/slow", dst+"/slow")
 
 	// A user's unit: no capability, a state directory that systemd made for it.

@@ -32,8 +32,8 @@ func TestFiles(t *testing.T) {
 	require.NotContains(t, files, "zxfer-replicate-by-hand.timer", "without a schedule there is no timer")
 	service := files["zxfer-replicate-home.service"]
 	for _, want := range []string{
-		"ExecStart=/usr/bin/true replicate run --wait --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
-		"Type=oneshot\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\n", "ProtectSystem=strict\n",
+		"ExecStart=/usr/bin/true replicate run --wait --service --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
+		"Type=oneshot\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\nSuccessExitStatus=SIGTERM\n", "ProtectSystem=strict\n",
 		"ReadWritePaths=/var/lib/zxfer -/var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE\n", "StartLimitIntervalSec=0\n", "DeviceAllow=/dev/zfs rw\n",
 	} {
 		require.Contains(t, service, want)

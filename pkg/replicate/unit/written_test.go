@@ -101,7 +101,7 @@ func FuzzWritten(f *testing.F) {
 				require.Equal(t, []string{strings.TrimSpace(schedule)}, get(g, "[Timer]OnCalendar"))
 				continue
 			}
-			words := []string{binary, "replicate", "run", "--wait", "--config", jobFile, "--state-dir", stateDir, name}
+			words := []string{binary, "replicate", "run", "--wait", "--service", "--config", jobFile, "--state-dir", stateDir, name}
 			require.Equal(t, words, split(t, get(g, "[Service]ExecStart")[0]))
 			if user != "" {
 				require.Equal(t, []string{user}, get(g, "[Service]User"))
