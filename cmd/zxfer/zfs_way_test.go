@@ -77,6 +77,7 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 			before := state(t)
 			o := zxfer(t, "send", "-n", src, "beta:"+dst)
 			require.Equal(t, 0, o.code, o.String())
+			t.Log(o.stdout)
 			require.Contains(t, o.stdout, "only ssh gets through")
 			require.Contains(t, o.stdout, "wire    ssh")
 			require.Equal(t, before, state(t))
@@ -99,11 +100,11 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 			wire, _, _ = crossed(t, "dev", image, "beta:"+image+".copy")
 			require.Equal(t, "ssh", wire)
 
-			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
+			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { adopt = [\"o*\"] }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
 			t.Cleanup(func() { _ = destroyAll(dst + "2") })
 			o = r.must(t, time.Now(), "check")
 			require.Contains(t, o.stdout, "wire ssh")
-			o = r.must(t, time.Now(), "run")
+			o = r.must(t, time.Now(), "run", "home")
 			require.Contains(t, o.stderr, "trying through ssh")
 			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "once for all datasets")
 			nothingLeft(t, 20*time.Second)
@@ -125,6 +126,12 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 		require.NotEqual(t, finding.Fail, f.Severity, "%+v", f)
 	}
 	require.Contains(t, r.Ceilings[len(r.Ceilings)-1].Title, "ssh")
+
+	o := mustZxfer(t, "doctor", "--only", "link", "beta")
+	t.Log(o.stdout)
+	answer, _, _ := strings.Cut(o.stdout, "\n\n")
+	require.Contains(t, answer, "ssh")
+	require.Contains(t, answer, "on beta: open ports")
 
 	// Where that was not to be taken, nothing is expected.
 	r = doctor(t, "--only", "link", "--wire", "tls", "beta")

@@ -76,7 +76,9 @@ func (a *adviser) ofLimit() *Advice {
 	if e == nil {
 		return cmp.Or(a.worst(finding.Warn, anywhere), &Advice{Why: "no check found a fault"})
 	}
-	switch limit := e.LimitedBy; {
+	switch limit, closed := e.LimitedBy, a.worst(finding.Warn, of("", preflight.WayID)); {
+	case closed != nil && !slices.Contains([]string{transfer.LimitBandwidth, transfer.LimitSource, transfer.LimitTarget}, limit):
+		return closed // what ssh takes of both ends, too, is for want of a way
 	case limit == transfer.LimitBandwidth:
 		return &Advice{Remedy: "raise {{bwlimit}}, if more is wanted", Why: "it was asked for"}
 	case limit == transfer.LimitSenderCPU, limit == transfer.LimitReceiverCPU:

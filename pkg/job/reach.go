@@ -107,7 +107,7 @@ func (e *ends) open(ctx context.Context, log func(string)) error {
 // way is how it went, as the checks look at it.
 func (e *ends) way() preflight.Way {
 	s := e.link.Search()
-	return preflight.Way{Path: s.Path, Shut: s.Shut, Closed: s.Closed, Shell: s.Shell, Untried: s.Untried}
+	return preflight.Way{Path: s.Path, Shut: s.Shut, Closed: s.Closed, Shell: s.Shell, Listen: s.Listen, Option: s.Option, Untried: s.Untried}
 }
 
 func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }

@@ -176,6 +176,8 @@ type Search struct {
 	Shut   []string // the ways that were tried before, and why they do not pass
 	Closed bool     // none passes
 	Shell  bool     // it is ssh's own connection
+	Listen string   // the host that is connected to by the way that is tried first
+	Option string   // that has this way taken at once
 	// Untried are options of what was not tried, as another way was asked for.
 	Untried []string
 }
@@ -185,8 +187,16 @@ func (l Link) Search() Search {
 	if l.dialer == nil {
 		return Search{}
 	}
-	s := Search{Path: l.path(), Shut: l.before, Closed: l.closed, Shell: l.Wire == way.SSH}
-	if !l.closed {
+	s := Search{Path: l.path(), Shut: l.before, Closed: l.closed, Shell: l.Wire == way.SSH, Option: option.Name("dial", l.dial)}
+	if s.Shell {
+		s.Option = option.Name("wire", way.SSH)
+	}
+	var first Link
+	if l.closed {
+		first.Way = l.Way
+	}
+	listener, _ := first.direct(l.source, l.target)
+	if s.Listen = listener.Label(); !l.closed {
 		return s
 	}
 	asked := ways(l.Way, l.source, l.target)

@@ -16,7 +16,7 @@ type throughShell struct{}
 func (throughShell) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
-	l.why = "slower: all data passes ssh's own cipher, on one processor at each end"
+	l.why = "slower: all data passes ssh's own cipher, on one processor at each end (zxfer doctor tells the rate)"
 	l.address = "127.0.0.1"
 	return nil
 }
@@ -25,10 +25,13 @@ func (throughShell) choose(l *Link, source, target Side) error {
 // job.
 func (throughShell) mode(*Link) wire.Mode { return wire.Signed }
 
-// limit does not tell ssh, which both ends' meters take for the network, from that.
+// LimitShell is what limits a transfer through ssh where meters say the network:
+// they do not tell the two apart.
+const LimitShell = "ssh or network"
+
 func (throughShell) limit(_ *meeting, limit string) string {
 	if strings.HasPrefix(limit, transfer.LimitNetwork) {
-		return "ssh or network"
+		return LimitShell
 	}
 	return limit
 }

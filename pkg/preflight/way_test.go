@@ -21,8 +21,8 @@ func TestWay(t *testing.T) {
 	}{
 		{"not looked for", Way{}, "", "", ""},
 		{"the first", Way{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
-		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Untried: nil}, finding.Note, "the connection is made from beta to alpha", "{{port-range"},
-		{"ssh", Way{Path: "through ssh", Shut: shut, Shell: true}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
+		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"ssh", Way{Path: "through ssh", Shut: shut, Shell: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
 		{"none", Way{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

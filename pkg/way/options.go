@@ -68,7 +68,7 @@ func connections() []Option {
 		{
 			ID: "wire", Key: "wire", At: everywhere, Idle: OneHost | Still, help: "how bytes cross", word: func(w *Way) *string { return &w.Wire },
 			Words: []Word{
-				{Name: Auto, Meaning: "signed for raw encrypted streams, else tls"},
+				{Name: Auto, Meaning: "signed for raw encrypted streams, else tls; ssh where nothing else passes"},
 				{Name: "signed", Meaning: "not secret, every frame authenticated"},
 				{Name: "tls"},
 				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
@@ -85,7 +85,7 @@ func connections() []Option {
 			value: func(w *Way) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
 		}, {
 			ID: "dial", Key: "dial", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
-			help: "which side opens the connections; auto: this host, or the source", word: func(w *Way) *string { return &w.Dial },
+			help: "which side opens the connections; auto: this host, or the source, or where that does not pass the other", word: func(w *Way) *string { return &w.Dial },
 			Words: []Word{{Name: Auto}, {Name: "source"}, {Name: "target"}},
 		}, {
 			ID: "data-address", Key: "data_address", At: everywhere, Idle: OneHost | Still | OverSSH,
