@@ -71,7 +71,7 @@ func timeTicks(length time.Duration) []tick {
 	}
 	var out []tick
 	for at := time.Duration(0); at <= length && len(out) < 100; at += step {
-		out = append(out, tick{Label: timeLabel(at), At: share(at, length), End: at > length*94/100, Odd: len(out)%2 == 1})
+		out = append(out, tick{Label: timeLabel(at), At: share(at, length), End: at > length*97/100, Odd: len(out)%2 == 1})
 	}
 	return out
 }

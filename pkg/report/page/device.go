@@ -14,7 +14,7 @@ import (
 func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: "dev", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint),
-		Course: courseOf(&c, r.Expected), Bars: barsOf(r.Ceilings), Said: saidOf(&c, about.Made)}
+		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
 	var all []ended
 	var moved uint64
 	for _, s := range c.Spans {
@@ -25,13 +25,13 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 		all = append(all, ended{res.Stages, res.Network})
 		last = res
 	}
-	p.Limit = limitOf(last.LimitedBy)
+	limitedBy := p.limitBy(last.LimitedBy)
 	p.figures(moved, r.Seconds, r.Expected)
 	p.deviceFigures(r, last)
-	if p.Way = wayOf(all, r.Source, r.Target, last.LimitedBy, true); p.Way == nil {
-		p.Way = expectedWay(r.Ceilings, r.Expected)
+	if p.Way = wayOf(all, name(r.Source), name(r.Target), limitedBy, true); p.Way == nil {
+		p.Way = p.expectedWay(r.Ceilings, r.Expected)
 	}
-	p.add(findingsTable("Checks", slices.Concat(r.Problems, r.Findings)))
+	p.findings("Checks", slices.Concat(r.Problems, r.Findings))
 	p.add(devicesTable(r))
 	p.add(rangesTable("Could not be read: zeros in the copy", last.BadRanges))
 	p.add(rangesTable("Differs", r.Differ))

@@ -17,7 +17,8 @@ import (
 // host. failure is what it ended with before it was done.
 func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
 	p := &page{About: about, Verb: "doctor", Times: times(&history.Course{}, about.Made),
-		Bars: barsOf(r.Ceilings), Way: expectedWay(r.Ceilings, r.Expected)}
+		Bars: barsOf(about, r.Ceilings)}
+	p.Way = p.expectedWay(r.Ceilings, r.Expected)
 	for _, n := range of {
 		p.Title = append(p.Title, name(n))
 	}
@@ -54,8 +55,8 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	if a := r.Advice; a != nil {
 		p.Advice = clip(report.Advice(a), maxText)
 	}
-	p.add(findingsTable("Checks", r.Findings))
-	p.add(grantsTable(r.Grants))
+	p.findings("Checks", r.Findings)
+	p.add(p.grantsTable(r.Grants))
 	p.Commands = commands("The transfer by hand", r.Plan)
 	return render(p)
 }
@@ -70,10 +71,10 @@ func expectedFigure(e *job.Expected) figure {
 }
 
 // grantsTable says what restricted keys do not let a doctor see.
-func grantsTable(grants []job.Grant) table {
+func (p *page) grantsTable(grants []job.Grant) table {
 	t := table{Title: "What restricted keys do not show", Columns: []string{"host", "the key may", "not seen"}}
 	for _, g := range grants {
-		t.Rows = append(t.Rows, []cell{{Text: name(g.Host)}, {Text: text(g.May)}, {Text: text(strings.Join(g.Unseen, " "))}})
+		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.May)}, {Text: text(strings.Join(g.Unseen, " "))}})
 	}
 	return t
 }

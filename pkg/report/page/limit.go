@@ -69,6 +69,22 @@ func limitOf(limitedBy string) *limit {
 	return &limit{Name: name(limitedBy), Class: classOf(limitedBy), Meaning: meaning(limitedBy)}
 }
 
+// limitBy is what limited a command for most of the time, moment by moment; of one
+// whose course tells nothing what its report says.
+func (p *page) limitBy(reported string) (limitedBy string) {
+	if p.Course != nil {
+		for _, l := range p.Course.Limits {
+			if l.Class != "none" && l.Class != "idle" {
+				p.Limit = limitOf(l.Name)
+				p.Limit.Share = l.Share
+				return l.Name
+			}
+		}
+	}
+	p.Limit = limitOf(reported)
+	return reported
+}
+
 // Names of what is no limit.
 const (
 	nothingStoodOut = "nothing stood out"

@@ -33,6 +33,14 @@ type About struct {
 	Made    time.Time
 }
 
+// host is a host by its name, this one too.
+func (a About) host(label string) string {
+	if label == "local" {
+		label = a.Host
+	}
+	return name(label)
+}
+
 // page is what the template shows. Parts that are empty are left out.
 type page struct {
 	About
@@ -67,6 +75,7 @@ type table struct {
 	Columns []string
 	Rows    [][]cell
 	More    string // what is left out
+	Closed  bool   // shown when it is asked for
 }
 
 // cell is a text, or some, in a table.

@@ -156,6 +156,9 @@ func TestCourse(t *testing.T) {
 	require.Equal(t, "network", d.Limits[0].Name)
 	require.Equal(t, []string{"stopped", "resumed"}, []string{d.Marks[0].Class, d.Marks[1].Class})
 	require.Equal(t, len(c.Moved.Slices), len(d.Slices))
+	p := &page{Course: d}
+	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "what did for most of the time, not in the longest stream")
+	require.Equal(t, d.Limits[0].Share, p.Limit.Share)
 	require.Len(t, d.Rows, 4)
 	require.Len(t, d.Rows[0].Spans, 2)
 }
@@ -168,13 +171,13 @@ func TestWay(t *testing.T) {
 	for _, p := range w.Parts {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s@%s %s %v", p.Name, p.Host, p.Value, p.Narrow)))
 	}
-	require.Equal(t, []string{"zfs send@alpha busy 29 % false", "sealing@alpha busy 12 % false", "network@ busy 83 % true",
-		"checking@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
+	require.Equal(t, []string{"zfs send@alpha busy 29 % false", "sending (CPU)@alpha busy 12 % false", "network@ busy 83 % true",
+		"receiving (CPU)@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
 	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
-	require.Nil(t, expectedWay(nil, nil))
+	require.Nil(t, sampleAbout().expectedWay(nil, nil))
 	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", transfer.LimitReceiverCPU: "processors",
 		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
-		w := expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
+		w := sampleAbout().expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
 		for _, p := range w.Parts {
 			require.Equal(t, p.Name == narrow, p.Narrow, "%s: %s", limit, p.Name)
 		}

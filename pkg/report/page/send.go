@@ -19,8 +19,9 @@ import (
 // Send is the page of `zxfer send`. The report may be as far as it got.
 func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: "send", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
-		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint), Limit: limitOf(r.LimitedBy),
-		Course: courseOf(&c, r.Expected), Bars: barsOf(r.Ceilings), Said: saidOf(&c, about.Made)}
+		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint),
+		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
+	limitedBy := p.limitBy(r.LimitedBy)
 	p.figures(r.Bytes, r.Seconds, r.Expected)
 	if r.Plan != nil {
 		done, failed := map[string]bool{}, map[string]bool{}
@@ -39,24 +40,24 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 		p.Notes = texts(r.Plan.Notes)
 	}
 	if v := verified(r.Results); v != "" {
-		p.Figures = append(p.Figures, figure{"Verified by", v, "what is stored on the target"})
+		p.Figures = append(p.Figures, figure{"Verified by", v, "on the target"})
 	}
 	var all []ended
 	for _, s := range r.Results {
 		all = append(all, ended{s.Stages, s.Network})
 	}
 	source, target := ends(r.Hosts)
-	if p.Way = wayOf(all, source, target, r.LimitedBy, false); p.Way == nil {
-		p.Way = expectedWay(r.Ceilings, r.Expected)
+	if p.Way = wayOf(all, p.host(source), p.host(target), limitedBy, false); p.Way == nil {
+		p.Way = p.expectedWay(r.Ceilings, r.Expected)
 	}
 	var conflicts []finding.Finding
 	if r.Plan != nil {
 		conflicts = r.Plan.Conflicts
 	}
-	p.add(findingsTable("What stands in the way", conflicts))
-	p.add(findingsTable("Checks", r.Findings))
+	p.findings("What stands in the way", conflicts)
+	p.findings("Checks", r.Findings)
 	p.add(planTable(r.Plan))
-	p.add(hostsTable(r.Hosts, r.Wire))
+	p.add(p.hostsTable(r.Hosts, r.Wire))
 	p.Commands = commands("The same by hand", r.Commands)
 	return render(p)
 }
@@ -64,7 +65,7 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 // figures are the first numbers of what moves something.
 func (p *page) figures(bytes uint64, seconds float64, e *job.Expected) {
 	if seconds > 0 {
-		p.Figures = append(p.Figures, figure{"Moved", size.Text(bytes), ""}, figure{"Took", report.Seconds(seconds), ""},
+		p.Figures = append(p.Figures, figure{"Moved", size.Text(bytes), ""}, figure{"Took", report.Seconds(seconds), "with planning and checks"},
 			figure{"Rate", cmp.Or(rate(float64(bytes), seconds), "none"), "on average"})
 	}
 	if e != nil {
@@ -111,10 +112,10 @@ func verified(results []*job.StepResult) string {
 	return strings.ReplaceAll(text(weakest), "guid", "GUID")
 }
 
-func hostsTable(hosts []job.HostReport, w meet.Report) table {
+func (p *page) hostsTable(hosts []job.HostReport, w meet.Report) table {
 	t := table{Title: "Hosts and wire", Columns: []string{"", "name", "", ""}}
 	for _, h := range hosts {
-		t.Rows = append(t.Rows, []cell{{Text: h.Role}, {Text: name(h.Name)}, {Text: "ZFS " + cmp.Or(name(h.ZFS), "unknown")}, {Text: name(h.Backend)}})
+		t.Rows = append(t.Rows, []cell{{Text: h.Role}, {Text: p.host(h.Name)}, {Text: "ZFS " + cmp.Or(name(h.ZFS), "unknown")}, {Text: name(h.Backend)}})
 	}
 	if w.Mode != "" {
 		way := ""
@@ -182,32 +183,35 @@ func stepText(s *plan.Step) string {
 	return name(to)
 }
 
-// findingsTable shows what is not well first.
-func findingsTable(title string, all []finding.Finding) table {
+// findings shows what is not well, and apart from that what is.
+func (p *page) findings(title string, all []finding.Finding) {
 	t := table{Title: title, Columns: []string{"", "host", "what", "do"}}
-	for _, severity := range []finding.Severity{finding.Fail, finding.Warn, finding.Note, finding.OK} {
+	for _, severity := range []finding.Severity{finding.Fail, finding.Warn, finding.Note} {
 		for _, f := range all {
 			if f.Severity != severity {
 				continue
 			}
 			what := cell{Text: text(f.Summary), Note: text(f.Evidence)}
-			if severity == finding.OK {
-				what.Note = ""
-			}
 			if f.Source != "" {
 				what.Note = strings.TrimSpace(name(f.Source) + " to " + name(f.Target) + " " + what.Note)
 			}
-			t.Rows = append(t.Rows, []cell{{Text: string(severity), Class: severityClass(severity), Note: name(f.ID)}, {Text: name(f.Host)}, what,
+			t.Rows = append(t.Rows, []cell{{Text: string(severity), Class: severityClass(severity), Note: name(f.ID)}, {Text: p.host(f.Host)}, what,
 				{Text: strings.Join(hints(f.Remedy), "\n"), Class: "command"}})
 		}
 	}
-	return t
+	p.add(t)
+	well := table{Columns: []string{"", "host", "what"}, Closed: true}
+	for _, f := range all {
+		if f.Severity == finding.OK {
+			well.Rows = append(well.Rows, []cell{{Text: name(f.ID)}, {Text: p.host(f.Host)}, {Text: text(f.Summary)}})
+		}
+	}
+	well.Title = english.Plural(len(well.Rows), "check", "") + " without fault"
+	p.add(well)
 }
 
 func severityClass(s finding.Severity) string {
 	switch s {
-	case finding.OK:
-		return "good"
 	case finding.Note:
 		return "plain"
 	case finding.Warn:

@@ -52,9 +52,9 @@ func stages(device bool) []stage {
 		{transfer.StageHash, "hashing", transfer.LimitSenderCPU, true},
 		{transfer.StageCompress, "compressing", transfer.LimitCompress, true},
 		{transfer.StageLimit, "bandwidth limit", transfer.LimitBandwidth, true},
-		{transfer.StageSend, "sealing", transfer.LimitSenderCPU, true},
+		{transfer.StageSend, "sending (CPU)", transfer.LimitSenderCPU, true},
 		{"", "network", transfer.LimitNetwork, true},
-		{transfer.StageReceive, "checking", transfer.LimitReceiverCPU, false},
+		{transfer.StageReceive, "receiving (CPU)", transfer.LimitReceiverCPU, false},
 		{transfer.StageExpand, "decompressing", transfer.LimitExpand, false},
 		{transfer.StageWrite, write, transfer.LimitTarget, false},
 		{transfer.StageVerify, "reading back", transfer.LimitVerify, false},
@@ -92,9 +92,9 @@ func wayOf(all []ended, source, target, limitedBy string, device bool) *way {
 	}
 	w := &way{Said: "Of the time that streams ran, each part was busy for the share shown; the rest it waited for its neighbours."}
 	for _, st := range stages(device) {
-		p := part{Name: st.title, Host: name(target), Class: classOf(st.limit)}
+		p := part{Name: st.title, Host: target, Class: classOf(st.limit)}
 		if st.sends {
-			p.Host = name(source)
+			p.Host = source
 		}
 		if _, there := sums[st.name]; st.name != "" && !there {
 			continue
@@ -134,7 +134,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seco
 
 // expectedWay shows what parts reach by themselves, and what of that the expected
 // rate takes.
-func expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
+func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 	if e == nil || e.BytesPerSecond == 0 {
 		return nil
 	}
@@ -152,14 +152,14 @@ func expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 	} {
 		limits := e.LimitedBy == want.limit || want.limit == transfer.LimitNetwork && strings.HasPrefix(e.LimitedBy, want.limit)
 		if want.ids == nil && limits {
-			w.Parts = append(w.Parts, part{Name: "processors", Host: name(e.Host), Value: size.Rate(e.BytesPerSecond), Class: classOf(want.limit), Narrow: true, use: 1})
+			w.Parts = append(w.Parts, part{Name: "processors", Host: a.host(e.Host), Value: size.Rate(e.BytesPerSecond), Class: classOf(want.limit), Narrow: true, use: 1})
 			found = true
 		}
 		for _, c := range ceilings {
 			if c.BytesPerSecond == 0 || !slices.Contains(want.ids, c.ID) {
 				continue
 			}
-			w.Parts = append(w.Parts, part{Name: text(c.Title), Host: name(c.Host), Value: size.Rate(c.BytesPerSecond), Note: networkNote(c.Network),
+			w.Parts = append(w.Parts, part{Name: text(c.Title), Host: a.host(c.Host), Value: size.Rate(c.BytesPerSecond), Note: networkNote(c.Network),
 				Class: classOf(want.limit), Narrow: limits, use: min(1, float64(e.BytesPerSecond)/float64(c.BytesPerSecond))})
 			found = found || limits
 		}
@@ -207,7 +207,7 @@ type bar struct {
 }
 
 // barsOf shows every ceiling, the highest first, those on the way in their colours.
-func barsOf(ceilings []probe.Ceiling) *bars {
+func barsOf(a About, ceilings []probe.Ceiling) *bars {
 	if len(ceilings) == 0 {
 		return nil
 	}
@@ -216,10 +216,10 @@ func barsOf(ceilings []probe.Ceiling) *bars {
 	most := float64(max(1, sorted[0].BytesPerSecond))
 	b := &bars{}
 	for _, c := range sorted[:min(len(sorted), maxRows)] {
-		v := bar{Name: text(c.Title), Host: name(c.Host), Note: text(c.Note), Class: map[string]string{
+		v := bar{Name: text(c.Title), Host: a.host(c.Host), Note: text(c.Note), Class: map[string]string{
 			"link": "network", probe.SourceRead: "source", probe.PathRead: "source", probe.TargetWrite: "target", probe.PathWrite: "target"}[c.ID]}
 		if c.Peer != "" {
-			v.Host += " to " + name(c.Peer)
+			v.Host += " to " + a.host(c.Peer)
 		}
 		if c.Skipped != "" || c.BytesPerSecond == 0 {
 			v.Note = "not measured"

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The page of a send that is interrupted says so and what arrived; that of the
+// command which resumes it, what it found there.
+func TestZFSReport(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "file", 24<<20)
+	zfsCmd(t, "snapshot", src+"@a")
+	file := filepath.Join(t.TempDir(), "report.html")
+	page := func(want ...string) {
+		t.Helper()
+		html, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Regexp(t, regexp.MustCompile(w), string(html))
+		}
+	}
+	mustZxfer(t, "send", "-n", "--report", file, src+"@a", "beta:"+dst) // and zxfer is there then
+	page(`planned, nothing changed`, `all up to @a`)
+	args := []string{"send", "--report", file, "--bwlimit", "4MiB", src + "@a", "beta:" + dst}
+	p := start(t, args...)
+	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "full @a") }, 20*time.Second, 50*time.Millisecond)
+	time.Sleep(2 * time.Second)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	o := p.wait(t)
+	require.Equal(t, 4, o.code, "%s", o)
+	page(`class="outcome warn">interrupted<`, `data-points="[1-9]`, `stopped: `, `the same command resumes`)
+	args[4] = "1GiB"
+	mustZxfer(t, args...)
+	page(`class="outcome good">done<`, `resumed: [0-9.]+ MiB were there already`, `zfs receive</b>`, `class="part narrow"|nothing stood out`)
+}
