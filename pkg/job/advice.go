@@ -83,7 +83,7 @@ func (a *adviser) ofLimit() *Advice {
 		return &Advice{Remedy: "raise {{bwlimit}}, if more is wanted", Why: "it was asked for"}
 	case limit == transfer.LimitSenderCPU, limit == transfer.LimitReceiverCPU:
 		return a.processors(e.Ceiling == "")
-	case limit == transfer.LimitNetwork, limit == transfer.LimitWindow, limit == transfer.LimitSendBuffer:
+	case e.Ceiling == linkOut:
 		return a.network()
 	case e.Ceiling == probe.LoopbackTLS:
 		return cmp.Or(a.worst(finding.Warn, anywhere), &Advice{Why: "this host alone was looked at; name a TARGET"})
@@ -120,13 +120,17 @@ func of(host string, ids ...string) func(finding.Finding) bool {
 
 // network is the advice where the link limits.
 func (a *adviser) network() *Advice {
+	why := "it is the link"
+	if a.way.Wire == way.NC {
+		why = "{{wire nc}} does not tell more"
+	}
 	return cmp.Or(
 		a.worst(finding.Warn, of("", preflight.WayID)),
 		a.port(),
 		a.worst(finding.Warn, of(a.expected.Host, "link")),
 		a.worst(finding.Warn, of("", "tcp-scaling", "nic")),
 		a.crowded(),
-		&Advice{Why: "it is the link"})
+		&Advice{Why: why})
 }
 
 // processors is the advice where a host's processors limit: the link alone, or

@@ -57,9 +57,9 @@ func TestAdvice(t *testing.T) {
 		"this host alone":               {adviser{expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "this host alone was looked at; name a TARGET"},
 		"behind a restricted key":       {adviser{expected: limit(transfer.LimitSource, "local", probe.PathRead), ceilings: part(probe.PathRead, 1, 0), hidden: true}, "use a key that is not restricted, to measure all of the way", "this one does not allow it"},
 		"a stream that is over at once": {adviser{expected: &Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 1000, Seconds: 0.001}}, "", "so little is there at once"},
-		"ssh by hand":                   {adviser{expected: network, way: way.Way{Wire: "ssh"}}, "leave {{wire ssh}} out, where a port can be opened", ""},
+		"ssh by hand":                   {adviser{expected: limit("ssh or network", "local", linkOut), way: way.Way{Wire: "ssh"}}, "leave {{wire ssh}} out, where a port can be opened", ""},
 		"only ssh":                      {adviser{expected: sender, machines: idle, found: []finding.Finding{warn(preflight.WayID, "beta")}}, "mend way", ""},
-		"what nobody tells":             {adviser{expected: limit("network or target", "local", linkOut)}, "", "it is the network or target"},
+		"what nobody tells":             {adviser{expected: limit("network or target", "local", linkOut), way: way.Way{Wire: "nc"}}, "", "{{wire nc}} does not tell more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
