@@ -134,13 +134,16 @@ func rateText(e *job.Expected) string {
 		return size.Text(e.Bytes) + " in less than a second"
 	}
 	text := rate(e.BytesPerSecond)
-	if e.Bytes > 0 {
-		text += fmt.Sprintf(": %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+	if len(e.Unmeasured) == 0 {
+		if e.Bytes > 0 {
+			text += fmt.Sprintf(": %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+		}
+		return text
 	}
-	if len(e.Unmeasured) > 0 {
-		text = "at most " + text + "; not measured: " + strings.Join(e.Unmeasured, ", ")
+	if e.Seconds >= 1 {
+		text += fmt.Sprintf(": %s in %s or more", size.Text(e.Bytes), Seconds(e.Seconds))
 	}
-	return text
+	return "at most " + text + "; not measured: " + strings.Join(e.Unmeasured, ", ")
 }
 
 // limitText names the limit, as the ceiling does that the arrow is at.
@@ -179,7 +182,8 @@ func Advice(a *job.Advice) string {
 	if a.Remedy == "" {
 		return "nothing: " + Line(a.Why)
 	}
-	text := strings.Join(lines(a.Remedy), "; ")
+	first, _, _ := strings.Cut(strings.TrimSpace(a.Remedy), "\n") // what else helps is below
+	text := Line(first)
 	if a.Host != "" && a.Host != "local" && !strings.Contains(text, "on "+a.Host+":") {
 		text = "on " + oneLine(a.Host) + ": " + text
 	}

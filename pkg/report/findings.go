@@ -60,7 +60,9 @@ func diagnosisText(findings []finding.Finding, o DoctorOptions) string {
 			}
 			b.WriteString(line)
 			if f.Severity != finding.OK {
-				b.WriteString(hanging("        seen: ", Line(f.Evidence), o.Columns))
+				for _, l := range lines(f.Evidence) {
+					b.WriteString(hanging("        seen: ", l, o.Columns))
+				}
 				prefixed(&b, "        do:   ", f.Remedy)
 			}
 		}
