@@ -125,7 +125,6 @@ func (a *adviser) network() *Advice {
 		why = "{{wire nc}} does not tell more"
 	}
 	return cmp.Or(
-		a.worst(finding.Warn, of("", preflight.WayID)),
 		a.port(),
 		a.worst(finding.Warn, of(a.expected.Host, "link")),
 		a.worst(finding.Warn, of("", "tcp-scaling", "nic")),
@@ -138,7 +137,7 @@ func (a *adviser) network() *Advice {
 func (a *adviser) processors(all bool) *Advice {
 	host := a.expected.Host
 	bearing := []string{}
-	link := []string{preflight.WayID, "link"} // another way, or more streams for more processors
+	link := []string{"link"} // which may have more streams for more processors
 	port := a.port()
 	if all {
 		bearing, link, port = a.kernel(), nil, nil
