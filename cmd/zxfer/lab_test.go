@@ -160,6 +160,14 @@ func start(t *testing.T, args ...string) *process {
 // startAs starts a program on alpha.
 func startAs(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
+	p := prepared(t, env, program, args...)
+	p.start(t)
+	return p
+}
+
+// prepared is a program on alpha that is yet to be started.
+func prepared(t *testing.T, env []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	argv := append([]string{"netns", "exec", alphaPool, "env",
 		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -168,6 +176,11 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 	p.cmd = exec.Command("ip", argv...) // ip execs: the pid is zxfer's
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	p.cmd.WaitDelay = 5 * time.Second
+	return p
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
@@ -177,7 +190,6 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	})
-	return p
 }
 
 // wait waits for the end of zxfer.

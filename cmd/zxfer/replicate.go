@@ -209,7 +209,6 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		text.Over()
 		if rec != nil {
 			records = append(records, rec)
-			notify(report.RunLine(rec))
 			if !o.json {
 				errs = append(errs, report.RunText(a.stdout, rec))
 			}

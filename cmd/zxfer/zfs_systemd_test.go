@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -185,7 +186,13 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	// To be stopped is no failure, and the next run resumes.
 	m.run(t, "systemctl", "start", "--no-block", slow)
 	arriving(t, dst+"/slow")
-	time.Sleep(4 * time.Second)
+	status := ""
+	require.Eventually(t, func() bool {
+		status = m.show(t, slow, "StatusText")
+		return regexp.MustCompile(`^far: ` + src + `/slow@\S+: \S+ MiB of \d+ MiB \(\d+ %\), \S+ [KM]iB/s, ETA `).MatchString(status)
+	}, time.Minute, time.Second, "what systemctl status shows")
+	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=USR1", slow)
+	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, time.Minute, time.Second, "a report: %s", m.journal(slow))
 	m.run(t, "systemctl", "stop", slow)
 	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))

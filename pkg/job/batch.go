@@ -17,15 +17,12 @@ import (
 type Batch struct {
 	Send
 	// Survey is the source as it was listed already, with only the datasets
-	// that are wanted. Several batches may share one; it is not changed.
+	// that are wanted; with DryRun it may have pretended snapshots. Several batches may share one; it is not changed.
 	Survey zfs.Listing
 	// Copies, where not empty, are the target's datasets of all in Survey that
 	// may be sent, where they have arrived before: only these are listed. If
 	// one of them turns out to be gone, the whole target is.
 	Copies []string
-	// Pretended tells that Survey has snapshots that do not exist yet: nothing
-	// is estimated. Only with DryRun.
-	Pretended bool
 	// Review, where not nil, is shown the plan before anything is changed, to
 	// refuse more of it. It may change the conflicts that are there.
 	Review func(*plan.Plan, plan.State)
@@ -67,8 +64,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if b.Review != nil {
 		apart.review = func(p *plan.Plan) { b.Review(p, t.state) }
 	}
-	began := time.Now()
-	err := t.begin(ctx, &policy{apart: apart, pretended: b.Pretended, survey: func(ctx context.Context) (plan.State, error) {
+	err := t.begin(ctx, &policy{apart: apart, survey: func(ctx context.Context) (plan.State, error) {
 		return surveyBatch(ctx, t.ends, &b)
 	}})
 	res.Target = t.state.Target
@@ -81,7 +77,6 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 		return res, nil
 	}
 	failed := t.move(ctx)
-	t.report.Seconds = time.Since(began).Seconds()
 	if t.report.Plan.Steps() > 0 {
 		defer rep.Doing("looking at what arrived on " + t.target.Label())()
 		if err := t.persist(ctx, func(ctx context.Context) error {

@@ -308,7 +308,7 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	if p, err = makePlan(ctx, d.ends, req.Plan, &d.state, nil); err != nil || len(p.Conflicts) > 0 {
 		return p, err
 	}
-	return p, estimate(ctx, &d.source, &p, false)
+	return p, estimate(ctx, &d.source, &p, &d.state.Source, false)
 }
 
 // judge evaluates the checks, and makes the answer of all that was found.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
@@ -13,14 +15,25 @@ import (
 // implausible is more than any stream has: 2^60 bytes.
 const implausible = 1 << 60
 
+// emptyStream is what ZFS foretells of an increment without changes, in bytes: its
+// first and last record.
+const emptyStream = 2 * zfs.RecordSize
+
 // estimate asks the source for the size of every stream. With each, one whose
 // snapshots are gone by now stays unknown, and does not keep the others.
-func estimate(ctx context.Context, source *end, p *plan.Plan, each bool) error {
+func estimate(ctx context.Context, source *end, p *plan.Plan, there *zfs.Listing, each bool) error {
 	var specs []zfs.SendSpec
 	var steps []*plan.Step
-	for _, st := range p.Streams() {
-		specs = append(specs, st.Send)
-		steps = append(steps, st)
+	known := there.ByName()
+	for d, st := range p.Streams() {
+		spec := &st.Send
+		if s := known[d.Source]; s != nil {
+			spec = foretell(st, s)
+		}
+		if spec != nil {
+			specs = append(specs, *spec)
+			steps = append(steps, st)
+		}
 	}
 	if len(specs) == 0 {
 		return nil
@@ -32,11 +45,44 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, each bool) error {
 	for i, st := range steps {
 		// ZFS may answer with a difference that went below zero
 		// (openzfs#16691): such a size is unknown.
-		if st.Bytes = sizes[i]; st.Bytes > implausible {
+		if st.Bytes += sizes[i]; st.Bytes > implausible || sizes[i] == 0 {
 			st.Bytes = 0
 		}
 	}
 	return nil
+}
+
+// foretell returns the stream to ask for the size of a step, nil for none. One that
+// ends at a snapshot which is yet to be taken is as long as one to the newest there
+// is, and what was written since, which is set.
+func foretell(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
+	there := d.Snapshots()
+	if n := len(there); n == 0 || !there[n-1].Pretended || there[n-1].GUID != st.ToGUID {
+		return &st.Send
+	}
+	there = there[:len(there)-1]
+	if !st.Send.Flags.Raw && !st.Send.Flags.Compressed {
+		return nil // how long blocks are unpacked nothing tells
+	}
+	bytes := func(property string) uint64 {
+		n, err := strconv.ParseUint(d.Get(property), 10, 64)
+		if err != nil {
+			return 0 // then it is unknown
+		}
+		return max(n, emptyStream)
+	}
+	if st.Send.From == "" {
+		st.Bytes = bytes("referenced")
+		return nil
+	}
+	st.Bytes = bytes("written")
+	if len(there) == 0 || there[len(there)-1].GUID == st.BaseGUID || st.Bytes == 0 {
+		return nil
+	}
+	spec := st.Send
+	spec.To = there[len(there)-1].Name
+	spec.Through = slices.DeleteFunc(slices.Clone(spec.Through), func(name string) bool { return name == spec.To })
+	return &spec
 }
 
 // streamSizes finds what cannot be estimated by halves.

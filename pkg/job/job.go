@@ -104,7 +104,7 @@ type Report struct {
 	PlanSeconds float64         `json:"plan_seconds,omitempty"`
 	Results     []*StepResult   `json:"results,omitempty"`
 	Bytes       uint64          `json:"bytes"`
-	Seconds     float64         `json:"seconds,omitempty"`
+	Seconds     float64         `json:"seconds,omitempty"` // that moving all streams took
 	LimitedBy   string          `json:"limited_by,omitempty"`
 	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
 	Expected    *Expected       `json:"expected,omitempty"` // of --measure; missing where nothing could be measured

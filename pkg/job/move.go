@@ -188,7 +188,7 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
 		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
 	}
-	if err := estimate(ctx, &e.source, &p, false); err != nil {
+	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err
 	}
 	return p.Datasets[0], nil

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -51,13 +52,15 @@ func (e *ends) all() []*end {
 	return []*end{&e.source, &e.target}
 }
 
-// hosts are their names.
-func (e *ends) hosts() string {
+// others are the names of the hosts that are not this one, or of this one.
+func (e *ends) others() string {
 	var names []string
 	for _, h := range e.all() {
-		names = append(names, h.Label())
+		if !h.Local() {
+			names = append(names, h.Label())
+		}
 	}
-	return strings.Join(names, " and ")
+	return cmp.Or(strings.Join(names, " and "), e.source.Label())
 }
 
 // reach opens both hosts at once and asks them for their facts.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -25,12 +24,8 @@ import (
 // command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSending(req, at, rep)
-	began := time.Now()
 	err := outcome.Settle(ctx, t.send(ctx))
 	r := t.report
-	if len(r.Results) > 0 {
-		r.Seconds = time.Since(began).Seconds()
-	}
 	switch {
 	case err != nil:
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)

@@ -40,8 +40,8 @@ func newSending(req Send, at *hosts.Set, rep Reporter) *sending {
 // what they do about what stands in the way.
 type policy struct {
 	survey func(ctx context.Context) (plan.State, error)
-	// pretended tells that the source is to be thought to have snapshots that do
-	// not exist yet: nothing is estimated.
+	// pretended tells that the source is to be thought to have a snapshot that does
+	// not exist yet.
 	pretended bool
 	// apart admits each dataset for itself; nil: all or none.
 	apart *admission
@@ -49,7 +49,7 @@ type policy struct {
 
 // begin does all that comes before a change.
 func (t *sending) begin(ctx context.Context, by *policy) error {
-	reached := t.rep.Doing("reaching " + t.hosts())
+	reached := t.rep.Doing("reaching " + t.others())
 	err := t.reach(ctx)
 	reached()
 	if err != nil {
@@ -91,7 +91,7 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 	if err != nil {
 		return unchanged(err)
 	}
-	if by.pretended && t.req.TakeSnapshot != "" {
+	if by.pretended {
 		if err := t.checkFree(); err != nil {
 			return err
 		}
@@ -107,8 +107,8 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 		return unchanged(err)
 	}
 	t.report.Plan = &p
-	if len(p.Conflicts) == 0 && !by.pretended {
-		if err := estimate(ctx, &t.source, &p, by.apart != nil); err != nil {
+	if len(p.Conflicts) == 0 {
+		if err := estimate(ctx, &t.source, &p, &t.state.Source, by.apart != nil); err != nil {
 			return unchanged(err)
 		}
 	}
@@ -143,7 +143,11 @@ func wireReport(l meet.Link, p *plan.Plan) meet.Report {
 // the source.
 func (t *sending) move(ctx context.Context) map[string]error {
 	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
+	began := time.Now()
 	failed := m.all(ctx, t.report.Plan)
+	if len(m.results) > 0 {
+		t.report.Seconds = time.Since(began).Seconds()
+	}
 	t.report.Results, t.changed = m.results, t.changed || m.changed.Load()
 	for _, r := range m.results {
 		t.report.Bytes += r.Bytes

@@ -28,7 +28,7 @@ func Pretend(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 		l.Datasets[i] = d
 		if snapshot := name(d.Name); snapshot != "" {
 			c := *d
-			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d)}
+			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d), Pretended: true}
 			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
 			l.Datasets[i] = &c
 		}

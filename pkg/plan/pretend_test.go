@@ -28,6 +28,7 @@ func TestPretend(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "new", latest.Name)
 	require.Equal(t, uint64(42), latest.CreateTXG)
+	require.True(t, latest.Pretended)
 	require.Len(t, out.Datasets[1].Versions, 1)
 	require.NotEqual(t, latest.GUID, out.Datasets[1].Versions[0].GUID)
 	require.Same(t, l.Datasets[2], out.Datasets[2])

@@ -29,8 +29,11 @@ func gaugeOf(p meet.Progress) gauge {
 	return g
 }
 
-// exceeded tells that the estimate has proved too low.
-func (g gauge) exceeded() bool { return g.total > 0 && g.bytes > g.total }
+// exceeded tells that the estimate has proved too low, by more than an eighth: most
+// are a little.
+func (g gauge) exceeded() bool {
+	return g.total > 0 && g.bytes > g.total && g.bytes-g.total > g.total/8
+}
 
 // percent is 0 to 99; ok is false where there is no estimate or it was exceeded.
 func (g gauge) percent() (p int, ok bool) {
@@ -46,7 +49,7 @@ func (g gauge) eta() (d time.Duration, ok bool) {
 	if g.total == 0 || g.exceeded() || g.rate == 0 {
 		return 0, false
 	}
-	s := float64(g.total-g.bytes) / float64(g.rate)
+	s := float64(g.total-min(g.bytes, g.total)) / float64(g.rate)
 	if s >= maxETA.Seconds() {
 		return maxETA, true
 	}
@@ -61,7 +64,7 @@ func (g gauge) amount() string {
 	case g.exceeded():
 		return size.Text(g.bytes) + " (estimate was " + size.Text(g.total) + ")"
 	}
-	return size.Text(g.bytes) + " of " + size.Text(g.total)
+	return size.Text(g.bytes) + " of " + size.Text(max(g.total, g.bytes))
 }
 
 // etaText is "ETA 12 s", "" where it cannot be told.

@@ -27,6 +27,7 @@ func TestGauge(t *testing.T) {
 		{"half", meet.Progress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
 		{"stalled", meet.Progress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
 		{"all bytes, still running", meet.Progress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
+		{"a little more than the estimate", meet.Progress{Bytes: 103 << 20, Total: 100 << 20, Rate: 1 << 20}, "103 MiB of 103 MiB", 99, "ETA 1 s"},
 		{"estimate exceeded", meet.Progress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
 		{"crawling", meet.Progress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
 		{"counter went backwards", meet.Progress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},

@@ -43,9 +43,15 @@ type table struct {
 
 // Widths of names and bars.
 const (
-	minName, wantName, maxName = 10, 24, 40
+	minName, wantName, maxName = 10, 20, 40
 	minBar, maxBar             = 10, 30
 )
+
+// usual are cells as they mostly are, which have their room from the beginning: a
+// bar is not to shrink when the first rate is known.
+func usual() [cellCount]string {
+	return [cellCount]string{"99 %", "1.2 GiB of 3.4 GiB", "100 MiB/s", "ETA 59 s", "limited by target"}
+}
 
 // lines fits rows into a width: what matters least goes first when there is no
 // room, in all of them.
@@ -55,6 +61,11 @@ func (t *table) lines(rows []row, width int) []string {
 		known = known || r.share >= 0
 		t.name = max(t.name, min(len(r.name), maxName))
 		for i, c := range r.cells {
+			t.cells[i] = max(t.cells[i], len(c))
+		}
+	}
+	for i, c := range usual() {
+		if known {
 			t.cells[i] = max(t.cells[i], len(c))
 		}
 	}
@@ -68,25 +79,30 @@ func (t *table) lines(rows []row, width int) []string {
 		}
 		return n
 	}
-	order := []int{cellMore, cellAmount, cellETA, cellRate}
-	if known { // the percentage tells how much; nothing else tells what limits it
-		order[0], order[1] = cellAmount, cellMore
-	}
-	for _, least := range order {
-		if room() >= min(t.name, wantName) {
-			break
-		}
-		cells[least] = 0
+	drop := func(cell int) {
+		cells[cell] = 0
 		for i := range rows { // without a percentage it is all there is
-			if r := &rows[i]; least == cellAmount && r.share < 0 {
+			if r := &rows[i]; cell == cellAmount && r.share < 0 {
 				r.cells[cellPercent] = size.Text(r.bytes)
 				cells[cellPercent] = max(cells[cellPercent], len(r.cells[cellPercent]))
 			}
 		}
 	}
-	name := min(t.name, max(minName, room()))
-	bar := min(maxBar, room()-name-2)
-	if !known || bar < minBar {
+	want, bar, order := min(t.name, wantName), 0, []int{cellMore, cellAmount, cellETA, cellRate}
+	if known { // the percentage tells how much; nothing else tells what limits it
+		bar, order[0], order[1] = 2+minBar, cellAmount, cellMore
+	}
+	for i, least := range order {
+		if i == 1 && room() < want+bar {
+			bar = 0
+		}
+		if room() >= want+bar {
+			break
+		}
+		drop(least)
+	}
+	name := min(t.name, max(minName, room()-bar))
+	if bar = min(maxBar, room()-name-2); !known || bar < minBar {
 		bar = 0
 	}
 	var out []string

@@ -160,7 +160,9 @@ func (t *Text) Doing(what string) (done func()) {
 func (t *Text) Tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.streams.total.note(t.opts.now())
+	if len(t.streams.running) > 0 { // what comes before the first is no part of the rate
+		t.streams.total.note(t.opts.now())
+	}
 	t.refresh()
 }
 

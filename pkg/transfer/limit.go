@@ -25,6 +25,23 @@ const (
 // matched, to have one bottleneck.
 const leastShare = 0.1
 
+// A transfer of less than leastBytes in less than leastLife tells nothing of a rate:
+// what takes longest is that both ends begin.
+const (
+	leastBytes = 1 << 20
+	leastLife  = 2 * time.Second
+)
+
+// short tells such a transfer, by either end's stages.
+func short(sender, receiver []Stage) bool {
+	for _, s := range slices.Concat(sender, receiver) {
+		if s.Bytes >= leastBytes || s.Busy+s.WaitIn+s.WaitOut >= leastLife {
+			return false
+		}
+	}
+	return true
+}
+
 // LimitedBy names what limits a transfer, from both ends' stages and what the
 // kernel says of the sender's connections (nil for a local copy or while it is
 // unknown); "" while nothing stands out. Either end's stages may be missing.
@@ -60,6 +77,9 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 			return float64(part) / float64(life)
 		}
 		return 0
+	}
+	if short(sender, receiver) {
+		return ""
 	}
 	best, most := "", leastShare
 	for _, c := range []struct{ limit, stage string }{

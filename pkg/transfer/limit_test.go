@@ -13,10 +13,10 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// stage makes a stage out of percents of a second.
+// stage makes a stage out of percents of ten seconds.
 func stage(name string, busy, in, out int) transfer.Stage {
-	return transfer.Stage{Name: name, Busy: time.Duration(busy) * 10 * time.Millisecond,
-		WaitIn: time.Duration(in) * 10 * time.Millisecond, WaitOut: time.Duration(out) * 10 * time.Millisecond}
+	const percent = 100 * time.Millisecond
+	return transfer.Stage{Name: name, Busy: time.Duration(busy) * percent, WaitIn: time.Duration(in) * percent, WaitOut: time.Duration(out) * percent}
 }
 
 func TestLimitedBy(t *testing.T) {
@@ -60,6 +60,17 @@ func TestLimitedBy(t *testing.T) {
 			require.Equal(t, tc.want, transfer.LimitedBy(tc.sender, tc.receiver, tc.network))
 		})
 	}
+}
+
+// A stream of a few bytes is limited by nothing, unless it takes its time.
+func TestShortIsNotLimited(t *testing.T) {
+	t.Parallel()
+	limit := func(bytes int64, life time.Duration) string {
+		return transfer.LimitedBy([]transfer.Stage{{Name: transfer.StageRead, Bytes: bytes, Busy: life}}, nil, nil)
+	}
+	require.Empty(t, limit(600, 300*time.Millisecond))
+	require.Equal(t, transfer.LimitSource, limit(600, 10*time.Second))
+	require.Equal(t, transfer.LimitSource, limit(8<<20, 300*time.Millisecond))
 }
 
 // limits runs a transfer until what limited it is what was made slow, a few times

@@ -32,6 +32,8 @@ type Version struct {
 	Name      string      `json:"name"` // without dataset and separator
 	GUID      uint64      `json:"guid,string"`
 	CreateTXG uint64      `json:"createtxg,string"` // order of creation within one pool
+	// Pretended tells that it is yet to be made: for plans.
+	Pretended bool `json:"-"`
 }
 
 // Short is the version without its dataset: "@daily" or "#daily".

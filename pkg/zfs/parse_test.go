@@ -30,14 +30,16 @@ func TestParseVersions(t *testing.T) {
 		d = append(d, v.Short())
 	}
 	require.Equal(t, []string{"#b1", "@s1", "@s2"}, d)
-	require.Equal(t, Version{Bookmark, "b1", 8320397467104832291, 18}, got["pa/d"][0])
+	require.Equal(t, Version{Kind: Bookmark, Name: "b1", GUID: 8320397467104832291, CreateTXG: 18}, got["pa/d"][0])
 	require.Equal(t, got["pa/d"][0].GUID, got["pa/d"][1].GUID)
 	require.Len(t, got["pa/with space"], 2)
 
 	// Order is of creation, not of output or name.
 	got, err = ParseVersions("t@a\t3\t30\nt@b\t2\t20\nt#z\t2\t20\nt@c\t4\t20\n")
 	require.NoError(t, err)
-	require.Equal(t, []Version{{Bookmark, "z", 2, 20}, {Snapshot, "b", 2, 20}, {Snapshot, "c", 4, 20}, {Snapshot, "a", 3, 30}}, got["t"])
+	require.Equal(t, []Version{
+		{Kind: Bookmark, Name: "z", GUID: 2, CreateTXG: 20}, {Kind: Snapshot, Name: "b", GUID: 2, CreateTXG: 20},
+		{Kind: Snapshot, Name: "c", GUID: 4, CreateTXG: 20}, {Kind: Snapshot, Name: "a", GUID: 3, CreateTXG: 30}}, got["t"])
 
 	for _, wrong := range []struct{ text, says string }{
 		{"t@a\t1\n", "got 2 fields"},

@@ -68,7 +68,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
 		req := w.request(t, v)
-		req.DryRun, req.Pretended = true, len(p.Snapshots) > 0
+		req.DryRun = true
 		b := run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		p.Targets = append(p.Targets, b.preview())
 		w.coming[t.name] = b.foresee(&taken)

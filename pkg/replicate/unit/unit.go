@@ -73,6 +73,9 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 // There is no limit of starts: systemd counts those of the timer, too, and a job
 // that runs every quarter of an hour would be locked out. RestartSec paces.
 //
+// It tells systemd what it is doing (NotifyAccess=, STATUS= of sd_notify(3)), for
+// systemctl status, and no more: a oneshot is ready when it has ended.
+//
 // A job on this host alone waits for no network.
 //
 // What is left open: the network, /dev/zfs with CAP_SYS_ADMIN (which is what
@@ -112,6 +115,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
+NotifyAccess=main
 ExecStart=%s replicate run --wait --service --config %s --state-dir %s %s
 %sRestart=on-failure
 RestartSec=5min

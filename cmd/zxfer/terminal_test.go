@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal opens a terminal of so many columns, and returns its end for a
+// program and what that has written to it so far.
+func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuffer) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tty.Close() })
+	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
+	shown = &lockedBuffer{}
+	go func() { _, _ = io.Copy(shown, master) }() // until the program and the test have closed it
+	return tty, shown
+}
+
+// shows waits until a terminal has shown what matches.
+func shows(t *testing.T, shown fmt.Stringer, pattern string) {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, time.Minute, 50*time.Millisecond, "%s\n%q", pattern, shown)
+}
+
+// A copy on a terminal: a bar, the rate, the time left, one line for a signal, and
+// in the end nothing but what came of it.
+func TestOnATerminal(t *testing.T) {
+	t.Parallel()
+	tty, shown := openTerminal(t, 100)
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "a.img"), filepath.Join(dir, "b.img")
+	require.NoError(t, os.WriteFile(source, bytes.Repeat([]byte("0123456789abcdef"), 12<<16), 0o600))
+	var stdout bytes.Buffer
+	cmd := exec.Command("zxfer", "dev", "--bwlimit", "3M", "--bs", "64KiB", source, target)
+	cmd.Stdout, cmd.Stderr = &stdout, tty
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	require.NoError(t, cmd.Start())
+	shows(t, shown, `a\.img +\[#+-+\] +\d+ % .* \d\.\d MiB/s +ETA \d+ s`)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR1))
+	shows(t, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ MiB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
+	require.NoError(t, cmd.Wait(), "%q", shown)
+	require.Regexp(t, `b\.img: 12 MiB in .*read back and verified`, stdout.String())
+	shows(t, shown, `\r\x1b\[1A\x1b\[J$`) // what was live is gone
+}

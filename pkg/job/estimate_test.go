@@ -1,0 +1,73 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// A stream to a snapshot that is yet to be taken is as long as one to the newest
+// there is, and what was written since.
+func TestForetell(t *testing.T) {
+	t.Parallel()
+	d := &zfs.Dataset{Name: "src/a",
+		Properties: map[string]zfs.Property{"written": {Value: "1000"}, "referenced": {Value: "50000"}},
+		Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "s1", GUID: 1, CreateTXG: 1}, {Kind: zfs.Bookmark, Name: "s2", GUID: 2, CreateTXG: 2},
+			{Kind: zfs.Snapshot, Name: "s2", GUID: 2, CreateTXG: 2}}}
+	never := &zfs.Dataset{Name: "src/b", Properties: map[string]zfs.Property{"written": {Value: "0"}, "referenced": {Value: "98304"}}}
+	l := plan.Pretend(zfs.Listing{Datasets: []*zfs.Dataset{d, never}}, func(string) string { return "new" })
+	taken, _ := l.Datasets[0].Latest()
+	first, _ := l.Datasets[1].Latest()
+	c := zfs.StreamFlags{Compressed: true}
+	step := func(to zfs.Version, base uint64, spec zfs.SendSpec) plan.Step {
+		return plan.Step{Send: spec, BaseGUID: base, ToGUID: to.GUID}
+	}
+	for name, tt := range map[string]struct {
+		of    int
+		step  plan.Step
+		asked *zfs.SendSpec
+		bytes uint64
+	}{
+		"what is there is asked": {0, step(d.Versions[0], 0, zfs.SendSpec{To: "s1", Flags: c}), &zfs.SendSpec{To: "s1", Flags: c}, 0},
+		"first of all":           {1, step(first, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 98304},
+		"all of it":              {0, step(taken, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 50000},
+		"unpacked":               {0, step(taken, 0, zfs.SendSpec{To: "new"}), nil, 0},
+		"from the newest":        {0, step(taken, 2, zfs.SendSpec{From: "@s2", To: "new", Flags: c}), nil, 1000},
+		"from its bookmark":      {0, step(taken, 2, zfs.SendSpec{From: "#s2", To: "new", Flags: c}), nil, 1000},
+		"from an older one": {0, step(taken, 1, zfs.SendSpec{From: "@s1", Through: []string{"s2"}, To: "new", Flags: c}),
+			&zfs.SendSpec{From: "@s1", Through: []string{}, To: "s2", Flags: c}, 1000},
+		"a clone of another": {1, step(first, 7, zfs.SendSpec{From: "src/x@s", To: "new", Flags: c}), nil, emptyStream},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.asked, foretell(&tt.step, l.Datasets[tt.of]))
+			require.Equal(t, tt.bytes, tt.step.Bytes)
+		})
+	}
+}
+
+// sized notes what a job tells of its plan.
+type sized struct {
+	silent
+	bytes []uint64
+}
+
+func (s *sized) Planned(r *Report) { s.bytes = append(s.bytes, r.Plan.Bytes()) }
+
+// With a snapshot to take, sizes are known before it is.
+func TestSizesBeforeTheSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})
+	w.host.Set("src/a", "written", "5000000")
+	rep := &sized{}
+	r, err := RunSend(t.Context(), request(func(s *Send) {
+		s.TakeSnapshot, s.Plan.Snapshot, s.DryRun = "new", "new", true
+	}), hosts.New(w), rep)
+	require.NoError(t, err)
+	require.EqualValues(t, 5000000, rep.bytes[0])
+	require.Equal(t, rep.bytes[0], r.Plan.Bytes())
+}
