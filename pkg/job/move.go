@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
 )
 
 // mover moves the datasets of a plan.
@@ -231,10 +233,23 @@ func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
 		m.rep.Finished(id, r)
 		m.add(r)
 		if m.noted(err, r.Bytes) != nil {
-			return err
+			return m.modified(ctx, d, err)
 		}
 	}
 	return nil
+}
+
+// modified adds to the refusal of a copy that was modified after it was looked at how
+// that is undone: only the target knows what it has by now.
+func (m *mover) modified(ctx context.Context, d *plan.Dataset, err error) error {
+	if !errors.Is(err, &zfs.Error{Kind: zfs.Modified}) {
+		return err
+	}
+	l, failed := m.target.List(ctx, site.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	if t := l.Find(d.Target); failed == nil && t != nil && len(t.Versions) > 0 {
+		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.LoseChanges(t), Err: err}
+	}
+	return err
 }
 
 // stream moves one step and returns what happened.

@@ -85,12 +85,17 @@ func (p *planner) mayFollow(d, t *zfs.Dataset, out *Dataset, base zfs.Version) b
 		p.diverged(d, t, out, base, newer)
 		return false
 	}
-	p.conflict(Modified, d.Name, t.Name,
-		fmt.Sprintf("lose the changes: %s (or {{rollback}})\nkeep it from happening again: %s",
-			command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name)),
+	p.conflict(Modified, d.Name, t.Name, LoseChanges(t),
 		"%s has been modified since its newest snapshot @%s (%d bytes written): %s cannot be received on top",
 		p.onTarget(t.Name), latest.Name, written, p.onSource(out.Arrive.In(d.Name)))
 	return false
+}
+
+// LoseChanges is the remedy for a copy that was modified since its newest snapshot.
+func LoseChanges(t *zfs.Dataset) string {
+	latest, _ := t.Latest()
+	return fmt.Sprintf("lose the changes: %s (or {{rollback}})\nkeep it from happening again: %s",
+		command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name))
 }
 
 // written is what changed in a dataset since its newest snapshot, in bytes; 0

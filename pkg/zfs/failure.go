@@ -1,7 +1,6 @@
 package zfs
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -82,7 +81,7 @@ func (f Failure) Hint(k Kind) string {
 		}
 		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
 	case Modified:
-		return fmt.Sprintf("what changed: zfs diff %s@SNAPSHOT; undo it: zfs rollback %s@SNAPSHOT; keep it from happening: zfs set readonly=on %s", name, name, name)
+		return "keep it from happening again: zfs set readonly=on " + name
 	case PartialState:
 		return "the state of an interrupted receive is kept there; drop it: zfs receive -A " + name
 	case Busy:

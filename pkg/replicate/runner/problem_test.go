@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
 )
 
 // ran is the state of a job of which a run began at eight.
@@ -148,4 +149,37 @@ func TestLagLevels(t *testing.T) {
 	require.False(t, js.Failed)
 	js = statusOf(&replicate.Job{}, st, st.LastRun.Started)
 	require.Zero(t, js.LagWarning+js.LagCritical)
+}
+
+// What is to be done can be pasted: of a copy that was modified while it was sent to,
+// the snapshot that it has; of a source that was renamed, both names of its copy.
+func TestHintsNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	r.run(t)
+	r.snapshot("src/a", "s2")
+	r.fail(zfs.OpReceive, "dst/copy/a", zfs.Failure{Op: zfs.OpReceive, Subject: "dst/copy/a", Stderr: "cannot receive incremental stream: destination dst/copy/a has been modified since most recent snapshot"}.Err())
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	ps := r.status(t).Problems
+	require.Len(t, ps, 1)
+	require.Equal(t, []string{"src/a"}, ps[0].Datasets)
+	require.Contains(t, ps[0].Hint, "zfs rollback dst/copy/a@s1")
+	require.Contains(t, ps[0].Hint, "zfs set readonly=on dst/copy/a")
+	require.NotContains(t, ps[0].Hint, "SNAPSHOT")
+	r.fail("", "", nil)
+
+	r = newReplica(t, adopting())
+	r.job.Source, r.job.Recursive, r.job.Targets[0].To = "src/a", false, "dst"
+	r.snapshot("src/a", "s1")
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
+	r.rename("src/a", "src/b")
+	r.run(t)
+	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy, on local: zfs rename dst/a dst/b", r.status(t).Hint)
+	r.job.Targets[0].To = "dst/a"
+	r.run(t)
+	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the copy's name is its own")
 }

@@ -32,7 +32,7 @@ func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, err
 		return nil, err
 	}
 	if len(l.Datasets) == 0 {
-		return nil, missing(ctx, w.source, w.state.Datasets[q.Dataset])
+		return nil, missing(ctx, w.source, w.targets, w.state.Datasets[q.Dataset])
 	}
 	v := &replicate.View{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
 		Root: q.Dataset, All: l.Datasets, Source: &l, Idle: map[string]bool{}}
@@ -124,7 +124,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 }
 
 // missing says what became of a source dataset that is not there.
-func missing(ctx context.Context, source *side, known *replicate.Known) error {
+func missing(ctx context.Context, source *side, targets []*side, known *replicate.Known) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
 		return fault.Refusef("list what there is: zfs list -r "+pool, "%s: no such dataset", where)
@@ -135,10 +135,24 @@ func missing(ctx context.Context, source *side, known *replicate.Known) error {
 	}
 	for _, d := range all.Datasets {
 		if d.GUID == known.GUID {
-			return fault.Refusef(fmt.Sprintf("write source = %q into the job file, and rename the copies: zfs rename OLD NEW on each target", d.Name),
-				"%s was renamed to %s", where, d.Name)
+			return fault.Refusef(followRename(source, targets, known, d.Name), "%s was renamed to %s", where, d.Name)
 		}
 	}
 	return fault.Refusef("its copies are untouched; remove the job from the file if it is meant to be gone", "%s was destroyed: pool %s has no dataset of its GUID %d any more",
 		where, pool, known.GUID)
+}
+
+// followRename is how a job follows its source to a new name: where that makes another
+// name of a copy, the copy is to be renamed first.
+func followRename(source *side, targets []*side, known *replicate.Known, name string) string {
+	at := source.at
+	at.Name = name
+	hint := fmt.Sprintf("write source = %q into the job file", at)
+	for _, t := range targets {
+		a, now := known.Targets[t.name], t.target.CopyOf(name, name)
+		if a != nil && a.Target != "" && now != "" && a.Target != now {
+			hint += fmt.Sprintf("\nrename the copy, on %s: %s", t.host.Label(), zfs.CommandLine([]string{"zfs", "rename", a.Target, now}))
+		}
+	}
+	return hint
 }
