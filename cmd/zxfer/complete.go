@@ -42,7 +42,7 @@ func completeEnds(ends ...end) cobra.CompletionFunc {
 		if f := cmd.Flags().Lookup("rsh"); f != nil {
 			shell = f.Value.String()
 		}
-		found := soon(cmd.Context(), func(ctx context.Context) []string { return kind.find(ctx, remoteShell(shell), typed) })
+		found := kind.find(cmd.Context(), remoteShell(shell), typed)
 		found = slices.DeleteFunc(found, func(name string) bool { return !strings.HasPrefix(name, typed) })
 		var directive cobra.ShellCompDirective
 		if kind.datasets {
@@ -55,20 +55,6 @@ func completeEnds(ends ...end) cobra.CompletionFunc {
 	}
 }
 
-// soon is what look finds, nothing where that takes too long.
-func soon(ctx context.Context, look func(context.Context) []string) []string {
-	ctx, cancel := context.WithTimeout(ctx, lookLasts)
-	defer cancel()
-	found := make(chan []string, 1)
-	go func() { found <- look(ctx) }()
-	select {
-	case names := <-found:
-		return names
-	case <-time.After(shellWaits):
-		return nil
-	}
-}
-
 // find is what may stand in place of what was typed, and more.
 func (k end) find(ctx context.Context, shell, typed string) []string {
 	e, err := endpoint.Parse(typed + "x") // there may be no name yet
@@ -76,23 +62,50 @@ func (k end) find(ctx context.Context, shell, typed string) []string {
 		return nil
 	}
 	name := strings.TrimSuffix(e.Name, "x")
-	if !e.Local() {
-		return k.list(ctx, e.Host, shell, strings.TrimSuffix(typed, name), name)
-	}
-	found := k.list(ctx, "", shell, "", name)
-	if strings.Contains(typed, "/") || len(found) > 0 && strings.Contains(typed, "@") {
-		return found
+	before := strings.TrimSuffix(typed, name) // HOST:
+	datasets := func(ctx context.Context) []string { return k.list(ctx, e.Host, shell, before, name) }
+	if !e.Local() || strings.Contains(typed, "/") {
+		return soon(ctx, datasets)[0]
 	}
 	user := typed[:strings.LastIndexByte(typed, '@')+1]
+	both := soon(ctx, func(context.Context) []string { return k.hosts(shell, user) }, datasets)
+	if user != "" && len(both[1]) > 0 {
+		return both[1] // POOL@SNAPSHOT
+	}
+	return slices.Concat(both...)
+}
+
+// soon is what each look finds, nothing of one that takes too long.
+func soon(ctx context.Context, looks ...func(context.Context) []string) [][]string {
+	over, cancel := context.WithTimeout(ctx, shellWaits)
+	defer cancel()
+	found := make([][]string, len(looks))
+	for i, look := range looks {
+		answer := make(chan []string, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(over, lookLasts)
+			defer cancel()
+			answer <- look(ctx)
+		}()
+		select {
+		case found[i] = <-answer:
+		case <-over.Done():
+		}
+	}
+	return found
+}
+
+// hosts are those that ssh knows, for a user.
+func (k end) hosts(shell, user string) (out []string) {
 	for _, h := range rsh.Hosts(shell) {
 		if _, err := endpoint.Parse(h + ":x"); err != nil {
 			continue
 		}
-		if found = append(found, user+h+":"); k.alone {
-			found = append(found, user+h)
+		if out = append(out, user+h+":"); k.alone {
+			out = append(out, user+h)
 		}
 	}
-	return found
+	return out
 }
 
 // list are the datasets of a host, or the snapshots of the one that was named,

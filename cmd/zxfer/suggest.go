@@ -52,5 +52,5 @@ func poolOrHost(ctx context.Context, err error, shell string) error {
 	if !errors.As(err, &none) || !none.Local || !rsh.Known(ctx, remoteShell(shell), none.Pool) {
 		return err
 	}
-	return &fault.Error{Class: fault.ClassOf(err), Hint: none.Pool + " is a host: " + didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
+	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
 }

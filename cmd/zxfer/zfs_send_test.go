@@ -271,7 +271,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		{"no such snapshot", []string{src + "@nope", "beta:" + dst}, 3, []string{"nope", "one", "two"}},
 		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list the pools there: zpool list"}},
 		{"no such pool of the source", []string{"nopool/x", "beta:" + betaPool}, 3, []string{"no such pool: nopool"}},
-		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: beta is a host: did you mean beta:POOL?"}},
+		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
 		{"a snapshot that is there", []string{"--snapshot", "one", "-R", src, "beta:" + dst}, 3,
 			[]string{"--snapshot one takes a new snapshot, but there is one of that name: " + src + "@one", "hint: --snapshot= takes one", "zxfer send -R " + src + "@one beta:" + dst}},
 		{"diverged", []string{src, "beta:" + diverged}, 3, []string{"@one", "@theirs", "beta"}},

@@ -58,10 +58,9 @@ func (e Endpoint) HostName() string {
 // Parse takes an endpoint apart. Errors are of class fault.Usage.
 //
 // A colon separates host and name unless a "/" comes before it: names of
-// datasets and snapshots may hold colons, host names may not. So
-// "tank/a@12:00" is on this host, but "tank@12:00", a snapshot of a pool's own
-// dataset, reads as dataset "00" on host "12", as ssh and rsync would read it.
-// An IPv6 address is written in brackets.
+// datasets and snapshots may hold colons, host names may not. So "tank/a@12:00" is
+// on this host, and so is "tank@12:00", a snapshot of a pool's own dataset: no
+// pool's name begins with a digit. An IPv6 address is written in brackets.
 func Parse(s string) (Endpoint, error) {
 	if s == "" {
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME or NAME", "empty endpoint")
@@ -87,11 +86,13 @@ func Parse(s string) (Endpoint, error) {
 		return checked(s, user+addr, name)
 	}
 	i := strings.IndexAny(rest, ":/")
-	if i < 0 || rest[i] == '/' {
+	if i < 0 || rest[i] == '/' || user != "" && startsWithDigit(rest[i+1:]) {
 		return Endpoint{Name: s}, nil
 	}
 	return checked(s, user+rest[:i], rest[i+1:])
 }
+
+func startsWithDigit(s string) bool { return s != "" && '0' <= s[0] && s[0] <= '9' }
 
 func checked(s, host, name string) (Endpoint, error) {
 	bare := host[strings.LastIndexByte(host, '@')+1:]

@@ -35,7 +35,10 @@ func TestParse(t *testing.T) {
 		{"ann@[2001:db8::1]:tank", "ann@2001:db8::1", "tank"},
 		{"[192.0.2.1]:tank", "192.0.2.1", "tank"},
 		{"192.0.2.1:tank", "192.0.2.1", "tank"},
-		{"tank@12:00", "tank@12", "00"}, // as documented
+		{"tank@12:00", "", "tank@12:00"},
+		{"tank@zxfer-2026-11-22T16:48:03Z", "", "tank@zxfer-2026-11-22T16:48:03Z"},
+		{"beta:tank@zxfer-2026-11-22T16:48:03Z", "beta", "tank@zxfer-2026-11-22T16:48:03Z"},
+		{"ann@beta:x12:00", "ann@beta", "x12:00"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
