@@ -160,3 +160,15 @@ func TestLimitedByInRealRuns(t *testing.T) {
 		})
 	}
 }
+
+// A connection that ended takes what it counted with it: nothing becomes less than none.
+func TestSinceWithConnectionsThatEnded(t *testing.T) {
+	t.Parallel()
+	at := func(n uint64) transfer.Progress {
+		d := time.Duration(n)
+		return transfer.Progress{Bytes: int64(n), Elapsed: d, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: int64(n), Busy: d, WaitIn: d, WaitOut: d}},
+			Network: &transfer.Network{Acked: n, BusyTime: d, RwndLimited: d, SndbufLimited: d}}
+	}
+	require.Equal(t, at(0), at(2).Since(at(5)))
+	require.Equal(t, at(3), at(5).Since(at(2)))
+}
