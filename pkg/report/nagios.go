@@ -144,7 +144,7 @@ func details(j *runner.JobStatus) []string {
 	}
 	for _, d := range j.Datasets {
 		if d.Late {
-			out = append(out, strings.TrimSuffix("late"+by(d.Lag)+": "+oneLine(d.Source)+" to "+d.To, " to "))
+			out = append(out, strings.TrimSuffix("late"+by(d.Lag)+": "+oneLine(d.Source)+" to "+oneLine(d.To), " to "))
 		}
 	}
 	return out

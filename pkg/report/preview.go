@@ -25,13 +25,13 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	if p.Alone {
 		alone = ", no target: nothing is sent"
 	}
-	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, p.Source, english.Plural(p.Datasets, "dataset", ""), alone)
+	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
 	errorText(&b, "  error: ", p.Error, p.Hint)
 	if len(p.Snapshots) > 0 {
 		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), some(p.Snapshots, "    ", verbose))
 	}
 	for _, t := range p.Targets {
-		head := fmt.Sprintf("  %s (%s): ", t.Target, t.To)
+		head := fmt.Sprintf("  %s (%s): ", t.Target, oneLine(t.To))
 		if t.Error != "" {
 			errorText(&b, head, t.Error, t.Hint)
 			continue
@@ -40,7 +40,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		targetText(&b, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(&b, "  retention on %s: would remove %s and keep %s\n", s.Side, english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
+		fmt.Fprintf(&b, "  retention on %s: would remove %s and keep %s\n", oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
 		if verbose {
 			pruningDetails(&b, s)
 		}
@@ -48,7 +48,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
 	for _, d := range p.Delegations {
-		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", d.User, cmp.Or(d.Host, "this host"), d.Command)
+		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
 	return writeString(w, b.String())
 }
@@ -65,18 +65,22 @@ func errorText(b *strings.Builder, head, err, hint string) {
 
 // some names are all, each on a line, or the first.
 func some(names []string, indent string, all bool) string {
-	if all || len(names) == 1 {
-		return strings.Join(names, "\n"+indent)
+	if !all && len(names) > 1 {
+		return oneLine(names[0]) + " ..."
 	}
-	return names[0] + " ..."
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, oneLine(name))
+	}
+	return strings.Join(lines, "\n"+indent)
 }
 
 func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 	for _, name := range p.Remove {
-		fmt.Fprintf(b, "    %s\n", name)
+		fmt.Fprintf(b, "    %s\n", oneLine(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Stays)) {
-		fmt.Fprintf(b, "    %s stays: %s\n", name, p.Stays[name])
+		fmt.Fprintf(b, "    %s stays: %s\n", oneLine(name), oneLine(p.Stays[name]))
 	}
 }
 
@@ -102,19 +106,19 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 		}
 	}
 	fmt.Fprintf(b, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
-		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), t.Wire.Mode)
+		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), oneLine(t.Wire.Mode))
 	if bytes := t.Plan.Bytes(); bytes > 0 {
 		fmt.Fprintf(b, ", about %s", size.Text(bytes))
 	}
 	b.WriteByte('\n')
 	if verbose {
 		for d, s := range t.Plan.Streams() {
-			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", d.Source, d.Target, s.Kind, s.Send.To, s.Why)
+			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
 		}
 		prefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
 	}
 	for _, d := range t.Refused {
-		errorText(b, "    "+d.Source+": ", d.Error, d.Hint)
+		errorText(b, "    "+oneLine(d.Source)+": ", d.Error, d.Hint)
 	}
 }
 
@@ -125,10 +129,10 @@ func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) err
 	if dryRun || p.Refused {
 		verb = "would remove"
 	}
-	fmt.Fprintf(&b, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, p.Side, verb, english.Plural(len(p.Remove), "snapshot", ""),
+	fmt.Fprintf(&b, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""),
 		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
 	for i := 0; dryRun && i < len(p.Remove); i++ {
-		fmt.Fprintf(&b, "  %s\n", p.Remove[i])
+		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))
 	}
 	doubtedText(&b, "  ", p, dryRun)
 	return writeString(w, b.String())

@@ -6,8 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/zfs"
 )
 
 // check -v lists every snapshot, without -v it counts them.
@@ -22,4 +26,28 @@ func TestPreviewListsSnapshots(t *testing.T) {
 		"  retention on source: would remove 1 snapshot and keep 2\n", short.String())
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now\n    tank/a@now\n"+
 		"  retention on source: would remove 1 snapshot and keep 2\n    tank@old\n    tank@a stays: daily\n    tank@b stays: base of near\n", long.String())
+}
+
+// No text of another host, or of records, moves a cursor or makes a line of its own.
+func TestPreviewAndStatusAreClean(t *testing.T) {
+	t.Parallel()
+	const evil = "x\x1b[2J\ny"
+	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, Stays: map[string]string{evil: evil}, Doubted: []string{evil, evil}, Error: evil, Hint: evil}
+	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*replicate.Pruning{pruning},
+		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
+		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: meet.Report{Mode: evil}, Refused: []record.DatasetRun{{Source: evil, Error: evil, Hint: evil}},
+			Plan: &plan.Plan{Notes: []string{"x\x1b[2J"}, Datasets: []*plan.Dataset{{Source: evil, Target: evil, Steps: []plan.Step{{Kind: plan.Full, Why: evil, Send: zfs.SendSpec{To: evil}}}}}}}}}
+	late := &runner.DatasetStatus{Source: evil, To: evil, Late: true, Outcome: evil, Error: evil}
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: evil, State: runner.Late, Late: true, Outcome: evil, Datasets: []*runner.DatasetStatus{late},
+		Problems: []*runner.Problem{{State: evil, Error: evil, Hint: evil, Datasets: []string{evil}, To: []string{evil}}}}}}
+	for _, verbose := range []bool{false, true} {
+		var b strings.Builder
+		require.NoError(t, PreviewText(&b, p, verbose))
+		require.NoError(t, PruningText(&b, "home", pruning, verbose))
+		require.NoError(t, StatusText(&b, s, ""))
+		_, err := Nagios(&b, s)
+		require.NoError(t, err)
+		require.NotContains(t, b.String(), "\x1b")
+		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text began")
+	}
 }

@@ -81,7 +81,7 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 	if !d.Success.IsZero() {
 		last = stamp(d.Success)
 	}
-	cells := []string{oneLine(d.Source), d.To, last, strings.Join(state, ", "), size.Text(d.Bytes) + " in " + Seconds(d.Seconds)}
+	cells := []string{oneLine(d.Source), oneLine(d.To), last, strings.Join(state, ", "), size.Text(d.Bytes) + " in " + Seconds(d.Seconds)}
 	if d.To == "" { // a job without a target
 		newest := "no snapshot"
 		if d.Snapshot != "" {
@@ -101,7 +101,7 @@ func Problem(p *runner.Problem) string {
 	if what != "" {
 		what = strings.TrimSpace(oneLine(what)) + ": "
 	}
-	return p.State + ": " + what + sentence(p.Error)
+	return oneLine(p.State) + ": " + what + sentence(p.Error)
 }
 
 // loud is a state that somebody should see.
