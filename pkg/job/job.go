@@ -65,6 +65,9 @@ type Reporter interface {
 	Progress(id int, p meet.Progress)
 	// Finished is called for every stream that was started.
 	Finished(id int, r *StepResult)
+	// Ended is called once for every dataset of the plan, when no more is tried: with
+	// why it did not arrive, or nil.
+	Ended(d *plan.Dataset, err error)
 }
 
 // StepResult is one stream's end.

@@ -81,6 +81,7 @@ func (m *mover) all(ctx context.Context, p *plan.Plan) map[string]error {
 		wg.Go(func() {
 			st := states[d.Source]
 			defer close(st.done)
+			defer func() { m.rep.Ended(d, st.err) }()
 			for _, need := range d.Needs {
 				n := states[need]
 				<-n.done

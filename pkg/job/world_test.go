@@ -116,3 +116,4 @@ func (silent) Planned(*Report)                 {}
 func (silent) Started(int, *plan.Dataset, int) {}
 func (silent) Progress(int, meet.Progress)     {}
 func (silent) Finished(int, *StepResult)       {}
+func (silent) Ended(*plan.Dataset, error)      {}

@@ -1,12 +1,15 @@
 package report
 
 import (
+	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -77,6 +80,7 @@ func TestTotal(t *testing.T) {
 	is(90, 200, "0 of 2 datasets done")
 	require.EqualValues(t, 80, s.total.gauge(c.Now()).rate, "what moved since it began to be looked at, in all streams")
 	s.finish(second, 35, false)
+	s.total.ended(datasetID{source: "b"}, false)
 	is(105, 195, "1 of 2 datasets done")
 	s.finish(first, 70, true)
 	is(115, 195, "1 of 2 datasets done")
@@ -90,10 +94,40 @@ func TestTotal(t *testing.T) {
 	s.progress(first, meet.Progress{Bytes: 60, Total: 50}, c.Now())
 	is(205, 205, "1 of 2 datasets done")
 	s.finish(first, 60, false)
+	s.total.ended(datasetID{source: "a"}, false)
+	s.total.ended(datasetID{source: "current"}, false)
 	is(205, 205, "2 of 2 datasets done")
 
 	s.total.plan("other", &plan.Plan{Datasets: []*plan.Dataset{{Source: "a", Steps: []plan.Step{{}}}}})
 	is(205, 0, "2 of 3 datasets done")
+}
+
+// What failed for good, and what was left out because of it, nobody waits for; what
+// arrived although its stream was cut is done.
+func TestTotalWithoutWhatFailed(t *testing.T) {
+	t.Parallel()
+	dataset := func(name string) *plan.Dataset {
+		return &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: 100}, {Bytes: 50}}}
+	}
+	fails, skipped, arrives := dataset("fails"), dataset("skipped"), dataset("arrives")
+	arrives.Steps = arrives.Steps[:1]
+	var out strings.Builder
+	text := NewText(Options{Stderr: &out, Now: newClock().Now})
+	text.Planned(&job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{fails, skipped, arrives}}})
+	for id, d := range map[int]*plan.Dataset{1: fails, 2: arrives} {
+		text.Started(id, d, 0)
+		text.Progress(id, meet.Progress{Bytes: 60, Total: 100})
+		text.Finished(id, &job.StepResult{Bytes: 60, Error: "cut"})
+	}
+	total := &text.streams.total
+	require.EqualValues(t, 400, total.gauge(time.Time{}).total)
+	text.Ended(fails, errors.New("no space"))
+	text.Ended(skipped, errors.New("it needs fails"))
+	require.EqualValues(t, 160, total.gauge(time.Time{}).total)
+	text.Ended(arrives, nil)
+	g := total.gauge(time.Time{})
+	require.Equal(t, []uint64{120, 120}, []uint64{g.bytes, g.total})
+	require.Equal(t, "1 of 3 datasets done", total.datasets())
 }
 
 func TestSeconds(t *testing.T) {

@@ -134,4 +134,5 @@ func replay(rep job.Reporter, c *clock, r *job.Report) {
 	rep.Finished(2, r.Results[1])
 	rep.Started(3, home, 1)
 	rep.Finished(3, r.Results[2])
+	rep.Ended(home, nil)
 }

@@ -188,6 +188,13 @@ func (j *JSON) Finished(id int, r *job.StepResult) {
 	}
 }
 
+// Ended notes that no more is tried of a dataset.
+func (j *JSON) Ended(d *plan.Dataset, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.streams.total.ended(datasetID{source: d.Source}, err != nil)
+}
+
 // Status writes one line for each running stream, and one for all, also with Quiet.
 func (j *JSON) Status() {
 	j.mu.Lock()

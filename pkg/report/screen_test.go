@@ -162,6 +162,7 @@ func TestTerminalColumns(t *testing.T) {
 	far.Progress(1, meet.Progress{Bytes: 1000, Total: 2 << 30, Rate: 9 << 20, LimitedBy: "target"})
 	show()
 	near.Finished(1, &job.StepResult{Bytes: 2 << 30})
+	near.Ended(datasets[0], nil)
 	near.Started(2, datasets[1], 0)
 	near.Progress(2, meet.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})
 	done := text.Doing("releasing holds")

@@ -139,6 +139,14 @@ func (t part) Finished(id int, r *job.StepResult) {
 	}
 }
 
+// Ended notes that no more is tried of a dataset.
+func (t part) Ended(d *plan.Dataset, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.streams.total.ended(datasetID{t.name, d.Source}, err != nil)
+	t.refresh()
+}
+
 // Doing shows what no stream tells of, while it lasts.
 func (t *Text) Doing(what string) (done func()) {
 	t.mu.Lock()

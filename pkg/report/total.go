@@ -16,7 +16,7 @@ type datasetID struct{ part, source string }
 type total struct {
 	courses map[datasetID]*course // of the datasets that have something to send
 	streams int                   // that were planned
-	done    int                   // datasets of which all arrived
+	done    int                   // datasets that arrived
 	moved   uint64                // bytes of stream, by this command
 	recent  []moment              // of the last totalWindow
 }
@@ -93,9 +93,22 @@ func (t *total) end(id datasetID, failed bool) {
 		c.cut = true
 	default:
 		c.arrived, c.now = c.arrived+c.now.bytes, nil
-		if len(c.left) == 0 {
-			t.done++
-		}
+	}
+}
+
+// ended ends a dataset of which no more is tried: nobody waits for what did not
+// arrive of it.
+func (t *total) ended(id datasetID, failed bool) {
+	c := t.courses[id]
+	if c == nil {
+		return // it had nothing to send
+	}
+	if c.now != nil {
+		c.arrived += c.now.bytes
+	}
+	c.now, c.cut, c.left = nil, false, nil
+	if !failed {
+		t.done++
 	}
 }
 

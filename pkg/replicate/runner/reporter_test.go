@@ -33,6 +33,7 @@ func (told) Progress(int, meet.Progress)             {}
 func (r told) Finished(_ int, result *job.StepResult) {
 	r.note("finished %s%s", result.Source, result.Snapshot)
 }
+func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
 // A run tells of what it sends to a target what a transfer of its own would.
 func TestARunTellsOfItsTransfers(t *testing.T) {
@@ -50,5 +51,5 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	}
 	_, err := run.Run(t.Context(), r.job, true)
 	require.NoError(t, err)
-	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1"}, all)
+	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
 }

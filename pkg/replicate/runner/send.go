@@ -172,6 +172,7 @@ func (quiet) Planned(*job.Report)             {}
 func (quiet) Started(int, *plan.Dataset, int) {}
 func (quiet) Progress(int, meet.Progress)     {}
 func (quiet) Finished(int, *job.StepResult)   {}
+func (quiet) Ended(*plan.Dataset, error)      {}
 
 // sending is a Reporter that writes down what is on its way before the first
 // stream begins: after a cut the target may be away, and what it has got by

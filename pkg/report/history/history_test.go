@@ -25,6 +25,7 @@ func (*silent) Planned(*job.Report)                           {}
 func (*silent) Started(int, *plan.Dataset, int)               {}
 func (*silent) Progress(int, meet.Progress)                   {}
 func (*silent) Finished(int, *job.StepResult)                 {}
+func (*silent) Ended(*plan.Dataset, error)                    {}
 func (*silent) DevicePlanned(*job.DevReport)                  {}
 func (*silent) DeviceStarted(*job.DevReport, uint64)          {}
 func (*silent) DeviceFinished(*job.DevReport, *job.DevResult) {}

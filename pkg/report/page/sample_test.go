@@ -33,6 +33,7 @@ func (deaf) Planned(*job.Report)                           {}
 func (deaf) Started(int, *plan.Dataset, int)               {}
 func (deaf) Progress(int, meet.Progress)                   {}
 func (deaf) Finished(int, *job.StepResult)                 {}
+func (deaf) Ended(*plan.Dataset, error)                    {}
 func (deaf) DevicePlanned(*job.DevReport)                  {}
 func (deaf) DeviceStarted(*job.DevReport, uint64)          {}
 func (deaf) DeviceFinished(*job.DevReport, *job.DevResult) {}
