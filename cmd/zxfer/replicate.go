@@ -150,7 +150,9 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // is to be Over.
 func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
-	r := runner.New(o.stateDir, &opener{log: text.Log}, a.now, text.Log)
+	at := &opener{}
+	r := runner.New(o.stateDir, at, a.now, text.Log)
+	at.log = func(message string) { r.Log(message) } // who watches r hears of hosts, too
 	r.Flags = o.flags()
 	r.Reporter = func(_, target string) job.Reporter { return text.Part(target) }
 	return r, text
@@ -230,6 +232,6 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
 	return show.write(a, outcome.Join(errs...), func(about page.About) ([]byte, error) {
-		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now()), course.Course(), outcome.Join(errs...))
+		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now()), course.Course(), errs)
 	})
 }

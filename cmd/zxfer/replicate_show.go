@@ -55,7 +55,7 @@ a mail or a colleague; the exit code is the same.`,
 				return o.nagios(a, cmd.Flags(), args)
 			}
 			if html != "" {
-				if err := ineffective(cmd.Flags(), "with --html", "json"); err != nil {
+				if err := ineffective(cmd.Flags(), "with --html", "json", "short"); err != nil {
 					return err
 				}
 			}

@@ -120,7 +120,7 @@ func answerText(r *job.DoctorReport) string {
 	}
 	text := "expect  " + rate + "\n"
 	if r.Expected != nil {
-		text += "limit   " + limitText(r.Ceilings, r.Expected) + "\n"
+		text += "limit   " + LimitText(r.Ceilings, r.Expected) + "\n"
 	}
 	if r.Advice != nil {
 		text += "change  " + Advice(r.Advice) + "\n"
@@ -146,8 +146,8 @@ func rateText(e *job.Expected) string {
 	return "at most " + text + "; not measured: " + strings.Join(e.Unmeasured, ", ")
 }
 
-// limitText names the limit, as the ceiling does that the arrow is at.
-func limitText(ceilings []probe.Ceiling, e *job.Expected) string {
+// LimitText names the limit, as the ceiling does that the arrow is at.
+func LimitText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if e.Brief() {
 		return "none that matters"
 	}

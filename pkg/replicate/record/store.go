@@ -187,8 +187,22 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 	return write(path, text, mode, func(from, to string) error { return errors.Join(os.Chmod(from, mode), os.Rename(from, to)) })
 }
 
-// Put is Replace with the mode that the umask leaves.
-func Put(path string, text []byte) error { return write(path, text, 0o666, os.Rename) }
+// Put is Replace with the mode of the file that is there, or else that which the
+// umask leaves.
+func Put(path string, text []byte) error {
+	mode, keep := os.FileMode(0o666), false
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		mode, keep = info.Mode().Perm(), true
+	}
+	return write(path, text, mode, func(from, to string) error {
+		if keep {
+			if err := os.Chmod(from, mode); err != nil {
+				return err
+			}
+		}
+		return os.Rename(from, to)
+	})
+}
 
 // Create is Replace where there is no such file yet, else fs.ErrExist. Of the mode the
 // umask takes its part.

@@ -167,6 +167,20 @@ func TestMetrics(t *testing.T) {
 	require.NotContains(t, text, "last_success_seconds{job=\"a\\\"b\",source=\"tank/b\"", "never is not 1970")
 }
 
+// What was private stays so, and what was not stays that.
+func TestPutKeepsMode(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, Put(name, []byte("one")))
+	for _, mode := range []os.FileMode{0o600, 0o666} {
+		require.NoError(t, os.Chmod(name, mode))
+		require.NoError(t, Put(name, []byte("two")))
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm())
+	}
+}
+
 // Until a file is whole there is none of its name, or the old one.
 func TestFilesAreWhole(t *testing.T) {
 	t.Parallel()

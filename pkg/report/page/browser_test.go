@@ -7,11 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/report/history"
 )
 
 // browser is a real one without a window; the test is skipped where there is none.
@@ -30,9 +34,19 @@ func browser(t *testing.T) string {
 const measure = `<script>addEventListener('load', () => {
 const root = document.documentElement, out = document.createElement('output')
 out.id = 'measured'
+const curve = document.querySelector('path.outline'), matrix = curve?.getScreenCTM()
+const drawn = moment => { // the height of the curve where a pointer finds the moment
+  const box = moment.getBoundingClientRect(), x = (box.left + box.width / 2 - matrix.e) / matrix.a
+  let from = 0, to = curve.getTotalLength()
+  while (to - from > 0.01) {
+    const half = (from + to) / 2
+    if (curve.getPointAtLength(half).x < x) from = half; else to = half
+  }
+  return Math.round(1000 - curve.getPointAtLength(to).y)
+}
 const wide = [...document.querySelectorAll('main *')].filter(e => !e.closest('svg') && e.getBoundingClientRect().right > root.clientWidth + 1)
 out.textContent = [root.scrollWidth - root.clientWidth, wide.length, performance.getEntriesByType('resource').length,
-  getComputedStyle(document.body).backgroundColor, document.querySelectorAll('rect.find').length, document.querySelector('svg.plot')?.dataset.points ?? 0].join(';')
+  getComputedStyle(document.body).backgroundColor, [...document.querySelectorAll('rect.find')].map(drawn)].join(';')
 document.body.append(out)
 })</script>`
 
@@ -65,7 +79,9 @@ func TestBrowser(t *testing.T) {
 	browser(t)
 	pages, err := samples()
 	require.NoError(t, err)
-	answer := regexp.MustCompile(`<output id="measured">(-?\d+);(\d+);(\d+);(.*);(\d+);(\d+)</output>`)
+	_, device := sampleDevice()
+	courses := map[string]history.Course{"send": sampleCourse(), "run": sampleCourse(), "device": device}
+	answer := regexp.MustCompile(`<output id="measured">(-?\d+);(\d+);(\d+);(.*);([\d,]*)</output>`)
 	for name, html := range pages {
 		t.Run(name, func(t *testing.T) {
 			dom, console := load(t, html, 1400, false)
@@ -80,10 +96,33 @@ func TestBrowser(t *testing.T) {
 				require.NotNil(t, m, "%s", dom)
 				require.Equal(t, []string{"0", "0", "0"}, m[1:4], "%d pixels wide: pixels and elements too many, and requests", width)
 				paper[dark] = m[4]
-				require.Equal(t, m[6], m[5], "points of the curve")
+				requireCurve(t, courses[name], m[5])
 			}
 			require.NotEqual(t, paper[false], paper[true], "light and dark")
 		})
+	}
+}
+
+// requireCurve compares the heights of a curve that a browser drew with the rates
+// of a course.
+func requireCurve(t *testing.T, c history.Course, drawn string) {
+	t.Helper()
+	if len(c.Moved.Slices) == 0 {
+		require.Empty(t, drawn)
+		return
+	}
+	rates, heights := rateOf(&c), strings.Split(drawn, ",")
+	require.Len(t, heights, len(rates), "points of the curve")
+	most, highest := slices.Max(rates), 0.0
+	numbers := make([]float64, len(heights))
+	for i, h := range heights {
+		n, err := strconv.ParseFloat(h, 64)
+		require.NoError(t, err)
+		numbers[i], highest = n, max(highest, n)
+	}
+	require.Greater(t, highest, 200.0, "it fills the plot")
+	for i, n := range numbers {
+		require.InDelta(t, rates[i]/most, n/highest, 0.01, "point %d of the curve", i)
 	}
 }
 

@@ -24,20 +24,21 @@ const (
 
 // course is what happened, drawn over one axis of time.
 type course struct {
-	Areas   []area
-	Outline string // path
-	Slices  []slice
-	Rates   []tick // At in pixels
-	Times   []tick
-	Lines   []line
-	Marks   []mark
-	Band    []band
-	Limits  []limit
-	Rows    []row
-	Omitted int
-	Points  int
-	Wide    string // width of the coordinates
-	Summary string // for who cannot see it
+	Areas    []area
+	Outline  string // path
+	Slices   []slice
+	Rates    []tick // At in pixels
+	Times    []tick
+	Lines    []line
+	Marks    []mark
+	Unmarked int // cuts and resumes between them
+	Band     []band
+	Limits   []limit
+	Rows     []row
+	Omitted  int
+	Points   int
+	Wide     string // width of the coordinates
+	Summary  string // for who cannot see it
 }
 
 // area is a stretch of the curve that one place limited.
@@ -106,6 +107,7 @@ func courseOf(c *history.Course, expected *job.Expected) *course {
 	d.curve(c, heights, axis.top)
 	d.bands(c)
 	d.marks(c)
+	d.Unmarked = c.Marks.Dropped
 	mean := moved / c.Length.Seconds()
 	d.Lines = append(d.Lines, line{Y: y(mean), Label: "mean " + rate(moved, c.Length.Seconds()), Class: "mean"})
 	if expected != nil && float64(expected.BytesPerSecond) <= axis.top {

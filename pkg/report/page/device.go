@@ -13,12 +13,12 @@ import (
 // Device is the page of `zxfer dev`. The report may be as far as it got.
 func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: "dev", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
-		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint),
+		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
 	var all []ended
-	var moved uint64
+	var covered uint64 // whether that was sent, zeros or there already
 	for _, s := range c.Spans {
-		moved += s.Bytes
+		covered += s.Bytes
 	}
 	last := &job.DevResult{}
 	for _, res := range r.Results {
@@ -26,7 +26,10 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 		last = res
 	}
 	limitedBy := p.limitBy(last.LimitedBy)
-	p.figures(moved, r.Seconds, r.Expected)
+	if r.Seconds > 0 {
+		p.moved(figure{"Covered", size.Text(covered), "of the device"}, covered, r.Seconds)
+	}
+	p.expect(r.Ceilings, r.Expected, r.Seconds > 0)
 	p.deviceFigures(r, last)
 	if p.Way = wayOf(all, name(r.Source), name(r.Target), limitedBy, true); p.Way == nil {
 		p.Way = p.expectedWay(r.Ceilings, r.Expected)
@@ -42,6 +45,9 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 }
 
 func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
+	if len(r.Results) > 0 && !r.Compare {
+		p.Figures = append(p.Figures, figure{"Sent", size.Text(uint64(last.Data)), "as data"})
+	}
 	if last.Zeros > 0 {
 		p.Figures = append(p.Figures, figure{"Zeros", size.Text(uint64(last.Zeros)), "neither sent nor stored"})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -25,13 +26,11 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	if len(p.Title) == 0 {
 		p.Title = []string{name(about.Host)}
 	}
-	if failure != nil {
-		p.Error = text(failure.Error())
-	}
+	p.Errors = failures(failure)
 	if e := r.Expected; e != nil {
-		p.Limit = limitOf(e.LimitedBy)
-		p.Figures = append(p.Figures, expectedFigure(e))
-		if e.Bytes > 0 {
+		p.Limit = expectedLimit(r.Ceilings, e)
+		p.Figures = append(p.Figures, expectedFigure(r.Ceilings, e))
+		if e.Bytes > 0 && !e.Brief() {
 			p.Figures = append(p.Figures, figure{"To move", size.Text(e.Bytes), eta(e)})
 		}
 	}
@@ -61,9 +60,23 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	return render(p)
 }
 
+// expectedLimit is what will limit it, as the text names it; nil of what is too brief
+// for that.
+func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
+	l := limitOf(e.LimitedBy)
+	if l == nil || e.Brief() {
+		return nil
+	}
+	l.Name = text(report.LimitText(ceilings, e))
+	return l
+}
+
 // expectedFigure says what was not measured of the rate to expect.
-func expectedFigure(e *job.Expected) figure {
-	f := figure{"Expected", size.Rate(e.BytesPerSecond), limitedBy(text(e.LimitedBy))}
+func expectedFigure(ceilings []probe.Ceiling, e *job.Expected) figure {
+	if e.Brief() {
+		return figure{"Expected", "below 1 s", "for " + size.Text(e.Bytes) + "; limit: " + report.LimitText(ceilings, e)}
+	}
+	f := figure{"Expected", size.Rate(e.BytesPerSecond), limitedBy(text(report.LimitText(ceilings, e)))}
 	if len(e.Unmeasured) > 0 {
 		f.Label, f.Note = "Expected, at most", f.Note+"; not measured: "+text(strings.Join(e.Unmeasured, ", "))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/meet"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -38,10 +39,15 @@ func classOf(name string) string {
 	case transfer.LimitTarget, transfer.LimitVerify:
 		return "target"
 	}
-	if strings.HasPrefix(name, transfer.LimitNetwork) {
+	if ofNetwork(name) {
 		return "network"
 	}
 	return "none"
+}
+
+// ofNetwork tells a limit that is between the hosts.
+func ofNetwork(name string) bool {
+	return strings.HasPrefix(name, transfer.LimitNetwork) || name == meet.LimitShell
 }
 
 // meaning says it in a sentence.
@@ -52,6 +58,7 @@ func meaning(name string) string {
 		transfer.LimitBandwidth:   "That is the limit which was asked for.",
 		transfer.LimitSenderCPU:   "The sending host's processors are busy.",
 		transfer.LimitNetwork:     "The network between the hosts takes no more.",
+		meet.LimitShell:           "The network between the hosts, or ssh at either end of it, takes no more.",
 		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this way.",
 		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this way.",
 		transfer.LimitReceiverCPU: "The receiving host's processors are busy.",
@@ -69,12 +76,15 @@ func limitOf(limitedBy string) *limit {
 	return &limit{Name: name(limitedBy), Class: classOf(limitedBy), Meaning: meaning(limitedBy)}
 }
 
-// limitBy is what limited a command for most of the time, moment by moment; of one
-// whose course tells nothing what its report says.
+// limitBy is what limited a command for most of the time that streams ran, moment by
+// moment; where nothing did, or its course tells nothing, what its report says.
 func (p *page) limitBy(reported string) (limitedBy string) {
 	if p.Course != nil {
 		for _, l := range p.Course.Limits {
-			if l.Class != "none" && l.Class != "idle" {
+			if l.Name == nothingStoodOut {
+				break
+			}
+			if l.Name != nothingRan {
 				p.Limit = limitOf(l.Name)
 				p.Limit.Share = l.Share
 				return l.Name

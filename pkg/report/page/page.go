@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -51,8 +52,7 @@ type page struct {
 	Figures []figure
 	Limit   *limit // with the meaning of what limited it
 	Advice  string // the one thing to change
-	Error   string
-	Hints   []string
+	Errors  []problem
 	Course  *course
 	Way     *way
 	Bars    *bars
@@ -135,6 +135,30 @@ func clip(s string, most int) string {
 		return s
 	}
 	return string(r[:most/2]) + " … " + string(r[len(r)-most/2+3:])
+}
+
+// problem is why something is not well.
+type problem struct {
+	Text  string
+	Hints []string
+}
+
+// problems is the one that a message tells of, if it does.
+func problems(message, hint string) []problem {
+	if message == "" {
+		return nil
+	}
+	return []problem{{text(message), hints(hint)}}
+}
+
+// failures are what a command ended with.
+func failures(errs ...error) (out []problem) {
+	for _, err := range errs {
+		if err != nil && len(out) < maxRows {
+			out = append(out, problems(err.Error(), fault.HintOf(err))...)
+		}
+	}
+	return out
 }
 
 // hints are the lines of a hint.

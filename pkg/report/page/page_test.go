@@ -10,7 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/transfer"
 )
@@ -59,7 +63,7 @@ func hostile(t *testing.T) map[string][]byte {
 		"device": func() ([]byte, error) { return Device(sampleAbout(), dev, devCourse) },
 		"doctor": func() ([]byte, error) { return Doctor(sampleAbout(), []string{evil}, doctor, errors.New(evil)) },
 		"status": func() ([]byte, error) { return Status(sampleAbout(), status) },
-		"run":    func() ([]byte, error) { return Run(sampleAbout(), runs, status, course, errors.New(evil)) },
+		"run":    func() ([]byte, error) { return Run(sampleAbout(), runs, status, course, []error{errors.New(evil)}) },
 	} {
 		html, err := render()
 		require.NoError(t, err, name)
@@ -132,9 +136,81 @@ func TestNothingMoved(t *testing.T) {
 	require.Contains(t, string(html), "beta: no route to host")
 	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)
 	require.NotContains(t, string(html), "Rate over time")
-	html, err = Run(sampleAbout(), nil, nil, history.Course{}, errors.New("the job is running already"))
+	html, err = Run(sampleAbout(), nil, nil, history.Course{}, []error{errors.New("the job is running already")})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "the job is running already")
+}
+
+// A command that failed says so, whatever its runs came to, and why, part by part.
+func TestFailuresOfRuns(t *testing.T) {
+	t.Parallel()
+	runs := sampleRun()
+	runs[0].Outcome, runs[0].Error, runs[0].Hint = outcome.Done, "told once", "told once"
+	html, err := Run(sampleAbout(), runs, nil, history.Course{}, []error{nil, fault.Interrupt("wait", errors.New("job \"mail\" is running already")), fault.Failf("mkdir it", "no metrics")})
+	require.NoError(t, err)
+	require.Contains(t, string(html), `class="outcome bad">failed<`)
+	require.Regexp(t, `class="error"><p>job &#34;mail&#34; is running already</p><p class="command">wait</p></section><section class="error"><p>no metrics</p><p class="command">mkdir it</p></section>`, string(html))
+	require.NotContains(t, string(html), "told once")
+	html, err = Run(sampleAbout(), runs, nil, history.Course{}, []error{nil})
+	require.NoError(t, err)
+	require.Contains(t, string(html), `class="outcome good">done<`)
+	require.NotContains(t, string(html), `class="error"`)
+}
+
+// The limit of most of the time is the headline, ssh as well as any; where that is
+// none, the report knows.
+func TestLimitBy(t *testing.T) {
+	t.Parallel()
+	play := func(limit string) *page {
+		tape := newTape()
+		tape.start("tank/a", 0)
+		tape.run(3, 60*mib, transfer.LimitSource)
+		tape.run(90, 60*mib, limit)
+		c := tape.rec.Course()
+		return &page{Course: courseOf(&c, nil)}
+	}
+	p := play(meet.LimitShell)
+	require.Equal(t, meet.LimitShell, p.limitBy(transfer.LimitSource))
+	require.Equal(t, "network", p.Limit.Class)
+	require.NotEmpty(t, p.Limit.Meaning)
+	p = play("")
+	require.Equal(t, transfer.LimitTarget, p.limitBy(transfer.LimitTarget))
+	require.Empty(t, p.Limit.Share)
+	p = play("")
+	require.Empty(t, p.limitBy(""))
+	p.expect(nil, sampleDoctor().Expected, true)
+	require.Nil(t, p.Limit, "what was expected limited nothing")
+	p.expect(nil, sampleDoctor().Expected, false)
+	require.Equal(t, "network", p.Limit.Class)
+}
+
+// A page of doctor says what its text does.
+func TestDoctorAsText(t *testing.T) {
+	t.Parallel()
+	r := sampleDoctor()
+	r.Expected = &job.Expected{BytesPerSecond: 480 * mib, LimitedBy: probe.SourceRead, Ceiling: probe.SourceRead, Host: "alpha"}
+	html := func() string {
+		t.Helper()
+		html, err := Doctor(sampleAbout(), nil, r, nil)
+		require.NoError(t, err)
+		return string(html)
+	}
+	require.Contains(t, html(), "Limited by <b>"+probe.Title(probe.SourceRead)+" on alpha</b>")
+	r.Expected = &job.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}
+	require.Contains(t, html(), "for 600 B; limit: none that matters")
+	require.NotContains(t, html(), "Limited by")
+	require.NotContains(t, html(), "the narrow part")
+}
+
+// How far a copy came is not what it sent.
+func TestDeviceCovered(t *testing.T) {
+	t.Parallel()
+	r, c := sampleDevice()
+	r.Results[0].Data = 3 * mib
+	html, err := Device(sampleAbout(), r, c)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "<dt>Covered</dt><dd>1.8 GiB</dd>")
+	require.Contains(t, string(html), "<dt>Sent</dt><dd>3.0 MiB</dd>")
 }
 
 // The curve has a stretch of colour for each place that limited it, and the times
@@ -161,6 +237,10 @@ func TestCourse(t *testing.T) {
 	require.Equal(t, d.Limits[0].Share, p.Limit.Share)
 	require.Len(t, d.Rows, 4)
 	require.Len(t, d.Rows[0].Spans, 2)
+	c.Marks.Dropped = 7
+	html, err := Send(sampleAbout(), sampleSend(), c)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "7 cuts and resumes in between are left out")
 }
 
 // The narrow part is that which limited, and the others wait for it.
@@ -175,7 +255,9 @@ func TestWay(t *testing.T) {
 		"receiving (CPU)@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
 	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
 	require.Nil(t, sampleAbout().expectedWay(nil, nil))
-	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", transfer.LimitReceiverCPU: "processors",
+	w = wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", meet.LimitShell, false)
+	require.True(t, w.Parts[2].Narrow)
+	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", meet.LimitShell: "the link, source to target", transfer.LimitReceiverCPU: "processors",
 		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
 		w := sampleAbout().expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
 		for _, p := range w.Parts {

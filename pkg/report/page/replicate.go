@@ -41,12 +41,6 @@ type jobCell struct {
 	Note   string
 }
 
-// problem is why something of the last run is not well.
-type problem struct {
-	Text  string
-	Hints []string
-}
-
 // Status is the page of `zxfer replicate status`.
 func Status(about About, s *runner.Status) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate status", Times: stamp(about.Made)}
@@ -56,9 +50,9 @@ func Status(about About, s *runner.Status) ([]byte, error) {
 }
 
 // Run is the page of `zxfer replicate run`: what the runs did, and how their jobs
-// stand now. failure is what the command ended with.
-func Run(about About, runs []*record.Run, s *runner.Status, c history.Course, failure error) ([]byte, error) {
-	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: saidOf(&c, about.Made)}
+// stand now. errs are what the command ended with, one of each part that failed.
+func Run(about About, runs []*record.Run, s *runner.Status, c history.Course, errs []error) ([]byte, error) {
+	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: saidOf(&c, about.Made), Errors: failures(errs...)}
 	var names, outcomes []string
 	var bytes uint64
 	var seconds float64
@@ -77,11 +71,10 @@ func Run(about About, runs []*record.Run, s *runner.Status, c history.Course, fa
 		p.standing(s, about.Made)
 	}
 	p.Title, p.Outcome = []string{cmp.Or(strings.Join(names[:min(len(names), 6)], ", "), "no job ran")}, badge{}
-	if len(outcomes) > 0 {
+	if err := outcome.Join(errs...); err != nil {
+		p.Outcome = outcomeBadge(outcome.Of(err))
+	} else if len(outcomes) > 0 {
 		p.Outcome = outcomeBadge(outcome.Worst(outcomes...))
-	}
-	if failure != nil && len(runs) == 0 {
-		p.Error, p.Outcome = text(failure.Error()), outcomeBadge(outcome.Of(failure))
 	}
 	p.Figures = []figure{{"Moved", size.Text(bytes), ""}, {"Took", report.Seconds(seconds), ""},
 		{"Datasets sent", fmt.Sprint(sent), fmt.Sprintf("%d unchanged, %d failed", unchanged, failed)},
@@ -103,9 +96,6 @@ func (p *page) runTables(r *record.Run) {
 		if len(p.Notes) < maxRows {
 			p.Notes = append(p.Notes, name(r.Job)+": "+text(n))
 		}
-	}
-	if r.Error != "" {
-		p.Error, p.Hints = text(r.Job+": "+r.Error), append(p.Hints, hints(r.Hint)...)
 	}
 }
 

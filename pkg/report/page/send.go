@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -19,10 +20,13 @@ import (
 // Send is the page of `zxfer send`. The report may be as far as it got.
 func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: "send", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
-		Outcome: outcomeBadge(r.Outcome), Error: text(r.Error), Hints: hints(r.Hint),
+		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
 	limitedBy := p.limitBy(r.LimitedBy)
-	p.figures(r.Bytes, r.Seconds, r.Expected)
+	if r.Seconds > 0 {
+		p.moved(figure{"Moved", size.Text(r.Bytes), ""}, r.Bytes, r.Seconds)
+	}
+	p.expect(r.Ceilings, r.Expected, r.Seconds > 0)
 	if r.Plan != nil {
 		done, failed := map[string]bool{}, map[string]bool{}
 		for _, s := range r.Results {
@@ -62,19 +66,24 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	return render(p)
 }
 
-// figures are the first numbers of what moves something.
-func (p *page) figures(bytes uint64, seconds float64, e *job.Expected) {
-	if seconds > 0 {
-		p.Figures = append(p.Figures, figure{"Moved", size.Text(bytes), ""}, figure{"Took", report.Seconds(seconds), "with planning and checks"},
-			figure{"Rate", cmp.Or(rate(float64(bytes), seconds), "none"), "on average"})
+// moved are the first numbers of what moved something, of the time in which it did.
+func (p *page) moved(what figure, bytes uint64, seconds float64) {
+	p.Figures = append(p.Figures, what, figure{"Took", report.Seconds(seconds), "while streams ran"},
+		figure{"Rate", cmp.Or(rate(float64(bytes), seconds), "none"), "on average"})
+}
+
+// expect says what is expected, and of what is yet to move what will limit it.
+func (p *page) expect(ceilings []probe.Ceiling, e *job.Expected, moved bool) {
+	if e == nil {
+		return
 	}
-	if e != nil {
-		f := expectedFigure(e)
+	f := expectedFigure(ceilings, e)
+	if !e.Brief() {
 		f.Note = strings.TrimPrefix(eta(e)+", "+f.Note, ", ")
-		p.Figures = append(p.Figures, f)
-		if p.Limit == nil {
-			p.Limit = limitOf(e.LimitedBy)
-		}
+	}
+	p.Figures = append(p.Figures, f)
+	if !moved && p.Limit == nil {
+		p.Limit = expectedLimit(ceilings, e)
 	}
 }
 

@@ -112,7 +112,7 @@ func wayOf(all []ended, source, target, limitedBy string, device bool) *way {
 			p.Host, p.Note = "", networkNote(network)
 		}
 		p.Value = fmt.Sprintf("busy %.0f %%", 100*p.use)
-		p.Narrow = limitedBy != "" && (st.limit == limitedBy || st.limit == transfer.LimitNetwork && strings.HasPrefix(limitedBy, st.limit))
+		p.Narrow = limitedBy != "" && (st.limit == limitedBy || st.limit == transfer.LimitNetwork && ofNetwork(limitedBy))
 		w.Parts = append(w.Parts, p)
 	}
 	return w.drawn()
@@ -135,7 +135,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seco
 // expectedWay shows what parts reach by themselves, and what of that the expected
 // rate takes.
 func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
-	if e == nil || e.BytesPerSecond == 0 {
+	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
 		return nil
 	}
 	w := &way{Said: "Each part as it was measured by itself; the narrower it is drawn, the more of it the expected rate takes."}
@@ -150,7 +150,7 @@ func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 		{nil, transfer.LimitReceiverCPU},
 		{[]string{probe.TargetWrite, probe.PathWrite}, transfer.LimitTarget},
 	} {
-		limits := e.LimitedBy == want.limit || want.limit == transfer.LimitNetwork && strings.HasPrefix(e.LimitedBy, want.limit)
+		limits := e.LimitedBy == want.limit || want.limit == transfer.LimitNetwork && ofNetwork(e.LimitedBy)
 		if want.ids == nil && limits {
 			w.Parts = append(w.Parts, part{Name: "processors", Host: a.host(e.Host), Value: size.Rate(e.BytesPerSecond), Class: classOf(want.limit), Narrow: true, use: 1})
 			found = true
