@@ -229,6 +229,18 @@ func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
 	require.Greater(t, n, 1)
 }
 
+// No output that the documents show names a limit of so short a stream that none is told.
+func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
+	t.Parallel()
+	short := regexp.MustCompile(`(?m)^.* \d+(?:\.\d+)? (?:B|KiB) in [01](?:\.\d+)? s .*limited by.*$`)
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			require.Empty(t, short.FindString(b), p.path)
+		}
+	}
+	require.Regexp(t, short, "tank/a@b: done, 47 KiB in 1.0 s (46 KiB/s), wire tls, limited by source\n")
+}
+
 // Each message that docs/troubleshooting.md explains is in the code: what is
 // between its places ("…"), in one string or another.
 func TestMessagesOfTroubleshootingAreThere(t *testing.T) {

@@ -51,7 +51,7 @@ or its records cannot be read.
 With --html it writes a page with the age of every copy instead, for a web server,
 a mail or a colleague; the exit code is the same.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if nagios {
+			if cmd.Flags().Changed("nagios") {
 				return o.nagios(a, cmd.Flags(), args)
 			}
 			if html != "" {
@@ -112,8 +112,12 @@ func writeHTML(a *app, name string, s *runner.Status) error {
 	return record.Put(name, html)
 }
 
-// nagios shows how jobs stand as a monitoring plugin does.
+// nagios shows how jobs stand as a monitoring plugin does. A rule of sudo that lets an
+// agent run it may allow more flags: none of them writes a file, nor takes this one back.
 func (o *replicateOptions) nagios(a *app, flags *pflag.FlagSet, args []string) error {
+	if on, err := flags.GetBool("nagios"); err != nil || !on {
+		return unknown(a, fault.Usagef("leave it out", "--nagios=false: it cannot be taken back"))
+	}
 	if err := ineffective(flags, "with --nagios", "json", "short", "html"); err != nil {
 		return unknown(a, err)
 	}
