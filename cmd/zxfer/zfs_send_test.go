@@ -273,7 +273,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		{"no such pool of the source", []string{"nopool/x", "beta:" + betaPool}, 3, []string{"no such pool: nopool"}},
 		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
 		{"a snapshot that is there", []string{"--snapshot", "one", "-R", src, "beta:" + dst}, 3,
-			[]string{"--snapshot one takes a new snapshot, but there is one of that name: " + src + "@one", "hint: --snapshot= takes one", "zxfer send -R " + src + "@one beta:" + dst}},
+			[]string{"--snapshot one takes a new snapshot, but there is one of that name: " + src + "@one", "hint: --snapshot= takes one", "the same command, with " + src + "@one as its source and without --snapshot"}},
 		{"diverged", []string{src, "beta:" + diverged}, 3, []string{"@one", "@theirs", "beta"}},
 		{"modified", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
 		{"onto itself", []string{src, src}, 3, nil},

@@ -22,7 +22,7 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but there is one of that name: src/a/b@new")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "{{snapshot =}} takes one with a name of its own")
-	require.Contains(t, fault.HintOf(err), "zxfer send -R src/a@new dst")
+	require.Contains(t, fault.HintOf(err), "the same command, with src/a@new as its source and without {{snapshot}}")
 	require.Empty(t, w.did)
 }
 

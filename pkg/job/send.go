@@ -15,7 +15,6 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
-	"zxfer/pkg/zfs"
 )
 
 // RunSend runs `zxfer send`. The Report is returned, as far as it got, with
@@ -97,12 +96,8 @@ func (t *sending) checkFree() error {
 	if len(there) == 0 {
 		return nil
 	}
-	command := []string{"zxfer", "send"}
-	if t.req.Plan.Recursive {
-		command = append(command, "-R")
-	}
-	command = append(command, t.taken().String(), t.req.Target.String())
-	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\nto send what is there, leave {{snapshot}} out: "+zfs.CommandLine(command),
+	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
+		"to send what is there: the same command, with "+t.taken().String()+" as its source and without {{snapshot}}",
 		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(there, 3))
 }
 
