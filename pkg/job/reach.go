@@ -96,7 +96,7 @@ const openingWay = "finding out which way data can take"
 func (e *ends) open(ctx context.Context, log func(string)) error {
 	link, err := e.link.Open(ctx, log)
 	if errors.Is(err, site.ErrLost) { // the host may be there again
-		link, err = e.link.Open(ctx, log)
+		link, err = link.Open(ctx, log)
 	}
 	if errors.Is(err, site.ErrLost) {
 		return fault.Interrupt("", err)
@@ -110,7 +110,7 @@ func (e *ends) open(ctx context.Context, log func(string)) error {
 // way is how it went, as the checks look at it.
 func (e *ends) way() preflight.Way {
 	s := e.link.Search()
-	return preflight.Way{Path: s.Path, Shut: s.Shut, Closed: s.Closed, Shell: s.Shell, Listen: s.Listen, Option: s.Option, Untried: s.Untried}
+	return preflight.Way{Path: s.Path, Shut: s.Shut, Astray: s.Astray, Closed: s.Closed, Shell: s.Shell, Listen: s.Listen, Option: s.Option, Untried: s.Untried}
 }
 
 func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }

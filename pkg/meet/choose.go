@@ -1,16 +1,13 @@
 package meet
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/option"
 	"zxfer/pkg/site"
 	"zxfer/pkg/way"
 )
@@ -74,13 +71,16 @@ func ways(w way.Way, source, target Side) []way.Way {
 // which address, and how many connections are made. It looks at nothing but what it
 // is given: whether that passes, Open finds out.
 func Choose(w way.Way, source, target Side) (Link, error) {
-	return choose(ways(w, source, target), nil, source, target)
+	l := Link{asked: w, source: source, target: target, after: ways(w, source, target), deadline: linkDeadline}
+	return l.next()
 }
 
-// choose is the link of the first of some ways that leads anywhere.
-func choose(all []way.Way, before []string, source, target Side) (Link, error) {
+// next is the link of the first of the ways left that leads anywhere.
+func (l Link) next() (Link, error) {
+	source, target := l.source, l.target
 	for {
-		l := Link{Way: all[0], source: source, target: target, before: before, after: all[1:], deadline: linkDeadline, met: new(atomic.Bool)}
+		l = Link{Way: l.after[0], asked: l.asked, source: source, target: target, before: l.before, after: l.after[1:],
+			tried: l.tried, astray: l.astray, deadline: l.deadline, met: new(atomic.Bool)}
 		switch {
 		case source.Host == target.Host:
 			l.Wire = Local
@@ -98,116 +98,7 @@ func choose(all []way.Way, before []string, source, target Side) (Link, error) {
 		if l.shut(err); len(l.after) == 0 {
 			return l, err
 		}
-		all, before = l.after, l.before
 	}
-}
-
-// Open makes sure that a link passes: one connection is made, both ends prove
-// themselves, and it is closed; it is none of those that data takes. Where it does
-// not pass the next way takes its place, of which log is told; see Search for how it
-// went. Nothing is tried within one host, by nc, and through ssh where that was
-// asked for. The error is of what is lost or was ended, not of a closed way.
-func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
-	first := l
-	for {
-		if l.Wire == Local || l.Wire == way.NC || l.Wire == way.SSH && len(l.before) == 0 {
-			return l, nil
-		}
-		err := l.try(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return l, context.Cause(ctx)
-		case errors.Is(err, site.ErrLost):
-			return l, err
-		case err == nil, site.Unheard(err): // an earlier build cannot say
-			l.met.Store(err == nil)
-			return l, nil
-		}
-		l.shut(err)
-		first.before, first.closed = l.before, true
-		if len(l.after) == 0 {
-			return first, nil
-		}
-		next, err := choose(l.after, l.before, l.source, l.target)
-		switch {
-		case errors.As(err, new(*astray)):
-			first.before = next.before
-			return first, nil
-		case err != nil:
-			return l, err
-		}
-		trying := next.path()
-		if next.Wire == way.SSH {
-			trying += ", " + next.why
-		}
-		log(fmt.Sprintf("no data passes %s; trying %s", l.before[len(l.before)-1], trying))
-		l = next
-	}
-}
-
-// try makes one connection.
-func (l Link) try(ctx context.Context) error {
-	l = l.As(false)
-	l.Streams = 1
-	if l.Wire != way.SSH { // which has to log in
-		l.deadline = tryDeadline
-	}
-	m := &meeting{link: l, from: From{l.source.Host, site.Nothing{}}, to: To{l.target.Host, site.Nothing{}},
-		view: &view{limit: func(limit string) string { return limit }}}
-	return l.crossing.run(ctx, m)
-}
-
-// shut notes why a link does not pass.
-func (l *Link) shut(err error) {
-	l.before = append(slices.Clip(l.before), l.path()+": "+err.Error())
-}
-
-// path names a link by who connects to whom.
-func (l *Link) path() string {
-	if l.Wire == way.SSH {
-		return "through ssh"
-	}
-	return "from " + l.dialer.Label() + " to " + l.listener.Label()
-}
-
-// Search is how it went to find a way that passes.
-type Search struct {
-	Path   string   // of the way that is taken: "from alpha to beta", "through ssh"
-	Shut   []string // the ways that were tried before, and why they do not pass
-	Closed bool     // none passes
-	Shell  bool     // it is ssh's own connection
-	Listen string   // the host that is connected to by the way that is tried first
-	Option string   // that has this way taken at once
-	// Untried are options of what was not tried, as another way was asked for.
-	Untried []string
-}
-
-// Search tells how it went.
-func (l Link) Search() Search {
-	if l.dialer == nil {
-		return Search{}
-	}
-	s := Search{Path: l.path(), Shut: l.before, Closed: l.closed, Shell: l.Wire == way.SSH, Option: option.Name("dial", l.dial)}
-	if s.Shell {
-		s.Option = option.Name("wire", way.SSH)
-	}
-	var first Link
-	if l.closed {
-		first.Way = l.Way
-	}
-	listener, _ := first.direct(l.source, l.target)
-	if s.Listen = listener.Label(); !l.closed {
-		return s
-	}
-	asked := ways(l.Way, l.source, l.target)
-	if len(asked) == 1 {
-		other := map[string]string{"source": "target", "target": "source"}[l.dial]
-		s.Untried = append(s.Untried, option.Name("dial", other))
-	}
-	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w way.Way) bool { return w.Wire == way.SSH }) {
-		s.Untried = append(s.Untried, option.Name("wire", way.SSH))
-	}
-	return s
 }
 
 // direct says who dials: the side that was asked for, or else this host.

@@ -18,10 +18,11 @@ const Local = "local"
 
 // linkDeadline is how long an offered listener waits for its connections,
 // and the other end tries to make them; tryDeadline is that of the one by which
-// a way is tried.
+// a way is tried, and tryPause comes before another try of what is no word on it.
 const (
 	linkDeadline = 30 * time.Second
 	tryDeadline  = 3 * time.Second
+	tryPause     = time.Second
 )
 
 // Host is where an end is: this host, or another, which is reached anew where
@@ -48,11 +49,14 @@ type Link struct {
 	way.Way
 	why      string
 	crossing crossing
-	// source and target are what it was chosen for, before are the ways that do not
+	// source, target and asked are what it was chosen for, before are the ways that do not
 	// pass, and after those that are left to try.
 	source, target Side
+	asked          way.Way
 	before         []string
 	after          []way.Way
+	tried          bool // a connection: by this way, or by one of those before
+	astray         bool // the first of those before has no address
 	closed         bool // none passes
 	listener       Host // nil for Local
 	dialer         Host
@@ -154,7 +158,7 @@ func (l Link) Report(sealed, open bool) Report {
 			r.Mode, r.Why = string(wire.TLS), "the data is not encrypted by itself"
 		}
 	}
-	if len(l.before) > 0 && !l.closed {
+	if l.Wire == way.SSH && len(l.before) > 0 && !l.closed {
 		r.Why += "; no other way passes"
 	}
 	if strings.Contains(r.Address, ":") {

@@ -11,11 +11,12 @@ import (
 type Way struct {
 	Path    string   // that is taken: "from alpha to beta", "through ssh"
 	Shut    []string // those that were tried before, and why they do not pass
+	Astray  bool     // the first of them for want of an address
 	Closed  bool     // none passes
 	Shell   bool     // it is ssh's own connection
 	Listen  string   // the host that is connected to by the way that is tried first
 	Option  string   // that has this way taken at once
-	Untried []string // options of what was not tried, as another way was asked for
+	Untried []string // what to ask for instead, where another way was asked for
 }
 
 // passes tells which way data takes where it is not the first.
@@ -23,12 +24,15 @@ func passes(in *Input) []finding.Finding {
 	w := in.Way
 	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Shut, "; ")}
 	remedy := []string{"open ports for the other host, and name them: {{port-range LOW-HIGH}}"}
+	if w.Astray {
+		remedy[0] = "name an address that leads there: {{data-address ADDRESS}}"
+	}
 	switch {
 	case len(w.Shut) == 0:
 		f.Severity, f.Summary, f.Evidence = finding.OK, "data passes "+w.Path, "a connection to the data port, made and closed"
 		return one(f)
 	case w.Closed:
-		f.Severity, f.Summary = finding.Fail, "no data passes between the two hosts: "+f.Evidence
+		f.Severity, f.Summary, f.Evidence = finding.Fail, "no data passes between the two hosts: "+f.Evidence, ""
 		for _, o := range w.Untried {
 			remedy = append(remedy, "take another way: "+o)
 		}
@@ -36,7 +40,7 @@ func passes(in *Input) []finding.Finding {
 		f.Severity, f.Summary = finding.Warn, "only ssh gets through: all data passes its one cipher stream, which takes a processor at each end and is slower"
 		remedy = append(remedy, "or spare the search: "+w.Option)
 	default:
-		f.Summary = "the connection is made " + w.Path + ", as the other direction is closed; the rate is the same"
+		f.Summary = "the connection is made " + w.Path + ", as none was made in the other direction"
 		remedy = append(remedy, "or spare the search: "+w.Option)
 	}
 	f.Remedy = strings.Join(remedy, "\n")

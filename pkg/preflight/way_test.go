@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,8 @@ func TestWay(t *testing.T) {
 	}{
 		{"not looked for", Way{}, "", "", ""},
 		{"the first", Way{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
-		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"the other direction, as an address leads nowhere", Way{Path: "from beta to alpha", Shut: shut, Astray: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
 		{"ssh", Way{Path: "through ssh", Shut: shut, Shell: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
 		{"none", Way{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
@@ -36,6 +38,7 @@ func TestWay(t *testing.T) {
 			require.Equal(t, tt.severity, got.Severity)
 			require.Contains(t, got.Summary, tt.summary)
 			require.Contains(t, got.Remedy, tt.remedy)
+			require.False(t, got.Evidence != "" && strings.Contains(got.Summary, got.Evidence), "said twice: %s", got.Evidence)
 			told := tt.severity.Compare(finding.Note) >= 0
 			for _, checks := range []func(Input) []finding.Finding{Send, Device} {
 				found := checks(in)

@@ -42,12 +42,21 @@ func (w *Way) idle() []idle {
 // Useless refuses the first option that was given although it has no effect in
 // one of some cases, as because says.
 func (w *Way) Useless(cases Case, because string) error {
-	for _, o := range Options(everywhere) {
-		if o.Idle&cases != 0 && o.given(w) != "" {
-			return useless(o.ID, because)
-		}
+	for _, id := range w.Idle(cases) {
+		return useless(id, because)
 	}
 	return nil
+}
+
+// Idle are the options that were given although they have no effect in one of some
+// cases.
+func (w *Way) Idle(cases Case) (ids []string) {
+	for _, o := range Options(everywhere) {
+		if o.Idle&cases != 0 && o.given(w) != "" {
+			ids = append(ids, o.ID)
+		}
+	}
+	return ids
 }
 
 func useless(id, because string) error {
