@@ -47,8 +47,11 @@ type Alone struct {
 
 // Attempt is what came of the runs for a dataset.
 type Attempt struct {
-	Success time.Time `json:"success,omitzero"`  // begin of the last run that succeeded
-	Tried   time.Time `json:"tried"`             // begin of the last run
+	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
+	Tried   time.Time `json:"tried"`            // begin of the last run
+	// Failing is the begin of the first run since Success, none where that succeeded: how
+	// long what never arrived, or did so when the clock was wrong, is waited for.
+	Failing time.Time `json:"failing_since,omitzero"`
 	Outcome string    `json:"outcome,omitempty"` // of the last run, as Error is "" where it succeeded
 	Error   string    `json:"error,omitempty"`
 	Hint    string    `json:"hint,omitempty"`
@@ -56,10 +59,16 @@ type Attempt struct {
 
 // Ended notes what came of the run that began at a time.
 func (a *Attempt) Ended(began time.Time, err error) {
+	if a.Failing.IsZero() && a.Tried.After(a.Success) { // as an older version wrote it
+		a.Failing = a.Tried
+	}
 	a.Tried, a.Outcome, a.Error, a.Hint = began, "", "", ""
 	if err == nil {
-		a.Success = began
+		a.Success, a.Failing = began, time.Time{}
 		return
+	}
+	if a.Failing.IsZero() || a.Failing.After(began) { // or the clock was wrong then
+		a.Failing = began
 	}
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }

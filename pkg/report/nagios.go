@@ -184,5 +184,9 @@ func performance(j *runner.JobStatus) []string {
 	if j.LagCritical > 0 {
 		critical = fmt.Sprintf("%.0f", j.LagCritical)
 	}
-	return append([]string{fmt.Sprintf("lag_%s=%.0fs;%.0f;%s;0", j.Job, j.Lag, j.LagWarning, critical)}, out...)
+	lag := fmt.Sprintf("%.0fs", j.Lag)
+	if j.Late && j.Lag == 0 {
+		lag = "U" // late, and nobody can tell by how much
+	}
+	return append([]string{fmt.Sprintf("lag_%s=%s;%.0f;%s;0", j.Job, lag, j.LagWarning, critical)}, out...)
 }

@@ -120,11 +120,13 @@ func TestNagiosLevels(t *testing.T) {
 	slow := all[3]
 	slow.Lag = slow.LagCritical
 	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
+	slow.Lag = 0
+	require.Equal(t, "lag_slow=U;900;4500;0", performance(slow)[0], "nobody can tell by how much")
 }
 
 // perfDatum is one of the convention's, with what we have of it.
 func perfDatum() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-zA-Z0-9_-]+=-?[0-9]+s?;[0-9]*;[0-9]*;0$`)
+	return regexp.MustCompile(`^[a-zA-Z0-9_-]+=(-?[0-9]+s?|U);[0-9]*;[0-9]*;0$`)
 }
 
 // However many jobs there are and whatever they say, it is short, and there is one

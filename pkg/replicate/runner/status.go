@@ -104,9 +104,10 @@ type DatasetStatus struct {
 	// Success is the begin of the last run that brought it up to date; without a
 	// target, that took a snapshot of it or found nothing new in it.
 	Success time.Time `json:"last_success,omitzero"`
-	// Lag is how many seconds it is past its due time, 0 if it is not. A dataset
-	// with none that is late never arrived, or did so in the future: what the
-	// clock says then, or now, is wrong.
+	// Lag is how many seconds it is past its due time, 0 if it is not. Of a dataset that
+	// never arrived, or did so in the future (what the clock says then, or now, is wrong),
+	// it is counted from the first run that tried since; one with none that is late was not
+	// tried, and nobody can tell.
 	Lag     float64 `json:"lag_seconds"`
 	Late    bool    `json:"late"`
 	Bytes   uint64  `json:"bytes"`
@@ -167,10 +168,9 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 		d.Success = a.Success
 		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
 		d.State = stateOf(d.Outcome)
-		due.judge(d)
-		if d.Lag > js.Lag {
+		if from := due.judge(d, a); d.Lag > js.Lag {
 			js.Lag = d.Lag
-			js.LagWarning, js.LagCritical = due.levels(d.Success)
+			js.LagWarning, js.LagCritical = due.levels(from)
 		}
 		js.Datasets = append(js.Datasets, d)
 	}
@@ -234,21 +234,30 @@ func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
 	return due, next, ok
 }
 
-// judge compares the last success with when the next one was due.
-func (d *deadline) judge(s *DatasetStatus) {
+// judge compares the last success with when the next one was due, and returns from
+// when it counted.
+func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time) {
 	if d.event == nil {
-		return
+		return from
 	}
-	if s.Success.IsZero() || s.Success.After(d.now.Add(d.grace)) { // or the clock was wrong then, or is now
+	from = a.Success
+	if from.IsZero() || d.future(from) {
 		s.Late = true
-	} else if due, _, ok := d.after(s.Success); ok && d.now.After(due) {
+		if from = cmp.Or(a.Failing, a.Tried); !from.IsZero() && !d.future(from) {
+			s.Lag = max(0, d.now.Sub(from).Seconds())
+		}
+	} else if due, _, ok := d.after(from); ok && d.now.After(due) {
 		s.Lag = d.now.Sub(due).Seconds()
 		s.Late = d.now.After(due.Add(d.grace))
 	}
 	if s.Late {
 		s.State = worst(s.State, Late)
 	}
+	return from
 }
+
+// future tells of a time when the clock was wrong, or is now.
+func (d *deadline) future(t time.Time) bool { return t.After(d.now.Add(d.grace)) }
 
 // levels are how many seconds past its due time what arrived then is late, and has
 // missed a second run too.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,8 +37,7 @@ func TestStatusLateness(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			st := &record.State{State: replicate.State{Datasets: map[string]*replicate.Known{}}}
-			st.Arrival("tank/a", "near").Success = tt.success
+			st := stateOfOne(replicate.Attempt{Success: tt.success})
 			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, tt.now)
 			require.Equal(t, tt.late, js.Late)
 			require.Equal(t, tt.lag.Seconds(), js.Datasets[0].Lag)
@@ -45,6 +45,37 @@ func TestStatusLateness(t *testing.T) {
 	}
 	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, eight).Late, "a scheduled job that never ran is late")
 	require.False(t, statusOf(&replicate.Job{}, &record.State{}, eight).Late)
+}
+
+// What never arrived is late since it was first tried, however often that was cut, and
+// is critical once a second run was missed; so is what arrived in the future.
+func TestStatusOfWhatNeverArrived(t *testing.T) {
+	t.Parallel()
+	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for name, success := range map[string]time.Time{"never": {}, "in the future": eight.AddDate(4, 0, 0)} {
+		st := stateOfOne(replicate.Attempt{Success: success, Tried: success})
+		a := st.Arrival("tank/a", "near")
+		for hour := range 3 {
+			a.Ended(eight.Add(time.Duration(hour)*time.Hour), context.Canceled)
+		}
+		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, eight.Add(150*time.Minute))
+		require.True(t, js.Late, name)
+		require.Equal(t, (150 * time.Minute).Seconds(), js.Lag, name)
+		require.Equal(t, []float64{900, 4500}, []float64{js.LagWarning, js.LagCritical}, name)
+		a.Ended(eight.Add(3*time.Hour), nil)
+		a.Ended(eight.Add(4*time.Hour), context.Canceled)
+		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, eight.Add(4*time.Hour+time.Minute))
+		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
+	}
+	older := stateOfOne(replicate.Attempt{Tried: eight})
+	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, eight.Add(time.Hour))
+	require.Equal(t, time.Hour.Seconds(), js.Lag, "as an older version wrote it")
+}
+
+func stateOfOne(a replicate.Attempt) *record.State {
+	s := &record.State{State: replicate.State{Datasets: map[string]*replicate.Known{}}}
+	s.Arrival("tank/a", "near").Attempt = a
+	return s
 }
 
 func TestTag(t *testing.T) {
