@@ -174,6 +174,9 @@ interrupted.`,
 		Example: "  zxfer replicate run home\n  zxfer replicate run --all",
 		Args:    namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if service {
+				obeyOnce()
+			}
 			f, jobs, err := o.jobs(args)
 			if err != nil {
 				return err

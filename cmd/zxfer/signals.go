@@ -49,6 +49,10 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
+// obeyOnce keeps a second SIGTERM from ending the process, which winds down: a service
+// manager that does not want to wait sends SIGKILL.
+func obeyOnce() { signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM) }
+
 // typed is standard input whose Read ends when the user interrupts, not only when
 // something more is typed.
 type typed struct {

@@ -86,6 +86,9 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 			}
 			return err
 		}); err != nil {
+			for _, d := range planned {
+				d.Err = failed[d.Source] // which no look changes
+			}
 			return res, fmt.Errorf("verify: %w", err)
 		}
 	}

@@ -92,6 +92,11 @@ func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 	}
 	if stopped && r.Outcome == outcome.Failed {
 		r.Outcome = outcome.Interrupted
+		for _, t := range r.Targets { // but what no stop explains
+			for _, d := range t.Datasets {
+				r.Outcome = outcome.Worst(r.Outcome, d.Outcome)
+			}
+		}
 	}
 }
 

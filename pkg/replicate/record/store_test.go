@@ -204,3 +204,15 @@ func TestFilesAreWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1, "nothing else is left")
 }
+
+// A stop explains what it interrupted, not what had failed or was refused before.
+func TestConcludeOfAStoppedRun(t *testing.T) {
+	t.Parallel()
+	for dataset, want := range map[string]string{
+		outcome.Done: outcome.Interrupted, outcome.Interrupted: outcome.Interrupted, outcome.Refused: outcome.Refused, outcome.Failed: outcome.Failed,
+	} {
+		r := &Run{Targets: []*TargetRun{{Outcome: outcome.Failed, Datasets: []DatasetRun{{Outcome: dataset}}}}}
+		r.Conclude(time.Now(), nil, true)
+		require.Equal(t, want, r.Outcome)
+	}
+}

@@ -1,15 +1,20 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 )
 
 // told notes what a Reporter is told of, but for progress, which may be none.
@@ -52,4 +57,17 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	_, err := run.Run(t.Context(), r.job, true)
 	require.NoError(t, err)
 	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
+}
+
+// Where nobody could look at what arrived, what had failed before is told all the same.
+func TestRecordOfABatchThatWasStopped(t *testing.T) {
+	t.Parallel()
+	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
+		{Source: "a", Err: errors.New("no space")}, {Source: "b", Err: fault.Interrupt("", context.Canceled)}, {Source: "c"},
+	}}}
+	r := b.record(0)
+	require.Equal(t, outcome.Interrupted, r.Outcome)
+	require.Len(t, r.Datasets, 1)
+	require.Equal(t, "a", r.Datasets[0].Source)
+	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
 }

@@ -98,6 +98,12 @@ func (b *batch) record(idle int) *record.TargetRun {
 	r := &record.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
+		for _, d := range b.result.Datasets { // what the whole's end is not the reason of
+			if dr := datasetRun(d); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
+				r.Failed++
+				r.Datasets = append(r.Datasets, dr)
+			}
+		}
 		return r
 	}
 	r.Outcome = outcome.UpToDate

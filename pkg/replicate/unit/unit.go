@@ -66,9 +66,9 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 // Exit code 4 says that the run was interrupted and its state kept: the unit
 // is started again. After 1 (failed), 2 (usage) and 3 (refused) the same
 // command would end the same way, and the timer's next run tries anyway. Where it
-// was systemd that interrupted it, the run ends with 0, or by SIGTERM where that came
-// before anything else: systemctl stop leaves the unit inactive, and what the network
-// interrupted is not taken for that.
+// was systemd that interrupted it, the run ends with 0, unless something failed before:
+// systemctl stop leaves the unit inactive, and what the network interrupted is not taken
+// for that. A run that SIGTERM killed is a failure.
 //
 // There is no limit of starts: systemd counts those of the timer, too, and a job
 // that runs every quarter of an hour would be locked out. RestartSec paces.
@@ -120,7 +120,6 @@ ExecStart=%s replicate run --wait --service --config %s --state-dir %s %s
 %sRestart=on-failure
 RestartSec=5min
 RestartPreventExitStatus=1 2 3
-SuccessExitStatus=SIGTERM
 TimeoutStartSec=infinity
 TimeoutStopSec=90s
 KillMode=mixed

@@ -33,7 +33,7 @@ func TestFiles(t *testing.T) {
 	service := files["zxfer-replicate-home.service"]
 	for _, want := range []string{
 		"ExecStart=/usr/bin/true replicate run --wait --service --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
-		"Type=oneshot\n", "NotifyAccess=main\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\nSuccessExitStatus=SIGTERM\n", "ProtectSystem=strict\n",
+		"Type=oneshot\n", "NotifyAccess=main\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\nTimeoutStartSec=infinity\n", "ProtectSystem=strict\n",
 		"ReadWritePaths=/var/lib/zxfer -/var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE\n", "StartLimitIntervalSec=0\n", "DeviceAllow=/dev/zfs rw\n",
 	} {
 		require.Contains(t, service, want)
