@@ -30,12 +30,8 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
-	started := time.Now()
 	err := outcome.Settle(ctx, d.run(ctx))
 	r := d.report
-	if len(r.Results) > 0 || r.Equal != nil {
-		r.Seconds = time.Since(started).Seconds()
-	}
 	r.Outcome = d.outcome(err)
 	if err != nil {
 		r.Error, r.Hint = err.Error(), fault.HintOf(err)
@@ -79,7 +75,7 @@ func (d *copier) run(ctx context.Context) error {
 		if d.req.DryRun {
 			return nil
 		}
-		return unchanged(d.compare(ctx))
+		return unchanged(d.timed(ctx, d.compare))
 	}
 	if err := d.judge(ctx); err != nil {
 		return unchanged(err)
@@ -102,7 +98,17 @@ func (d *copier) run(ctx context.Context) error {
 	if err := d.refuse(); err != nil || d.req.DryRun {
 		return err
 	}
-	return d.copy(ctx)
+	return d.timed(ctx, d.copy)
+}
+
+// timed does what the report's Seconds are of.
+func (d *copier) timed(ctx context.Context, f func(context.Context) error) error {
+	began := time.Now()
+	err := f(ctx)
+	if len(d.report.Results) > 0 {
+		d.report.Seconds = time.Since(began).Seconds()
+	}
+	return err
 }
 
 // survey looks at both devices and chooses the way between them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -137,4 +138,33 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v: something was changed, and can be resumed", err)
 		})
 	}
+}
+
+// Seconds are those of comparing, or copying: what comes before makes no rate worse.
+func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 1 << 20}
+		h := &slow{renamed{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {a}}}}
+		r, err := RunDev(t.Context(), Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Compare: true}, hosts.New(h), quiet{})
+		require.NoError(t, err)
+		require.Equal(t, 2.0, r.Seconds)
+	})
+}
+
+// slow is a host that takes an hour to tell of itself, and two seconds to read.
+type slow struct{ renamed }
+
+func (h *slow) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
+
+func (h *slow) HostFacts(context.Context) (site.Facts, error) {
+	time.Sleep(time.Hour)
+	return site.Facts{}, nil
+}
+
+func (h *slow) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
+
+func (h *slow) DigestDevice(context.Context, device.DigestQuery, func(transfer.Progress)) (device.Digest, error) {
+	time.Sleep(2 * time.Second)
+	return device.Digest{}, nil
 }

@@ -64,10 +64,10 @@ type DevReport struct {
 	Resumable uint64            `json:"resumable,omitempty"` // bytes that an interrupted copy stored
 	Unusable  string            `json:"unusable,omitempty"`  // why such a copy cannot be resumed
 	Results   []*DevResult      `json:"results"`             // of every try
-	Seconds   float64           `json:"seconds,omitempty"`
-	Equal     *bool             `json:"equal,omitempty"`  // of a comparison
-	Differ    []device.Range    `json:"differ,omitempty"` // of a comparison: where about
-	Outcome   string            `json:"outcome"`          // planned, done, equal, different, failed, refused, interrupted
+	Seconds   float64           `json:"seconds,omitempty"`   // that copying or comparing took
+	Equal     *bool             `json:"equal,omitempty"`     // of a comparison
+	Differ    []device.Range    `json:"differ,omitempty"`    // of a comparison: where about
+	Outcome   string            `json:"outcome"`             // planned, done, equal, different, failed, refused, interrupted
 	Error     string            `json:"error,omitempty"`
 	Hint      string            `json:"hint,omitempty"`
 }
