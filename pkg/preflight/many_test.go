@@ -67,12 +67,12 @@ func judged(t *testing.T, n int) time.Duration {
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it compares times
 	for name, took := range map[string]func(*testing.T, int) time.Duration{"planned": planned, "judged": judged} {
 		t.Run(name, func(t *testing.T) {
-			var few, many time.Duration
-			for range 5 {
-				few, many = took(t, 2500), took(t, 20_000)
-				if many < 20*few {
+			few, many := took(t, 2500), took(t, 20_000)
+			for range 9 {
+				if many < 20*few { // the best of many: load makes none faster
 					return
 				}
+				many = min(many, took(t, 20_000))
 			}
 			require.FailNow(t, "too slow", "%s for 2,500, %s for 20,000", few, many)
 		})
