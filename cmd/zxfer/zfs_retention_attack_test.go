@@ -130,7 +130,7 @@ retention = { last = %d }
 	for _, args := range [][]string{{"prune", "grid"}, {"prune", "-n", "grid"}} {
 		o := r.at(t, at, args[0], args[1:]...)
 		require.Equal(t, 3, o.code, o)
-		require.Contains(t, o.stderr, "more than the 3 that one run may remove")
+		require.Contains(t, o.stderr, "prune_limit allows one run 3")
 		require.Contains(t, o.stderr, "zxfer replicate prune --beyond-limit grid --config "+r.file+" --state-dir "+r.state)
 		require.Equal(t, have, snapshotNames(t, source))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ import (
 // renamed is a host on which a path leads to something else after every cut.
 type renamed struct {
 	site.Full
+	mu    sync.Mutex                // both ends are looked at at once
 	looks map[string][]device.Facts // by path, the next one first
 	held  int                       // tries that are refused after the cut
 	tries []device.Task
@@ -37,6 +39,8 @@ func (h *renamed) Relay(context.Context, hosts.Line, string, func(error)) (strin
 func (h *renamed) Close() error { return nil }
 
 func (h *renamed) InspectDevice(_ context.Context, path string) (device.Facts, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	all := h.looks[path]
 	if len(all) == 0 {
 		return device.Facts{}, errors.New("looked at too often")
