@@ -105,7 +105,7 @@ func summary(r *job.Report) string {
 	if r.LimitedBy != "" {
 		parts = append(parts, "limited by "+oneLine(r.LimitedBy))
 	}
-	if v := verified(r.Results); v != "" {
+	if v := Verified(r.Results); v != "" {
 		parts = append(parts, "verified by "+v)
 	}
 	return strings.Join(parts, ", ") + "\n"
@@ -125,9 +125,9 @@ func upToDateAt(r *job.Report) string {
 	return " (" + oneLine(r.Plan.Datasets[0].Arrive.Short()) + ")"
 }
 
-// verified is what holds for every stream that arrived, "" where one was not
+// Verified is what holds for every stream that arrived, "" where one was not
 // verified.
-func verified(results []*job.StepResult) string {
+func Verified(results []*job.StepResult) string {
 	weakest := ""
 	for _, r := range results {
 		switch {

@@ -43,7 +43,7 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 		p.Figures = append(p.Figures, figure{"Datasets", fmt.Sprint(len(done)), note})
 		p.Notes = texts(r.Plan.Notes)
 	}
-	if v := verified(r.Results); v != "" {
+	if v := strings.ReplaceAll(report.Verified(r.Results), "guid", "GUID"); v != "" {
 		p.Figures = append(p.Figures, figure{"Verified by", v, "on the target"})
 	}
 	var all []ended
@@ -104,21 +104,6 @@ func ends(hosts []job.HostReport) (source, target string) {
 		}
 	}
 	return source, target
-}
-
-// verified is what holds of all that arrived, "" where not all of it was verified.
-func verified(results []*job.StepResult) string {
-	weakest := ""
-	for _, r := range results {
-		switch {
-		case r.Error != "":
-		case r.Verified == "":
-			return ""
-		case weakest == "" || r.Verified == "guid":
-			weakest = r.Verified
-		}
-	}
-	return strings.ReplaceAll(text(weakest), "guid", "GUID")
 }
 
 func (p *page) hostsTable(hosts []job.HostReport, w meet.Report) table {
