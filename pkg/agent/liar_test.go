@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/files"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -141,6 +142,11 @@ func questions() []question {
 		{opDigestDevice.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.DigestDevice(ctx, device.DigestQuery{Device: disk, Options: options}, progress)
 		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
+		{opReadFiles.name, func(ctx context.Context, s site.Full) (any, error) {
+			return s.ReadFiles(ctx, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1}, progress)
+		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts), Failed: 2,
+			Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
+			Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}},
 		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
 		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})

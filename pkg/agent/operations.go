@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/files"
 	"zxfer/pkg/option"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/probe"
@@ -20,7 +21,7 @@ func all() []servable {
 	return []servable{
 		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
-		opCapture, opMeasure,
+		opReadFiles, opCapture, opMeasure,
 	}
 }
 
@@ -325,6 +326,25 @@ var opDigestDevice = operation[device.DigestQuery, device.Digest]{
 // DigestDevice asks the agent.
 func (r *Remote) DigestDevice(ctx context.Context, q device.DigestQuery, report func(transfer.Progress)) (device.Digest, error) {
 	return ask(ctx, r, opDigestDevice, q, report)
+}
+
+var opReadFiles = operation[files.Query, files.Digest]{
+	name: "read-files",
+	do:   lasts(site.Reader.ReadFiles),
+	rule: policy.Reads(policy.ReadFiles),
+	answer: func(q files.Query, _ int) int {
+		if q.Within == 0 {
+			return files.Parts*costOfOne + files.MaxProblems*(8<<10)
+		}
+		return 6 * maxAnswer
+	},
+	check: site.CheckFiles,
+	long:  true,
+}
+
+// ReadFiles asks the agent.
+func (r *Remote) ReadFiles(ctx context.Context, q files.Query, report func(transfer.Progress)) (files.Digest, error) {
+	return ask(ctx, r, opReadFiles, q, report)
 }
 
 var opCapture = operation[bool, []byte]{

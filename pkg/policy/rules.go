@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/files"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -41,6 +42,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[site.ContentQuery](): fields("SendSpec", "Within"),
 	reflect.TypeFor[zfs.Within]():        fields("", "Object From To"),
+	reflect.TypeFor[files.Query]():       fields("Snapshot KeyFile", "Path Sample Seed Within"),
 	// What arrives a zfs.Gate holds against this, in every receive.
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"zxfer/pkg/files"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -54,6 +55,27 @@ func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
 	return g.sealed(ctx, []string{plain}, "only the digest of a raw stream of it may be known", func(root string) bool {
 		return below(plain, g.policy.Receive) && !below(plain, g.policy.Send) && root != plain && below(plain, []string{root})
 	})
+}
+
+// ReadFiles judges what reads files of what may be sent, as plain text.
+func ReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
+	return g.files(ctx, q.Snapshot, q.KeyFile)
+}
+
+// files judges whose files may be read: those of snapshots. What the dataset itself
+// has now was not sent yet. Which file has a key is not for others to say.
+func (g *Guard) files(ctx context.Context, snapshot, keyFile string) error {
+	if keyFile != "" {
+		return errors.New("a key that is not loaded is not loaded for this key of ssh")
+	}
+	if err := g.snapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
+		return err
+	}
+	dataset, _, err := zfs.ParseSnapshot(snapshot)
+	if err != nil {
+		return err
+	}
+	return g.sealed(ctx, []string{dataset}, "its files are not for this key", nil)
 }
 
 // stream judges the names in a stream and returns the dataset whose content it

@@ -51,6 +51,12 @@ type Tools interface {
 	Datasets
 	OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error)
 	OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error)
+	// MountFiles mounts a snapshot, or a filesystem as it is, for whoever has
+	// what is returned, its root.
+	MountFiles(source string) (*os.File, error)
+	// LoadKey loads the key of an encryption root from a file, UnloadKey unloads it.
+	LoadKey(ctx context.Context, root, file string) error
+	UnloadKey(ctx context.Context, root string) error
 }
 
 // On returns a Site of this host that acts on other tools than its own.

@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -21,7 +22,7 @@ import (
 )
 
 // Site is one host that has datasets. What it can do besides are roles: Digester,
-// Mover, Devices, Prober; see As.
+// Mover, Devices, Reader, Prober; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -121,6 +122,14 @@ type Mover interface {
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
 }
 
+// Reader looks into snapshots without anybody else seeing it.
+type Reader interface {
+	// ReadFiles reads the files of a snapshot, mounted for it alone, and returns
+	// their digest. What cannot be read of them is told in it, and no error.
+	// progress may be nil.
+	ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (files.Digest, error)
+}
+
 // Prober looks at the host itself.
 type Prober interface {
 	// Capture reads the files that facts are made of into a text archive
@@ -138,6 +147,7 @@ type Full interface {
 	Digester
 	Mover
 	Devices
+	Reader
 	Prober
 }
 
@@ -170,6 +180,8 @@ func task[R any]() string {
 		return "copy devices"
 	case *Mover:
 		return "move a stream by itself"
+	case *Reader:
+		return "read files"
 	}
 	return "be looked at and measured"
 }

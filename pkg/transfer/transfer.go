@@ -130,6 +130,7 @@ const (
 // Progress is a moment of a running transfer, as one end sees it.
 type Progress struct {
 	Bytes   int64         `json:"bytes"` // stream bytes that this end has moved
+	Files   int64         `json:"files,omitempty"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 	Stages  []Stage       `json:"stages"`
 	Network *Network      `json:"network,omitempty"`

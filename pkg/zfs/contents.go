@@ -65,7 +65,7 @@ func FirstDifference(a, b Contents) (from, to uint64, err error) {
 		return 0, 0, err
 	}
 	first, found := uint64(0), false
-	for _, m := range []map[uint64]sum{x, y} {
+	for _, m := range []map[uint64]Sum{x, y} {
 		for at := range m {
 			if x[at] != y[at] && (!found || at < first) {
 				first, found = at, true
@@ -79,18 +79,18 @@ func FirstDifference(a, b Contents) (from, to uint64, err error) {
 }
 
 // parts returns sums of parts of 1<<shift positions.
-func (c Contents) parts(shift uint) (map[uint64]sum, error) {
+func (c Contents) parts(shift uint) (map[uint64]Sum, error) {
 	if len(c.Parts) > MaxParts || shift > 63 {
 		return nil, fmt.Errorf("got a digest of %d parts of up to 2^%d positions, expected at most %d of 2^63", len(c.Parts), shift, MaxParts)
 	}
-	out := make(map[uint64]sum, len(c.Parts))
+	out := make(map[uint64]Sum, len(c.Parts))
 	for _, p := range c.Parts {
 		s, err := parseSum(p.Sum)
 		if err != nil {
 			return nil, err
 		}
 		m := out[p.At>>(shift-c.Shift)]
-		m.add(s)
+		m.Add(s)
 		out[p.At>>(shift-c.Shift)] = m
 	}
 	return out, nil
@@ -106,21 +106,23 @@ func (d *digest) contents(read uint64) Contents {
 	return c
 }
 
-// sum is of hashes, modulo 2^128.
-type sum xxh3.Uint128
+// Sum is of hashes, modulo 2^128.
+type Sum xxh3.Uint128
 
-func (s *sum) add(x sum) {
+// Add adds another.
+func (s *Sum) Add(x Sum) {
 	var carry uint64
 	s.Lo, carry = bits.Add64(s.Lo, x.Lo, 0)
 	s.Hi, _ = bits.Add64(s.Hi, x.Hi, carry)
 }
 
-func (s sum) String() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
+// String writes it as 32 hexadecimal digits.
+func (s Sum) String() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
 
-func parseSum(s string) (sum, error) {
+func parseSum(s string) (Sum, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != 16 {
-		return sum{}, fmt.Errorf("got the sum %q, expected 32 hexadecimal digits", s)
+		return Sum{}, fmt.Errorf("got the sum %q, expected 32 hexadecimal digits", s)
 	}
-	return sum{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}, nil
+	return Sum{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}, nil
 }

@@ -33,7 +33,7 @@ import (
 //
 // It finds damage, not forgery: the hash has no key.
 func ContentDigest(r io.Reader, within Within) (Contents, error) {
-	d := digest{within: within, parts: map[uint64]sum{}}
+	d := digest{within: within, parts: map[uint64]Sum{}}
 	s := NewStreamReader(r)
 	for {
 		rec, err := s.Next()
@@ -53,10 +53,10 @@ func ContentDigest(r io.Reader, within Within) (Contents, error) {
 const cell = 512
 
 type digest struct {
-	all    sum
+	all    Sum
 	guid   uint64 // of the snapshot whose records follow
 	within Within
-	parts  map[uint64]sum
+	parts  map[uint64]Sum
 	shift  uint // a part is of 1<<shift positions
 	buf    []byte
 }
@@ -150,8 +150,8 @@ func (d *digest) count(object, position uint64, fields []byte, payload [16]byte)
 	fields = binary.LittleEndian.AppendUint64(fields, object)
 	fields = append(fields, payload[:]...)
 	d.buf = fields // for its memory
-	x := sum(xxh3.Hash128(fields))
-	d.all.add(x)
+	x := Sum(xxh3.Hash128(fields))
+	d.all.Add(x)
 	if d.within.Object == 0 {
 		position = object
 	} else if object != d.within.Object {
@@ -161,14 +161,14 @@ func (d *digest) count(object, position uint64, fields []byte, payload [16]byte)
 		return
 	}
 	p := d.parts[position>>d.shift]
-	p.add(x)
+	p.Add(x)
 	d.parts[position>>d.shift] = p
 	for len(d.parts) > MaxParts {
 		d.shift++
-		merged := make(map[uint64]sum, MaxParts)
+		merged := make(map[uint64]Sum, MaxParts)
 		for at, s := range d.parts {
 			m := merged[at>>1]
-			m.add(s)
+			m.Add(s)
 			merged[at>>1] = m
 		}
 		d.parts = merged

@@ -21,6 +21,9 @@ const (
 	OpCreate   = "create"
 	OpDiscard  = "discard" // zfs receive -A
 	OpVersion  = "version"
+	OpMount    = "mount"
+	OpLoadKey  = "load-key"
+	OpUnload   = "unload-key"
 )
 
 // Failure is what is known of an operation that failed.

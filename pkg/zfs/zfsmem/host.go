@@ -41,6 +41,7 @@ type Host struct {
 	content map[uint64][]write
 	head    map[string][]write
 	partial map[string]*partial // what interrupted receives left, by dataset
+	files   map[string]string   // directories, by what has their files
 }
 
 // OpHolds is the listing of holds, as Around is told of it.

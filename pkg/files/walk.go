@@ -1,0 +1,135 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds how deep folders are nested that are walked: each is open.
+const maxDepth = 500
+
+// controlInode is the inode number of .zfs, the folder of snapshots.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ctldir.h (ZFSCTL_INO_ROOT)
+const controlInode = 0x0000FFFFFFFFFFFF
+
+// entry is a file that a walk comes by.
+type entry struct {
+	path   string // below the root; "." is the root
+	folder int    // descriptor of the folder that it is in
+	name   string // there
+	stat   unix.Stat_t
+}
+
+func (e *entry) kind() Type {
+	switch e.stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return Regular
+	case unix.S_IFDIR:
+		return Folder
+	case unix.S_IFLNK:
+		return Link
+	}
+	return Special
+}
+
+func (e *entry) mode() uint32 { return e.stat.Mode & 0o7777 }
+
+// open opens the file for reading; what has become a pipe would not be waited for.
+func (e *entry) open() (*os.File, error) {
+	return openBelow(e.folder, e.name, unix.O_RDONLY|unix.O_NONBLOCK)
+}
+
+// target is where a link leads.
+func (e *entry) target() (string, error) {
+	buf := make([]byte, max(e.stat.Size+1, 256))
+	n, err := unix.Readlinkat(e.folder, e.name, buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// openBelow opens what is below a folder, through no symbolic link, and in no other
+// mount than the folder's.
+func openBelow(folder int, name string, flags int) (*os.File, error) {
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
+	for {
+		fd, err := unix.Openat2(folder, name, how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case errors.Is(err, unix.ELOOP):
+			return nil, errLoop
+		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
+			return nil, err
+		}
+	}
+}
+
+// walker walks files in the order of their paths, each folder before what is in it.
+type walker struct {
+	visit   func(*entry) error
+	problem func(p string, err error)
+}
+
+// walk walks what is at a clean path below a root.
+func (w *walker) walk(ctx context.Context, root *os.File, at string) error {
+	folder, name := root, "."
+	if at != "." {
+		parent, err := openBelow(int(root.Fd()), path.Dir(at), unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer parent.Close()
+		folder, name = parent, path.Base(at)
+	}
+	e := &entry{path: at, folder: int(folder.Fd()), name: name}
+	if err := unix.Fstatat(e.folder, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return w.each(ctx, e, 0)
+}
+
+func (w *walker) each(ctx context.Context, e *entry, depth int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := w.visit(e); err != nil || e.kind() != Folder {
+		return err
+	}
+	if depth == maxDepth {
+		w.problem(e.path, errors.New("the folders above it are too many"))
+		return nil
+	}
+	folder, err := openBelow(e.folder, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		w.problem(e.path, err)
+		return nil
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.problem(e.path, err) // what was read of it counts
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		in := &entry{path: strings.TrimPrefix(e.path+"/"+name, "./"), folder: int(folder.Fd()), name: name}
+		if err := unix.Fstatat(in.folder, name, &in.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			w.problem(in.path, err)
+			continue
+		}
+		if e.path == "." && name == ".zfs" && in.stat.Ino == controlInode {
+			continue
+		}
+		if err := w.each(ctx, in, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

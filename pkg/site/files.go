@@ -1,0 +1,116 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// unloadWithin bounds how long a key is tried to be unloaded: the mount that used
+// it is gone a moment after its last descriptor.
+const unloadWithin = 10 * time.Second
+
+// ReadFiles reads the files of a snapshot.
+func (l *Local) ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (d files.Digest, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := q.Check(); err != nil {
+		return d, err
+	}
+	root, closes, err := l.openFiles(ctx, q.Snapshot, q.KeyFile)
+	if err != nil {
+		return d, err
+	}
+	d, err = files.Read(ctx, root, q, progress)
+	return d, errors.Join(err, closes())
+}
+
+// openFiles mounts a snapshot, or a filesystem as it is, for this process alone,
+// with the key of a file where it needs one and one is named. closes unmounts it and
+// unloads the key, if it was not loaded before.
+func (l *Local) openFiles(ctx context.Context, source, keyFile string) (root *os.File, closes func() error, err error) {
+	dataset, _, _ := strings.Cut(source, "@")
+	if source == dataset {
+		_, err = zfs.ParseDataset(source)
+	} else {
+		_, _, err = zfs.ParseSnapshot(source)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	unload, err := l.useKey(ctx, dataset, keyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	root, err = l.tools.MountFiles(source)
+	if err != nil {
+		return nil, nil, errors.Join(err, unload())
+	}
+	return root, func() error { return errors.Join(root.Close(), unload()) }, nil
+}
+
+// useKey loads the key of what is encrypted, where it is not loaded, from a file;
+// unload undoes that, and nothing else.
+func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload func() error, err error) {
+	none := func() error { return nil }
+	have, err := l.Properties(ctx, []string{dataset}, []string{"encryptionroot", "keystatus"})
+	if err != nil {
+		return nil, err
+	}
+	if have[dataset]["keystatus"].Value != "unavailable" {
+		return none, nil
+	}
+	root := have[dataset]["encryptionroot"].Value
+	if keyFile == "" {
+		return nil, &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpMount, Subject: dataset,
+			Detail: "it is encrypted, and the key of " + root + " is not loaded",
+			Hint:   "zfs load-key " + root + ", there; or name the file there that has the key"}
+	}
+	if err := l.tools.LoadKey(ctx, root, keyFile); err != nil {
+		return nil, err
+	}
+	return func() error { return l.unload(ctx, root) }, nil
+}
+
+// unload unloads a key even when what needed it was given up.
+func (l *Local) unload(ctx context.Context, root string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unloadWithin)
+	defer cancel()
+	for {
+		err := l.tools.UnloadKey(ctx, root)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the key of %s, which was loaded to read from it, is still loaded: %w", root, err)
+		}
+	}
+}
+
+// CheckFiles refuses what is no digest of the files that were asked for.
+func CheckFiles(q files.Query, d *files.Digest) error {
+	if len(d.Parts) != files.Parts {
+		return fmt.Errorf("a digest of %d parts, and %d were asked for", len(d.Parts), files.Parts)
+	}
+	for _, p := range d.Parts {
+		if !isHex(p, 16) {
+			return fmt.Errorf("%q is no digest", cut(p))
+		}
+	}
+	if len(d.Listed) > files.MaxListed || len(d.Listed) > 0 && q.Within == 0 {
+		return fmt.Errorf("%d files were listed", len(d.Listed))
+	}
+	if len(d.Problems) > files.MaxProblems || d.Failed < uint64(len(d.Problems)) {
+		return fmt.Errorf("%d problems were told", len(d.Problems))
+	}
+	return plausible(d, shown)
+}

@@ -1,0 +1,51 @@
+package zfsexec
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/zfs"
+)
+
+// MountFiles mounts a snapshot, or a filesystem, for this process alone.
+func (c *CLI) MountFiles(source string) (*os.File, error) {
+	root, err := files.Mount(source)
+	if err == nil {
+		return root, nil
+	}
+	e := &zfs.Error{Kind: zfs.Unknown, Op: zfs.OpMount, Subject: source, Detail: err.Error()}
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		e.Kind, e.Detail = zfs.NotFound, "there is no such filesystem or snapshot"
+	case errors.Is(err, syscall.EACCES):
+		e.Kind, e.Detail = zfs.KeyMissing, "its key is not loaded"
+	case errors.Is(err, syscall.EPERM):
+		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root may mount", "log in as root there"
+	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENODEV):
+		e.Kind, e.Detail, e.Hint = zfs.NotSupported, err.Error(), "files are read by Linux 5.6 and newer"
+	case errors.Is(err, syscall.EIO):
+		e.Kind = zfs.PoolFault
+	}
+	return nil, e
+}
+
+// LoadKey loads the key of an encryption root from a file of this host.
+func (c *CLI) LoadKey(ctx context.Context, root, file string) error {
+	if _, err := zfs.ParseDataset(root); err != nil {
+		return err
+	}
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpLoadKey, Subject: root}, []string{"load-key", "-L", "file://" + file, root})
+	return err
+}
+
+// UnloadKey unloads the key of an encryption root.
+func (c *CLI) UnloadKey(ctx context.Context, root string) error {
+	if _, err := zfs.ParseDataset(root); err != nil {
+		return err
+	}
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpUnload, Subject: root}, []string{"unload-key", root})
+	return err
+}

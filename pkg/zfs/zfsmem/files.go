@@ -1,0 +1,63 @@
+package zfsmem
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// SetFiles has a snapshot, or a dataset, hold the files of a directory of this host.
+func (h *Host) SetFiles(name, directory string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.files == nil {
+		h.files = map[string]string{}
+	}
+	h.files[name] = directory
+}
+
+// MountFiles opens the directory that a snapshot, or a dataset, holds the files of.
+// Where the dataset's key is not loaded it fails as ZFS does.
+func (h *Host) MountFiles(source string) (*os.File, error) {
+	dataset, _, _ := strings.Cut(source, "@")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, directory := h.datasets[dataset], h.files[source]
+	switch {
+	case d == nil || directory == "":
+		return nil, fail(zfs.NotFound, zfs.OpMount, source)
+	case d.Get("keystatus") == "unavailable":
+		return nil, fail(zfs.KeyMissing, zfs.OpMount, source)
+	}
+	return os.Open(directory)
+}
+
+// LoadKey loads the key of an encryption root, whatever the file holds, if it is there.
+func (h *Host) LoadKey(ctx context.Context, root, file string) error {
+	return h.do(ctx, zfs.OpLoadKey, []string{root}, func() error {
+		if _, err := os.Stat(file); err != nil {
+			return err
+		}
+		return h.keys(root, "available")
+	})
+}
+
+// UnloadKey unloads it.
+func (h *Host) UnloadKey(ctx context.Context, root string) error {
+	return h.do(ctx, zfs.OpUnload, []string{root}, func() error { return h.keys(root, "unavailable") })
+}
+
+// keys sets the state of the key of all that has a root.
+func (h *Host) keys(root, state string) error {
+	if h.datasets[root] == nil {
+		return fail(zfs.NotFound, zfs.OpLoadKey, root)
+	}
+	for _, d := range h.datasets {
+		if d.Get("encryptionroot") == root {
+			set(d, "keystatus", state)
+		}
+	}
+	return nil
+}
