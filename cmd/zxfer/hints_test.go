@@ -26,13 +26,13 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 	t.Parallel()
 	flags, short := map[string]bool{}, ""
 	root := newRoot(&app{})
-	for _, verb := range []string{"send", "dev", "doctor"} {
+	for _, verb := range []string{"send", "restore", "dev", "doctor"} {
 		cmd, err := find(root, []string{verb})
 		require.NoError(t, err)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true; short += f.Shorthand })
 	}
 	flag, letter := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`(?:^|[ (])-[`+short+`](?:[ :;,.)]|$)`)
-	command := regexp.MustCompile(`\b(zxfer (send|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
+	command := regexp.MustCompile(`\b(zxfer (send|restore|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
 	named := 0
 	judge := func(at, text string) {
 		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)

@@ -30,7 +30,7 @@ The other host needs an ssh server, and zfs for datasets; zxfer starts itself
 there.`,
 		Example: `  zxfer send -n tank/ds backup1:vault       show what would be done
   zxfer send tank/ds@daily backup1:vault    send it
-  zxfer send backup1:vault/ds tank/back     fetch it back
+  zxfer restore backup1:vault/ds tank/ds    bring it back
   zxfer dev /dev/vg/db backup1:/srv/db.img  copy a device into an image file
   zxfer doctor backup1                      both hosts, the link, what limits it`,
 		Args: noVerbOfThatName,
@@ -53,7 +53,7 @@ there.`,
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		_ = writeHelp(a.stdout, cmd) // cobra's help function has no error
 	})
-	root.AddCommand(newSend(a), newDev(a), newDoctor(a), newReplicate(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs())
+	root.AddCommand(newSend(a), newRestore(a), newDev(a), newDoctor(a), newReplicate(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs())
 	help := newHelp(a)
 	root.SetHelpCommand(help)
 	root.AddCommand(help) // cobra itself would only once it executes

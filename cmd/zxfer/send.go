@@ -78,15 +78,17 @@ itself or by running the same command again.`,
 			if isDevice(req.Source) || isDevice(req.Target) {
 				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
 			}
-			return runSend(cmd.Context(), a, o, req)
+			return o.run(cmd.Context(), a, req.RSH, func(ctx context.Context, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
+				return job.RunSend(ctx, req, at, rep)
+			})
 		},
 	}
 	o.define(cmd)
 	return cmd
 }
 
-// runSend runs the job and shows it.
-func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
+// run runs a job that sends and shows it.
+func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(context.Context, *hosts.Set, job.Reporter) (*job.Report, error)) error {
 	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
 	var rep interface {
 		job.Reporter
@@ -104,9 +106,9 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 	course := o.page.recorder(a)
 	told := course.Send(rep, "")
 	at := hosts.New(&opener{log: told.Log})
-	r, err := job.RunSend(ctx, req, at, told)
+	r, err := run(ctx, at, told)
 	_ = at.Close() // the results are in; agents end with their stdin
-	if err = poolOrHost(ctx, err, req.RSH); err != nil {
+	if err = poolOrHost(ctx, err, shell); err != nil {
 		r.Hint = fault.HintOf(err)
 	}
 
@@ -123,27 +125,52 @@ func runSend(ctx context.Context, a *app, o *sendOptions, req job.Send) error {
 // define declares the flags.
 func (o *sendOptions) define(cmd *cobra.Command) {
 	req := &o.req
-	req.Parallel, req.Retries = 1, way.Retries
 	flagGroup(cmd, "What to send", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.Plan.Recursive, "recursive", "R", false, "send all datasets below SRC too, each by its own streams, parents first")
-		f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
-		f.Lookup("recurse").Hidden = true
+		o.defineTree(f)
 		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME`, which none may have yet, first and send it; --snapshot= names it by the time, as in zxfer-2026-11-22T16:48:03Z (UTC)")
-		f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "send only snapshots whose name matches `PATTERN`, such as 'daily-*'; may be repeated")
-		f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
-		f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
-		f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
+		o.defineSnapshots(f)
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data, but none that belongs to its place: mountpoint, canmount, sharing, quotas, reservations and limits, readonly")
-		f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
-		f.StringArrayVarP(&req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
+		o.defineProperties(f)
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
 		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
-		f.BoolVar(&req.Verify, "verify", false, "read back what was sent, on both sides, and compare content digests, beside the GUIDs")
-		f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
-		f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
+		o.defineArrival(f)
 	})
+	o.defineRun(cmd)
+}
+
+// The flags that zxfer restore has as well.
+
+func (o *sendOptions) defineTree(f *pflag.FlagSet) {
+	f.BoolVarP(&o.req.Plan.Recursive, "recursive", "R", false, "all datasets below it too, each by its own streams, parents first")
+	f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
+	f.Lookup("recurse").Hidden = true
+}
+
+func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
+	req := &o.req
+	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*'; may be repeated")
+	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
+	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
+	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
+}
+
+func (o *sendOptions) defineProperties(f *pflag.FlagSet) {
+	f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
+	f.StringArrayVarP(&o.req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
+}
+
+func (o *sendOptions) defineArrival(f *pflag.FlagSet) {
+	req := &o.req
+	f.BoolVar(&req.Verify, "verify", false, "read back what was sent, on both sides, and compare content digests, beside the GUIDs")
+	f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
+	f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
+}
+
+func (o *sendOptions) defineRun(cmd *cobra.Command) {
+	req := &o.req
+	req.Parallel, req.Retries = 1, way.Retries
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Way, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")

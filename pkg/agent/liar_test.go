@@ -125,6 +125,14 @@ func questions() []question {
 		{opDestroy.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
 		{opCreateParents.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
 		{opDiscard.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opAdjust.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.Adjust(ctx, zfs.Adjustment{Dataset: "tank/a", Set: map[string]string{"readonly": "off"}})
+		}, none{}},
+		{opMount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
+		{opUnmount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
+		{opJoinKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.JoinKey(ctx, "tank/a") }, none{}},
+		{opOccupied.name, func(ctx context.Context, s site.Full) (any, error) { return s.Occupied(ctx, []string{"/tank/a"}) },
+			map[string]string{"/tank/a": "is not empty (x)"}},
 		{opDigest.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Digest(ctx, site.ContentQuery{SendSpec: send})
 		}, site.Digest{Sum: sum, Bytes: 7}},

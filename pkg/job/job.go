@@ -93,7 +93,7 @@ type StepResult struct {
 // Report is the whole job's account: before (plan) and after (results). It is
 // the object that --json prints.
 type Report struct {
-	Schema   string            `json:"schema"` // "zxfer.send/v1"
+	Schema   string            `json:"schema"` // "zxfer.send/v1", of a restore "zxfer.restore/v1"
 	Source   string            `json:"source"`
 	Target   string            `json:"target"`
 	DryRun   bool              `json:"dry_run"`
@@ -111,6 +111,8 @@ type Report struct {
 	LimitedBy   string          `json:"limited_by,omitempty"`
 	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
 	Expected    *Expected       `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
+	// Next are the commands that are left to the user once a restore is done.
+	Next        []string        `json:"next,omitempty"`
 	Outcome     string          `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
 	Error       string          `json:"error,omitempty"`
 	Hint        string          `json:"hint,omitempty"`

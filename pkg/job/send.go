@@ -23,14 +23,18 @@ import (
 // command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSending(req, at, rep)
-	err := outcome.Settle(ctx, t.send(ctx))
+	return t.concluded(outcome.Settle(ctx, t.send(ctx)))
+}
+
+// concluded says in the report how a job ended.
+func (t *sending) concluded(err error) (*Report, error) {
 	r := t.report
 	switch {
 	case err != nil:
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	case r.Plan.Steps() == 0:
 		r.Outcome = outcome.UpToDate
-	case req.DryRun:
+	case t.req.DryRun:
 		r.Outcome = outcome.Planned
 	default:
 		r.Outcome = outcome.Done
@@ -41,8 +45,8 @@ func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Repor
 // send is a batch of what is below one source, of which any part that is refused
 // or fails is the failure of all.
 func (t *sending) send(ctx context.Context) error {
-	if t.req.Target.Path() {
-		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.req.Target)
+	if err := t.checkTarget(); err != nil {
+		return err
 	}
 	defer t.warm(ctx, &t.req)()
 	take := t.req.TakeSnapshot != ""
@@ -67,6 +71,22 @@ func (t *sending) send(ctx context.Context) error {
 			return changed(err)
 		}
 	}
+	err := t.deliver(ctx)
+	if take && fault.ClassOf(err) == fault.Interrupted {
+		err = fault.Interrupt("the same command resumes, with "+t.taken().String()+" as its source and without {{snapshot}}", err)
+	}
+	return err
+}
+
+func (t *sending) checkTarget() error {
+	if t.req.Target.Path() {
+		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.req.Target)
+	}
+	return nil
+}
+
+// deliver moves what was planned, and verifies it.
+func (t *sending) deliver(ctx context.Context) error {
 	failed := t.move(ctx)
 	var errs []error
 	for _, d := range t.report.Plan.Datasets {
@@ -78,9 +98,6 @@ func (t *sending) send(ctx context.Context) error {
 	}
 	if t.changed {
 		err = changed(err)
-	}
-	if take && fault.ClassOf(err) == fault.Interrupted {
-		err = fault.Interrupt("the same command resumes, with "+t.taken().String()+" as its source and without {{snapshot}}", err)
 	}
 	return err
 }

@@ -43,6 +43,8 @@ type policy struct {
 	// pretended tells that the source is to be thought to have a snapshot that does
 	// not exist yet.
 	pretended bool
+	// review, where not nil, looks at a plan once more.
+	review func(ctx context.Context, p *plan.Plan) error
 	// apart admits each dataset for itself; nil: all or none.
 	apart *admission
 }
@@ -105,6 +107,11 @@ func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
 	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, part)
 	if err != nil {
 		return unchanged(err)
+	}
+	if by.review != nil {
+		if err := by.review(ctx, &p); err != nil {
+			return unchanged(err)
+		}
 	}
 	t.report.Plan = &p
 	if len(p.Conflicts) == 0 {

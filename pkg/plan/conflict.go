@@ -18,6 +18,7 @@ const (
 	NoCommon        = "no-common"          // the target has no snapshot of the source's history
 	NameTaken       = "name-taken"         // the target has another snapshot of a name that would arrive
 	Modified        = "modified"           // the target changed since its newest snapshot
+	Mounted         = "mounted"            // a restore goes back over a filesystem that is in use
 	Kept            = "kept"               // a snapshot that Rollback would destroy is held or has clones
 	KeyNotLoaded    = "key-not-loaded"     // a key that must be loaded is not
 	EncryptionMixed = "encryption-mixed"   // raw onto a dataset that was not received raw, or the reverse

@@ -81,6 +81,9 @@ func (p *planner) goOn(d, t *zfs.Dataset) zfs.StreamFlags {
 		return f
 	}
 	recorded, ok := recordedFlags(t)
+	if !ok && p.req.Restore {
+		recorded, ok = recordedFlags(d) // of the original nobody recorded it, of its copy somebody did
+	}
 	if ok && !recorded.Raw {
 		if len(p.state.Target.Pool.Features) > 0 { // what the source's pool came to use since
 			recorded.Compressed = recorded.Compressed && f.Compressed

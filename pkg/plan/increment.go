@@ -38,6 +38,9 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	if !p.mayFollow(d, t, out, there) || !p.sameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
 		return
 	}
+	if !p.mayUnmount(d, t, out) {
+		return
+	}
 	flags := p.goOn(d, t)
 	p.follow(d, out, base, p.req.runs(d, base.CreateTXG, out.Arrive, base.Kind == zfs.Bookmark), flags)
 	if !p.checkNamesFree(d, t, out, there.CreateTXG) {
@@ -51,7 +54,7 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	p.watchChain(d, t, out, base, there)
 	first := &out.Steps[0]
 	first.Receive.Set = p.changedProperties(d)
-	first.Receive.Rollback = len(out.Loses) > 0
+	first.Receive.Rollback = len(out.Loses) > 0 || p.req.Rollback && out.Restore != nil && len(out.Restore.Unmount) > 0
 	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", there.Name)
 	if base.Kind == zfs.Bookmark {
 		first.Why = fmt.Sprintf("%s remembers @%s, the newest common snapshot of the target", base.Short(), there.Name)

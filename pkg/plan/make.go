@@ -108,6 +108,7 @@ func (p *planner) dataset(d *zfs.Dataset) {
 	}
 	out.Arrive = to
 	out.Encrypted = d.Encrypted() && !p.req.Decrypt
+	p.giving(d, out)
 	// Where a conflict comes up, the dataset stays in the plan as it is:
 	// nothing of the plan is carried out then.
 	p.plan.Datasets = append(p.plan.Datasets, out)
@@ -154,9 +155,15 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 		if near := nearest(d, p.req.Snapshot); len(near) > 0 {
 			has = finding.Some(near, evidence)
 		}
-		refuse("name one of them, or take a new one: "+option.Name("snapshot", p.req.Snapshot), "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
+		hint := "name one of them"
+		if !p.req.Restore {
+			hint += ", or take a new one: " + option.Name("snapshot", p.req.Snapshot)
+		}
+		refuse(hint, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
 		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, named(d))
+	case p.req.Restore:
+		refuse("", "%s has no snapshot to restore", source)
 	default:
 		refuse("{{snapshot =}} takes one first", "%s has no snapshot to send", source)
 	}
@@ -235,6 +242,9 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	if v, ok := t.SnapshotOf(out.Arrive.GUID); ok {
+		if p.req.Restore && !p.mayStay(d, t, v) {
+			return
+		}
 		p.upToDate(t, v, out)
 		return
 	}

@@ -33,6 +33,10 @@ type Request struct {
 	Set             map[string]string // -o
 	Exclude         []string          // -x
 
+	// Restore brings a copy back: what kept it from being changed and mounted is given
+	// back in the end (see Giving).
+	Restore bool
+
 	AnyKey   bool // pass over KeyChanged
 	Bookmark bool // what arrived is to be bookmarked on the source
 
@@ -56,6 +60,9 @@ type State struct {
 	// names that do not exist are missing.
 	SourceOrigins map[string]uint64
 	TargetOrigins map[string]uint64
+	// TargetMounted are the filesystems at and below the target that are mounted: for
+	// a restore, which may have to unmount them.
+	TargetMounted []string
 	// TargetHolds and TargetClones are the tags of the holds on the snapshots
 	// that NeedLosses names, and their clones, by full snapshot name.
 	TargetHolds  map[string][]string
@@ -89,6 +96,9 @@ type Dataset struct {
 	// Clears are those of Loses that are destroyed before the first stream: one of
 	// the same name arrives, and ZFS rolls back only behind a whole stream.
 	Clears []string `json:"clears,omitempty"`
+
+	// Restore is what a restore does besides moving streams; nil for no restore.
+	Restore *Giving `json:"restore,omitempty"`
 
 	// NewKey says that another key opens the target afterwards.
 	NewKey string `json:"new_key,omitempty"`

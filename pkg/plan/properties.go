@@ -97,6 +97,9 @@ func (p *planner) newProperties(d *zfs.Dataset, flags zfs.StreamFlags, at place)
 	}
 	p.carry(d, set, p.req.CarryProperties)
 	p.override(d, set)
+	if p.req.Restore {
+		p.guard(d, set)
+	}
 	return set
 }
 
@@ -104,10 +107,13 @@ func (p *planner) newProperties(d *zfs.Dataset, flags zfs.StreamFlags, at place)
 // only what was asked for.
 func (p *planner) changedProperties(d *zfs.Dataset) map[string]string {
 	set := map[string]string{}
-	if p.req.CarryProperties {
+	if p.req.CarryProperties && !p.req.Restore { // what is there has its own
 		p.carry(d, set, true)
 	}
 	p.override(d, set)
+	if out := p.arriving[targetOf(d.Name, p.req.Source, p.targetRoot)]; out != nil && out.Restore != nil && out.Restore.Due {
+		p.later(set)
+	}
 	dropEncryption(set)
 	if len(set) == 0 {
 		return nil
@@ -126,7 +132,7 @@ func dropEncryption(set map[string]string) {
 func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
 		v := d.Properties[name]
-		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || d.Get(name) == "" {
+		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || name == zfs.RestoreProperty || d.Get(name) == "" {
 			continue
 		}
 		if from := p.left[name]; all && zfs.PlaceBound(name) && !zfs.EncryptionBound(name) && (len(from) == 0 || from[len(from)-1] != d.Name) {
@@ -152,12 +158,15 @@ func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
 func (p *planner) leftBehind() {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(p.left)) {
-		if _, set := p.req.Set[name]; set || slices.Contains(p.req.Exclude, name) {
+		if _, set := p.req.Set[name]; set || p.req.Restore && givenBack(name) || slices.Contains(p.req.Exclude, name) {
 			continue
 		}
 		out = append(out, name+" of "+finding.Some(p.left[name], 1))
 	}
-	if len(out) > 0 {
+	switch {
+	case len(out) > 0 && p.req.Restore:
+		p.note("what belongs to a dataset's place does not come back: %s; what is wanted is given with {{set}}", strings.Join(out, ", "))
+	case len(out) > 0:
 		p.note("{{props}} does not carry what belongs to a dataset's place: %s; what is wanted there is given with {{set}}", strings.Join(out, ", "))
 	}
 }

@@ -47,11 +47,11 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 		}
 	}
 	root := p.target[to]
-	if root != nil && provedKey(p.sourceRoot(d), root) || p.rootArrives(out, from, to) {
+	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || p.rootArrives(out, from, to) {
 		return true
 	}
 	why := ""
-	if root == nil || !passphrase(root) {
+	if root == nil || !root.HasPassphrase() {
 		why = fmt.Sprintf(", unless the key of %s is that of %s, which ZFS does not tell", to, p.onSource(from))
 	}
 	p.keyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither%s (openzfs#12614)",
@@ -62,7 +62,7 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 // rootFollows judges a copy whose encryption root is the copy of the source's
 // root: both must have one key once the plan is done.
 func (p *planner) rootFollows(d, t *zfs.Dataset, out *Dataset, from, to string) bool {
-	if b := p.target[to]; b == nil || sameKey(p.sourceRoot(d), b) || p.rootArrives(out, from, to) {
+	if b := p.target[to]; b == nil || zfs.SameKey(p.sourceRoot(d), b) || p.rootArrives(out, from, to) {
 		return true
 	}
 	p.keyChanged(d, t, out, "%s takes its key from %s, which is not that of %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
@@ -103,28 +103,6 @@ func (p *planner) sourceRoot(d *zfs.Dataset) *zfs.Dataset {
 	return cmp.Or(p.source[encryptionRoot(d)], d)
 }
 
-// passphrase tells whether ZFS shows of a root's key by what it can be known again.
-func passphrase(root *zfs.Dataset) bool {
-	salt := root.Get("pbkdf2salt")
-	return root.Get("keyformat") == "passphrase" && salt != "" && salt != "0"
-}
-
-// provedKey tells whether two encryption roots have one key for sure: a passphrase
-// with one salt, which is random and new with each zfs change-key.
-func provedKey(a, b *zfs.Dataset) bool { return passphrase(a) && passphrase(b) && sameKey(a, b) }
-
-// sameKey tells whether two encryption roots have one key, as far as their
-// properties tell: of a passphrase the salt, which is new with each zfs
-// change-key; of other keys nothing.
-func sameKey(a, b *zfs.Dataset) bool {
-	for _, name := range []string{"keyformat", "pbkdf2salt", "pbkdf2iters"} {
-		if v, w := a.Get(name), b.Get(name); v != "" && w != "" && v != w {
-			return false
-		}
-	}
-	return true
-}
-
 // ownKey says, of a copy that is an encryption root, that its key becomes the
 // source's, where it is or may be another.
 func (p *planner) ownKey(d, t *zfs.Dataset, out *Dataset) {
@@ -136,7 +114,7 @@ func (p *planner) ownKey(d, t *zfs.Dataset, out *Dataset) {
 		then += fmt.Sprintf(" (its keylocation stays %s)", at)
 	}
 	switch {
-	case !sameKey(root, t):
+	case !zfs.SameKey(root, t):
 		out.NewKey = fmt.Sprintf("the key of %s is not that of %s by now: %s", p.onTarget(t.Name), p.onSource(root.Name), then)
 	case elsewhere && t.Get("keyformat") != "passphrase":
 		out.NewKey = fmt.Sprintf("if %s was given a key of its own: %s", p.onTarget(t.Name), then)
@@ -162,7 +140,7 @@ func (p *planner) checkInheritors() {
 			continue
 		}
 		source := p.sourceRoot(p.source[above.Source])
-		if sameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
+		if zfs.SameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
 		p.conflict(KeyChanged, above.Source, root.Name,

@@ -20,6 +20,9 @@ type Policy struct {
 	// Rekeyed are those of Receive where a raw stream may replace the key of what
 	// is there, also with AppendOnly.
 	Rekeyed []string
+	// Restored are datasets that a restore may bring back: received as by Receive, and
+	// given back in the end what kept them from being changed and mounted.
+	Restored []string
 	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
 	// that are not zxfer's own, and replacing the key of an encrypted copy.
 	AppendOnly bool
@@ -29,7 +32,7 @@ type Policy struct {
 }
 
 // Grants is how a grant is written, for messages and help.
-const Grants = "receive=DATASET, receive-rekey=DATASET, send=DATASET or send-decrypted=DATASET"
+const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET or send-decrypted=DATASET"
 
 // grants are the datasets that a grant names: all of them, and those that a second
 // verb gives more.
@@ -39,7 +42,7 @@ type grants struct {
 }
 
 func (p *Policy) grants() []grants {
-	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"send", "send-decrypted", &p.Send, &p.Decrypted}}
+	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted}}
 }
 
 // Parse reads grants as they are written in authorized_keys. Peers are IP
@@ -123,15 +126,18 @@ func below(dataset string, roots []string) bool {
 
 // granted tells whether a dataset may be looked at.
 func (p *Policy) granted(dataset string) bool {
-	return below(dataset, p.Receive) || below(dataset, p.Send)
+	return below(dataset, p.receivable()) || below(dataset, p.Send)
 }
+
+// receivable are the datasets that streams may come into.
+func (p *Policy) receivable() []string { return slices.Concat(p.Receive, p.Restored) }
 
 // above tells whether a dataset is an ancestor of a granted one.
 func (p *Policy) above(dataset string) bool {
 	if dataset == "" {
 		return false
 	}
-	return slices.ContainsFunc(slices.Concat(p.Receive, p.Send), func(root string) bool {
+	return slices.ContainsFunc(slices.Concat(p.receivable(), p.Send), func(root string) bool {
 		return strings.HasPrefix(root, dataset+"/")
 	})
 }

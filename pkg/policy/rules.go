@@ -37,6 +37,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[struct{}]():          fields("", ""),
 	reflect.TypeFor[Tagged]():            fields("Tag Snapshots", ""),
 	reflect.TypeFor[PropertyQuery]():     fields("Names Properties", ""),
+	reflect.TypeFor[zfs.Adjustment]():    fields("Dataset Set Revert", ""),
 	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only", "Recursive Versions Newest Alone Changed"),
 	reflect.TypeFor[zfs.StreamFlags]():   fields("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
@@ -138,11 +139,11 @@ func Streams(t *site.Task) (a Account) {
 }
 
 func (g *Guard) all() []string {
-	return append(append([]string(nil), g.policy.Receive...), g.policy.Send...)
+	return append(g.policy.receivable(), g.policy.Send...)
 }
 
 func (g *Guard) receivable(dataset string) error {
-	if !below(dataset, g.policy.Receive) {
+	if !below(dataset, g.policy.receivable()) {
 		return fmt.Errorf("nothing may be received into %q", cut(dataset))
 	}
 	return nil
@@ -288,7 +289,7 @@ func CreateParents(ctx context.Context, g *Guard, dataset *string) error {
 	if err := g.receivable(*dataset); err != nil {
 		return err
 	}
-	for _, root := range g.policy.Receive {
+	for _, root := range g.policy.receivable() {
 		if !below(*dataset, []string{root}) || *dataset == root {
 			continue
 		}

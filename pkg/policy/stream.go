@@ -71,22 +71,24 @@ func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 		return errors.New("a receive that rolls back (-F) loses what is there")
 	}
 	if r.Origin != "" {
-		if err := g.snapshots([]string{r.Origin}, g.policy.Receive, "origin"); err != nil {
+		if err := g.snapshots([]string{r.Origin}, g.policy.receivable(), "origin"); err != nil {
 			return err
 		}
 	}
-	may := taken()
+	// A new dataset, or a clone, to which nothing was set before.
+	first := r.Arrival.Base == 0 || r.Origin != ""
+	may, restored := taken(), below(r.Target, g.policy.Restored)
 	for name, value := range r.Set {
-		if ok := may[name]; ok == nil || !ok(value) {
+		if ok := may[name]; (ok == nil || !ok(value)) && !(restored && carried(name, value, first)) {
 			return fmt.Errorf("the property %q may not be set to %q by who sends; the administrator can set it on %s",
-				cut(name), cut(value), g.policy.Receive[0])
+				cut(name), cut(value), g.policy.receivable()[0])
 		}
 	}
 	if g.policy.AppendOnly && !below(r.Target, g.policy.Rekeyed) {
 		r.KeepKey = true
 	}
 	// A new dataset mounts nowhere by itself, whoever forgot to ask for that.
-	if r.Arrival.Base == 0 || r.Origin != "" {
+	if first {
 		forced := map[string]string{"readonly": "on"}
 		if !r.Arrival.Volume {
 			forced["canmount"] = "noauto"

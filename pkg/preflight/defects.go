@@ -71,6 +71,7 @@ type use struct {
 	raw            bool
 	rawRange       bool // -w with -I
 	rawBack        bool // raw increments of what was itself received raw
+	rawRestored    bool // the same in a restore, back onto the very dataset
 	resumeFirstRaw bool
 	decrypts       bool
 	largerAshift   bool // the target's sectors are larger, as far as both are known
@@ -109,6 +110,9 @@ func knownDefects() []defect {
 			summary: "an interrupted first raw receive cannot be resumed", link: openzfs + "releases/tag/zfs-2.0.0"},
 		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.rawBack },
 			summary: "raw increments sent back to where they came from may make the dataset unmountable", link: openzfs + "issues/10523"},
+		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.rawRestored }, severity: finding.Fail,
+			summary: "raw increments sent back onto the dataset that they came from may make it unmountable", link: openzfs + "issues/10523",
+			remedy: "restore it in full, to a new name"},
 		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, meets: func(u *use) bool { return u.source && !u.root && u.rawRange },
 			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
 		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, meets: func(u *use) bool { return u.source && u.decrypts },
@@ -206,7 +210,8 @@ func usage(in *Input) use {
 			u.raw = u.raw || raw
 			u.rawRange = u.rawRange || raw && len(st.Send.Through) > 0
 			u.resumeFirstRaw = u.resumeFirstRaw || raw && st.Kind == plan.Resume && st.BaseGUID == 0
-			u.rawBack = u.rawBack || raw && st.Kind == plan.Incremental && s != nil && s.Properties[zfs.FlagsProperty].Local()
+			u.rawBack = u.rawBack || raw && d.Restore == nil && st.Kind == plan.Incremental && s != nil && s.Properties[zfs.FlagsProperty].Local()
+			u.rawRestored = u.rawRestored || raw && grows(st) && d.Restore != nil && !d.Restore.Due
 			u.decrypts = u.decrypts || !raw && s != nil && s.Encrypted()
 			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
 			u.intoMounted = u.intoMounted || grows(st) && t != nil && t.Get("mounted") == "yes"

@@ -77,6 +77,7 @@ func datasetText(d *plan.Dataset) string {
 	if d.CreateParents {
 		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
 	}
+	b.WriteString(restoreText(d.Restore))
 	if len(d.Steps) == 0 {
 		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Arrive.Short()))
 	}

@@ -111,6 +111,14 @@ func summary(r *job.Report) string {
 	return strings.Join(parts, ", ") + "\n"
 }
 
+// nextText is what a restore leaves to the user.
+func nextText(commands []string) string {
+	if len(commands) == 0 {
+		return ""
+	}
+	return "to use it, there:\n" + indented(commands)
+}
+
 func meanRate(r *job.Report) string {
 	if !(r.Seconds > 0) {
 		return ""

@@ -234,7 +234,7 @@ func (t *Text) Done(r *job.Report, err error) error {
 		t.print(failureText(r))
 		return nil
 	}
-	return writeString(t.opts.Stdout, summary(r))
+	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next))
 }
 
 func (t *Text) over() {

@@ -57,6 +57,12 @@ type Tools interface {
 	// LoadKey loads the key of an encryption root from a file, UnloadKey unloads it.
 	LoadKey(ctx context.Context, root, file string) error
 	UnloadKey(ctx context.Context, root string) error
+
+	Adjust(ctx context.Context, a zfs.Adjustment) error
+	Mount(ctx context.Context, dataset string) error
+	Unmount(ctx context.Context, dataset string) error
+	InheritKey(ctx context.Context, dataset string) error
+	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 }
 
 // On returns a Site of this host that acts on other tools than its own.

@@ -22,7 +22,7 @@ import (
 )
 
 // Site is one host that has datasets. What it can do besides are roles: Digester,
-// Mover, Devices, Reader, Prober; see As.
+// Mover, Devices, Reader, Prober, Owner; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -130,6 +130,23 @@ type Reader interface {
 	ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (files.Digest, error)
 }
 
+// Owner hands datasets to those who use them, as a restore does in the end.
+type Owner interface {
+	// Adjust changes properties of a dataset.
+	Adjust(ctx context.Context, a zfs.Adjustment) error
+	// Mount mounts a filesystem at its mountpoint; one that is mounted is no error.
+	Mount(ctx context.Context, dataset string) error
+	// Unmount unmounts a filesystem, and what is mounted below it; that it is not
+	// mounted is no error.
+	Unmount(ctx context.Context, dataset string) error
+	// JoinKey has an encryption root take its key from the one above it again, where
+	// the properties of both prove that it is one key; else it is refused, as
+	// nothing would open the dataset any more.
+	JoinKey(ctx context.Context, dataset string) error
+	// Occupied tells, of the directories where a mount would hide something, what.
+	Occupied(ctx context.Context, paths []string) (map[string]string, error)
+}
+
 // Prober looks at the host itself.
 type Prober interface {
 	// Capture reads the files that facts are made of into a text archive
@@ -149,6 +166,7 @@ type Full interface {
 	Devices
 	Reader
 	Prober
+	Owner
 }
 
 // As returns a Site in the role R, and a refusal where the host does not have it.
@@ -178,6 +196,8 @@ func task[R any]() string {
 		return "compute digests"
 	case *Devices:
 		return "copy devices"
+	case *Owner:
+		return "give restored datasets back"
 	case *Mover:
 		return "move a stream by itself"
 	case *Reader:

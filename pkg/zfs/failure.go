@@ -24,6 +24,10 @@ const (
 	OpMount    = "mount"
 	OpLoadKey  = "load-key"
 	OpUnload   = "unload-key"
+	OpSet      = "set"
+	OpInherit  = "inherit"
+	OpUnmount  = "unmount"
+	OpKey      = "change-key"
 )
 
 // Failure is what is known of an operation that failed.
@@ -91,6 +95,8 @@ func (f Failure) Hint(k Kind) string {
 		switch f.Op {
 		case OpDestroy:
 			return "who holds it: zfs holds " + shellQuote(f.Subject)
+		case OpUnmount:
+			return "who uses it: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
 		case OpReceive, OpDiscard:
 			return "another receive into " + name + " is running, or it is mounted and in use"
 		}
@@ -142,15 +148,17 @@ func permissions(op string) string {
 		return "destroy,mount"
 	case OpCreate:
 		return "create,mount"
-	case OpHold, OpRelease, OpBookmark:
+	case OpHold, OpRelease, OpBookmark, OpMount, OpKey:
 		return op
+	case OpUnmount:
+		return OpMount
 	}
 	return ""
 }
 
 func (f Failure) permissionHint(ds string) string {
 	perms := permissions(f.Op)
-	if perms == "" {
+	if perms == "" && len(f.Properties) == 0 {
 		return "run it as root, or let the user open /dev/zfs"
 	}
 	// What does not exist yet takes its permissions from above.
@@ -172,5 +180,6 @@ func (f Failure) permissionHint(ds string) string {
 	if user == "" {
 		user = "USER"
 	}
+	perms = strings.TrimPrefix(perms, ",")
 	return "run it as root, or as root once: " + CommandLine([]string{"zfs", "allow", "-u", user, perms, ds})
 }

@@ -20,6 +20,11 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 // within one loses data or fails the receive (openzfs#6224).
 const FlagsProperty = "zxfer:stream"
 
+// RestoreProperty is a user property of what a restore brings, from its first
+// stream on until all has arrived: it is then that the dataset is given back what
+// kept it from being changed meanwhile.
+const RestoreProperty = "zxfer:restore"
+
 // ChangedProperty is when a snapshot of a dataset was last taken, received,
 // destroyed or renamed: in seconds, by the clock of the host. Bookmarks and
 // holds leave it alone, and so does what a promotion brings to a clone. It is

@@ -213,6 +213,19 @@ func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) erro
 	}
 }
 
+// InheritKey has a dataset take its key from above as it is: nothing is encrypted
+// anew, which is why no key has to be loaded, and why another key there would lock
+// the dataset. zfs receive does the same with a package of a tree.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (recv_fix_encryption_hierarchy)
+func (c *Client) InheritKey(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	request := map[string]any{"op": "inherit_key", "names": []string{dataset}}
+	return typed(zfs.OpKey, []string{dataset}, c.call(ctx, zfs.OpKey, dataset, request, nil))
+}
+
 // Destroy destroys the snapshots of each pool in one transaction, then its
 // bookmarks.
 func (c *Client) Destroy(ctx context.Context, versions []string) error {

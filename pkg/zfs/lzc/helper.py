@@ -87,10 +87,15 @@ def destroy_bookmarks(request):
     lzc.lzc_destroy_bookmarks(names(request))
 
 
+def inherit_key(request):
+    for name in names(request):
+        lzc.lzc_change_key(name, "force_inherit")
+
+
 def serve():
     operations = {
         f.__name__: f
-        for f in (estimate, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks)
+        for f in (estimate, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks, inherit_key)
     }
     for line in sys.stdin:
         request = json.loads(line)

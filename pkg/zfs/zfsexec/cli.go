@@ -28,6 +28,9 @@ type Backend interface {
 	// Destroy destroys snapshots and bookmarks, nothing else; what is gone
 	// is no error.
 	Destroy(ctx context.Context, versions []string) error
+	// InheritKey has an encryption root take its key from above again. Both have to
+	// be one key: that is the caller's to prove.
+	InheritKey(ctx context.Context, dataset string) error
 }
 
 // CLI runs the tools of one host. Its methods may be called from several

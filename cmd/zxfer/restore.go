@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+)
+
+// restoreOptions are the flags of restore: those of send, and a few.
+type restoreOptions struct {
+	sendOptions
+	at    string
+	mount bool
+}
+
+func newRestore(a *app) *cobra.Command {
+	o := &restoreOptions{sendOptions: sendOptions{now: a.now}}
+	cmd := &cobra.Command{
+		Use:   "restore [FLAGS] COPY[@SNAPSHOT] TARGET",
+		Short: "Bring a dataset back from its copy",
+		Long: `restore brings a dataset back from its copy, with all snapshots that the copy
+has, and gives back what the copy had changed for its own safety: it can be
+written to, and mounts where the target's place says.
+
+COPY is [[user@]host:]DATASET[@SNAPSHOT]; without a snapshot the newest one is
+restored. TARGET is as of zxfer send: a new dataset, beside what is still there,
+or the damaged one itself, which then gets what it lacks. Nothing that is newer
+there is lost without --rollback; without it the refusal names what would be.
+
+While it arrives it is read-only and not mounted. What is encrypted comes back
+as it is, and its key never crosses: the last lines say which key to load, and
+what to mount. A tree (-R) that was one encryption root is one again, where that
+is proved. Interrupted at whatever moment, the same command goes on.`,
+		Example: `  zxfer restore -n backup1:vault/home tank/home
+      show what would come back, what would be set and what mounts where
+  zxfer restore backup1:vault/home tank/home-back
+      beside what is still there
+  zxfer restore -R --mount backup1:vault/home tank/home
+      a tree, and mount it
+  zxfer restore --at 'yesterday 18:00' backup1:vault/home tank/home-back
+      as it was then
+  zxfer restore --rollback backup1:vault/home tank/home
+      back over the damaged dataset, which loses what is newer`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fault.Usagef(helpOf(cmd), "restore takes 2 arguments, COPY and TARGET, not %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true}, end{datasets: true}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := o.request(cmd, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), a, req.RSH, func(ctx context.Context, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
+				return job.RunRestore(ctx, req, at, rep)
+			})
+		},
+	}
+	flagGroup(cmd, "What to restore", func(f *pflag.FlagSet) {
+		o.defineTree(f)
+		f.StringVar(&o.at, "at", "", "the newest snapshot of that `TIME` or before, of each dataset: 'yesterday 18:00', '2026-11-21 09:30', whatever date --date takes")
+		o.defineSnapshots(f)
+	})
+	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.mount, "mount", false, "mount it afterwards, where its key is loaded")
+		o.defineProperties(f)
+		o.defineArrival(f)
+	})
+	o.defineRun(cmd)
+	return cmd
+}
+
+// request checks what single flags could not and returns the job's request.
+func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.Restore, error) {
+	send, err := o.sendOptions.request(cmd.Flags(), from, target)
+	req := job.Restore{Send: send, Mount: o.mount}
+	switch {
+	case err != nil:
+		return req, err
+	case isDevice(req.Source) || isDevice(req.Target):
+		return req, fault.Usagef("zxfer dev brings a device back", "restore takes datasets, not devices")
+	case o.at != "" && req.Plan.Snapshot != "":
+		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", req.Plan.Snapshot)
+	case cmd.Flags().Changed("at"):
+		req.At, err = timeOf(cmd.Context(), o.at)
+	}
+	return req, err
+}
+
+// timeOf reads a time as date(1) does.
+func timeOf(ctx context.Context, text string) (time.Time, error) {
+	out, err := exec.CommandContext(ctx, "date", "--date="+text, "+%s").Output()
+	var failed *exec.ExitError
+	switch {
+	case strings.TrimSpace(text) == "":
+		return time.Time{}, fault.Usagef("", "--at: it is empty")
+	case errors.As(err, &failed):
+		return time.Time{}, fault.Usagef("write it as date --date takes it: '2026-11-21 18:00', 'yesterday 18:00', '3 hours ago'",
+			"--at: %s", strings.TrimSpace(string(failed.Stderr)))
+	case err != nil:
+		return time.Time{}, fmt.Errorf("--at: %w", err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--at: date printed %q", out)
+	}
+	return time.Unix(seconds, 0), nil
+}

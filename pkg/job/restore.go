@@ -1,0 +1,217 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Restore is a request for `zxfer restore`: a Send the other way round.
+type Restore struct {
+	Send
+	// At, where not zero, asks for each dataset's newest snapshot of then or before.
+	At    time.Time
+	Mount bool // --mount: mount what was restored, where its key is loaded
+}
+
+// restoring is a restore on its way: that of a sending, with a stage before it and
+// one behind it.
+type restoring struct {
+	*sending
+	at    time.Time
+	mount bool
+	notes []string // of what was chosen
+}
+
+// RunRestore runs `zxfer restore`. Errors are classed as those of RunSend.
+func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
+	req.Plan.Restore, req.Plan.CarryProperties = true, true
+	t := &restoring{sending: newSending(req.Send, at, rep), at: req.At, mount: req.Mount}
+	t.report.Schema = "zxfer.restore/v1"
+	return t.concluded(outcome.Settle(ctx, t.restore(ctx)))
+}
+
+func (t *restoring) restore(ctx context.Context) error {
+	if err := t.checkTarget(); err != nil {
+		return err
+	}
+	defer t.warm(ctx, &t.req)()
+	if err := t.begin(ctx, &policy{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
+		return err
+	}
+	if err := t.unmount(ctx); err != nil {
+		return changed(err)
+	}
+	if err := t.deliver(ctx); err != nil {
+		return err
+	}
+	handed := t.rep.Doing("giving back what the copy had changed")
+	err := t.persist(ctx, t.handOver)
+	handed()
+	if err != nil && fault.ClassOf(err) != fault.Interrupted {
+		err = fmt.Errorf("the data arrived, but: %w", changed(err))
+	}
+	return err
+}
+
+// own has f called with the target as what hands datasets over.
+func (t *restoring) own(ctx context.Context, f func(site.Owner) error) error {
+	return t.target.Do(ctx, site.In(f))
+}
+
+// survey is that of a send, with what a restore depends on besides.
+func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
+	if err := t.own(ctx, func(site.Owner) error { return nil }); err != nil {
+		return state, err
+	}
+	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
+		return state, err
+	}
+	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
+		return state, err
+	}
+	if !t.at.IsZero() {
+		if err := t.asOf(ctx, &state); err != nil {
+			return state, err
+		}
+	}
+	if len(state.Target.Datasets) == 0 {
+		return state, nil
+	}
+	var names []string
+	for _, d := range state.Target.Datasets {
+		names = append(names, d.Name)
+	}
+	marks, err := t.target.Properties(ctx, names, []string{zfs.RestoreProperty})
+	if err != nil {
+		return state, err
+	}
+	for _, d := range state.Target.Datasets {
+		d.Properties[zfs.RestoreProperty] = marks[d.Name][zfs.RestoreProperty]
+	}
+	below := state.Target
+	if !t.req.Plan.Recursive {
+		if below, err = t.target.List(ctx, site.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true}); err != nil {
+			return state, err
+		}
+	}
+	for _, d := range below.Datasets {
+		if d.Get("mounted") == "yes" {
+			state.TargetMounted = append(state.TargetMounted, d.Name)
+		}
+	}
+	return state, nil
+}
+
+// asOf leaves of the source what was there at the time that is asked for.
+func (t *restoring) asOf(ctx context.Context, state *plan.State) error {
+	var names []string
+	for _, d := range state.Source.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.In(d.Name))
+		}
+	}
+	found, err := t.source.Properties(ctx, names, []string{"creation"})
+	if err != nil {
+		return err
+	}
+	taken := func(d *zfs.Dataset, v zfs.Version) time.Time {
+		seconds, err := strconv.ParseInt(found[v.In(d.Name)]["creation"].Value, 10, 64)
+		if err != nil {
+			return time.Time{} // it is gone meanwhile
+		}
+		return time.Unix(seconds, 0)
+	}
+	for _, d := range state.Source.Datasets {
+		var younger []zfs.Version
+		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
+			is := v.Kind == zfs.Snapshot && taken(d, v).After(t.at)
+			if is {
+				younger = append(younger, v)
+			}
+			return is
+		})
+		if d.Name != t.req.Plan.Source {
+			continue
+		}
+		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken(d, v)) }
+		chosen, ok := d.Latest()
+		if !ok && len(younger) > 0 {
+			return fault.Refusef("ask for a later time, or name the snapshot",
+				"%s has no snapshot of %s or before; the oldest is %s", t.source.Label(), Clock(t.at), named(younger[0]))
+		}
+		if ok {
+			note := "of " + Clock(t.at) + " or before, the newest is " + named(chosen)
+			if len(younger) > 0 {
+				note += "; the next one is " + named(younger[0])
+			}
+			t.notes = []string{note}
+		}
+	}
+	return nil
+}
+
+// Clock shows a time as a person writes it, with its zone.
+func Clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
+
+// review says what was chosen, and what mounting would hide.
+func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
+	p.Notes = slices.Concat(t.notes, p.Notes)
+	at := map[string]*plan.Dataset{}
+	var paths []string
+	for _, d := range p.Datasets {
+		if d.Restore != nil && d.Restore.Mountpoint != "" {
+			at[d.Restore.Mountpoint] = d
+			paths = append(paths, d.Restore.Mountpoint)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	var found map[string]string
+	err := t.own(ctx, func(o site.Owner) (err error) { found, err = o.Occupied(ctx, paths); return err })
+	if errors.Is(err, site.ErrForbidden) {
+		return nil
+	}
+	for _, path := range paths {
+		why, d := found[path], at[path]
+		if why == "" {
+			continue
+		}
+		text := fmt.Sprintf("%s mounts at %s, which %s", d.Target, path, why)
+		if !t.mount {
+			p.Notes = append(p.Notes, text)
+			continue
+		}
+		p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
+			Remedy: "choose another place: {{set mountpoint=/PATH}}\nor leave {{mount}} out, and mount it by hand"})
+	}
+	return err
+}
+
+// unmount takes what streams go into out of use.
+func (t *restoring) unmount(ctx context.Context) error {
+	for _, d := range t.report.Plan.Datasets {
+		if d.Restore == nil || len(d.Restore.Unmount) == 0 {
+			continue
+		}
+		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
+		if err := t.own(ctx, func(o site.Owner) error { return o.Unmount(ctx, d.Target) }); err != nil {
+			return err
+		}
+		t.changed = true
+	}
+	return nil
+}

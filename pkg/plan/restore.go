@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// Giving is what a restore does for a dataset besides moving its streams.
+type Giving struct {
+	// Due tells that the dataset is new, or that a restore which brought it was
+	// interrupted: in the end it is given what follows.
+	Due bool `json:"due,omitempty"`
+	// Set and Revert undo what the copy had changed for its own safety.
+	Set    map[string]string `json:"set,omitempty"`
+	Revert []string          `json:"revert,omitempty"`
+	// Joins is the encryption root that it will take its key from, as far as is known
+	// before; see zfs.ProvedKey.
+	Joins string `json:"joins,omitempty"`
+	// Unmount are the filesystems, at and below it, that have to be unmounted first.
+	Unmount []string `json:"unmount,omitempty"`
+	// Mountpoint is where it mounts then; "" for nowhere, or where it does already.
+	Mountpoint string `json:"mountpoint,omitempty"`
+}
+
+// givenBack tells whether a property of a copy is zxfer's own precaution.
+func givenBack(name string) bool { return name == "readonly" || name == "canmount" }
+
+// giving plans what a dataset is given back.
+func (p *planner) giving(d *zfs.Dataset, out *Dataset) {
+	if !p.req.Restore {
+		return
+	}
+	t := p.target[out.Target]
+	g := &Giving{Due: t == nil || t.Inconsistent() || t.Properties[zfs.RestoreProperty].Local()}
+	out.Restore = g
+	if d.Type == zfs.Filesystem {
+		g.Mountpoint = p.mountpoint(out.Target)
+		if t != nil && t.Get("mounted") == "yes" {
+			g.Mountpoint = ""
+		}
+	}
+	if !g.Due {
+		return
+	}
+	for _, name := range []string{"readonly", "canmount"} {
+		if !zfs.Settable(d.Type, name) {
+			continue
+		}
+		asked, set := p.req.Set[name]
+		switch own := d.Properties[name]; {
+		case set:
+			g.give(name, asked)
+		case own.Source == "received" && !slices.Contains(p.req.Exclude, name): // the original's own came along
+			g.give(name, own.Value)
+		default:
+			g.Revert = append(g.Revert, name)
+		}
+	}
+	if above := p.rootThere(zfs.ParentOf(out.Target)); out.Encrypted && above != nil && originDataset(d) == "" && zfs.ProvedKey(p.sourceRoot(d), above) {
+		g.Joins = p.targetOfRoot(above)
+	}
+}
+
+func (g *Giving) give(name, value string) {
+	if g.Set == nil {
+		g.Set = map[string]string{}
+	}
+	g.Set[name] = value
+}
+
+// guard keeps what arrives from being changed and mounted until all is there, whatever
+// it is given then.
+func (p *planner) guard(d *zfs.Dataset, set map[string]string) {
+	set["readonly"], set[zfs.RestoreProperty] = "on", "on"
+	if d.Type == zfs.Filesystem {
+		set["canmount"] = "noauto"
+	}
+}
+
+// later leaves out what is given back in the end.
+func (p *planner) later(set map[string]string) {
+	maps.DeleteFunc(set, func(name, _ string) bool { return givenBack(name) })
+}
+
+// rootThere is the dataset of either side that tells of the key which a dataset of the
+// target will have; nil where it will not be encrypted, or that is not known.
+func (p *planner) rootThere(target string) *zfs.Dataset {
+	if out := p.arriving[target]; out != nil {
+		if !out.Encrypted {
+			return nil
+		}
+		root := p.sourceRoot(p.source[out.Source])
+		if above := p.rootThere(zfs.ParentOf(target)); above != nil && zfs.ProvedKey(root, above) {
+			return above
+		}
+		return root
+	}
+	return p.state.Target.RootOf(p.target[target])
+}
+
+// targetOfRoot is the name on the target of what rootThere found.
+func (p *planner) targetOfRoot(root *zfs.Dataset) string {
+	if p.source[root.Name] == root {
+		for _, out := range p.arriving {
+			if out.Source == root.Name {
+				return out.Target
+			}
+		}
+	}
+	return root.Name
+}
+
+// mountpoint is where a filesystem of the target mounts, "" for nowhere.
+func (p *planner) mountpoint(target string) string {
+	at, below := p.req.Set["mountpoint"], strings.TrimPrefix(target, p.targetRoot)
+	if at != "" { // each gets it as it is
+		below = ""
+	}
+	for name := target; at == "" && name != ""; name = zfs.ParentOf(name) {
+		if t := p.target[name]; t != nil && !t.Inconsistent() && t.Get("mountpoint") != "" {
+			at, below = t.Get("mountpoint"), strings.TrimPrefix(target, name)
+		}
+	}
+	if !strings.HasPrefix(at, "/") { // none, legacy
+		return ""
+	}
+	return strings.TrimSuffix(at, "/") + below
+}
+
+// mayUnmount refuses to go back over what is in use, unless that may lose what is
+// written there: whatever is written meanwhile, access times too, would be in the way.
+func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
+	if !p.req.Restore || t.Get("mounted") != "yes" {
+		return true
+	}
+	if !p.req.Rollback {
+		p.conflict(Mounted, d.Name, t.Name, command("zfs", "unmount", t.Name)+"\n{{rollback}} unmounts it, and lets it lose what is newer",
+			"%s is mounted: what is written to it meanwhile would be in the way of %s", p.onTarget(t.Name), p.onSource(out.Arrive.In(d.Name)))
+		return false
+	}
+	out.Restore.Unmount = []string{t.Name}
+	for _, name := range p.state.TargetMounted {
+		if strings.HasPrefix(name, t.Name+"/") { // zfs unmount does the same with these
+			out.Restore.Unmount = append(out.Restore.Unmount, name)
+		}
+	}
+	out.Loses = append(out.Loses, "what is written to "+t.Name+" until it is unmounted")
+	return true
+}
+
+// mayStay judges a dataset that has the snapshot which is to be restored, and went on
+// from there: nothing has to be fetched, and what it would lose is not for a restore
+// to decide about.
+func (p *planner) mayStay(d, t *zfs.Dataset, at zfs.Version) bool {
+	var newer []string
+	for _, v := range t.Snapshots() {
+		if v.CreateTXG > at.CreateTXG {
+			newer = append(newer, v.Short())
+		}
+	}
+	back := []string{"zfs", "rollback", at.In(t.Name)}
+	if len(newer) > 0 {
+		slices.Reverse(newer)
+		back = slices.Insert(back, 2, "-r")
+	}
+	if n := written(t); n > 0 {
+		newer = append(newer, fmt.Sprintf("%d bytes written since", n))
+	}
+	if len(newer) == 0 {
+		return true
+	}
+	const text = "%s has @%s itself, and what is newer: %s"
+	list := strings.Join(newer[:min(evidence, len(newer))], ", ")
+	if d.Name != p.req.Source || p.req.Recursive {
+		p.note(text+"; it is left as it is; to lose what is newer: %s", p.onTarget(t.Name), at.Name, list, command(back...))
+		return true
+	}
+	hint := "there, to lose what is newer: " + command(back...)
+	if point := t.Get("mountpoint"); strings.HasPrefix(point, "/") {
+		hint = "single files are in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
+	}
+	p.conflict(Diverged, d.Name, t.Name, hint, text, p.onTarget(t.Name), at.Name, list)
+	return false
+}

@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// carried tells whether a restore may bring a property with a value: what the original
+// had set, but nothing of its place, such as its mountpoint. The mark of a restore is
+// for what is new only, as what has it may be adjusted.
+func carried(name, value string, first bool) bool {
+	if name == zfs.RestoreProperty {
+		return first && value == "on"
+	}
+	ours := strings.HasPrefix(name, "zxfer:")
+	return !ours && zfs.CheckProperty(name) == nil && zfs.Known(name) && !zfs.ReadOnly(name) && !zfs.EncryptionBound(name) &&
+		(zfs.Carryable(zfs.Filesystem, name) || zfs.Carryable(zfs.Volume, name)) && zfs.CheckValue(name, value) == nil && (name != "checksum" || checks(value))
+}
+
+// Restored is for what a restore has brought, all that it gives back: nothing else
+// may be mounted, or take another key.
+func Restored(ctx context.Context, g *Guard, dataset *string) error {
+	if !below(*dataset, g.policy.Restored) {
+		return fmt.Errorf("%q is not below a dataset that may be restored; --allow restore=DATASET in authorized_keys allows it", cut(*dataset))
+	}
+	have, err := g.site.Properties(ctx, []string{*dataset}, []string{zfs.RestoreProperty})
+	if err != nil {
+		return err
+	}
+	if !have[*dataset][zfs.RestoreProperty].Local() {
+		return fmt.Errorf("%s is not being restored", *dataset)
+	}
+	return nil
+}
+
+// Adjust gives back what keeps a copy from being changed and mounted.
+func Adjust(ctx context.Context, g *Guard, a *zfs.Adjustment) error {
+	may := map[string]func(string) bool{"readonly": is("on", "off"), "canmount": is("on", "off", "noauto")}
+	for name, value := range a.Set {
+		if ok := may[name]; ok == nil || !ok(value) {
+			return fmt.Errorf("the property %q may not be set to %q", cut(name), cut(value))
+		}
+	}
+	for _, name := range a.Revert {
+		if !slices.Contains([]string{"readonly", "canmount", zfs.FlagsProperty, zfs.RestoreProperty}, name) {
+			return fmt.Errorf("the property %q may not be changed", cut(name))
+		}
+	}
+	return Restored(ctx, g, &a.Dataset)
+}
+
+// Adjusted tells of a change of properties.
+func Adjusted(a *zfs.Adjustment) Account {
+	out := Account{of: quote(cut(a.Dataset))}
+	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
+		out.each = append(out.each, "set "+quote(name+"="+a.Set[name]))
+	}
+	for _, name := range a.Revert {
+		out.each = append(out.each, "revert "+quote(name))
+	}
+	return out
+}

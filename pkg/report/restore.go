@@ -1,0 +1,38 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/plan"
+)
+
+// restoreText is what a restore does for a dataset besides moving its streams.
+func restoreText(g *plan.Giving) string {
+	if g == nil {
+		return ""
+	}
+	var b strings.Builder
+	if len(g.Unmount) > 0 {
+		fmt.Fprintf(&b, "  first unmounts %s\n", oneLine(strings.Join(g.Unmount, ", ")))
+	}
+	var given []string
+	for _, name := range slices.Sorted(maps.Keys(g.Set)) {
+		given = append(given, name+"="+g.Set[name])
+	}
+	if len(g.Revert) > 0 {
+		given = append(given, strings.Join(g.Revert, " and ")+" inherited or the default")
+	}
+	if len(given) > 0 {
+		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
+	}
+	if g.Joins != "" {
+		fmt.Fprintf(&b, "  takes its key from %s again\n", oneLine(g.Joins))
+	}
+	if g.Mountpoint != "" {
+		fmt.Fprintf(&b, "  mounts at %s\n", oneLine(g.Mountpoint))
+	}
+	return b.String()
+}

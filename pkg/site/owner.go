@@ -1,0 +1,60 @@
+package site
+
+import (
+	"context"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// Adjust changes properties.
+func (l *Local) Adjust(ctx context.Context, a zfs.Adjustment) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.tools.Adjust(ctx, a)
+}
+
+// Mount mounts a filesystem.
+func (l *Local) Mount(ctx context.Context, dataset string) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.tools.Mount(ctx, dataset)
+}
+
+// Unmount unmounts a filesystem.
+func (l *Local) Unmount(ctx context.Context, dataset string) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.tools.Unmount(ctx, dataset)
+}
+
+// Occupied looks at directories.
+func (l *Local) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
+	return l.tools.Occupied(ctx, paths)
+}
+
+// JoinKey looks for itself whether there is one key, whoever asks for it. With both
+// keys loaded zfs(8) wraps the dataset's anew, which cannot go wrong.
+func (l *Local) JoinKey(ctx context.Context, dataset string) error {
+	listing, err := l.List(ctx, ListQuery{Dataset: dataset})
+	if err != nil {
+		return err
+	}
+	d := listing.Find(dataset)
+	switch {
+	case d == nil:
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: dataset}
+	case d.Encrypted() && d.Get("encryptionroot") != dataset:
+		return nil // it does already
+	}
+	above := listing.KeyAbove(d)
+	if above == nil || !zfs.ProvedKey(d, above) {
+		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", dataset}),
+			"%s: it is not proved that its key is that of what is above it", dataset)
+	}
+	if d.KeyLoaded() {
+		return l.tools.InheritKey(ctx, dataset)
+	}
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, dataset) })
+}

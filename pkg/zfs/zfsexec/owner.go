@@ -1,0 +1,116 @@
+package zfsexec
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// Adjust changes properties of a dataset.
+func (c *CLI) Adjust(ctx context.Context, a zfs.Adjustment) error {
+	if _, err := zfs.ParseDataset(a.Dataset); err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(a.Set))
+	for _, name := range slices.Concat(names, a.Revert) {
+		if err := zfs.CheckProperty(name); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 {
+		args := []string{"set"}
+		for _, name := range names {
+			args = append(args, name+"="+a.Set[name])
+		}
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: a.Dataset, Properties: names}, append(args, a.Dataset)); err != nil {
+			return err
+		}
+	}
+	for _, name := range a.Revert {
+		args := []string{"inherit", name, a.Dataset}
+		if !zfs.UserProperty(name) {
+			args = slices.Insert(args, 1, "-S") // without it canmount, which nothing inherits, would be refused
+		}
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpInherit, Subject: a.Dataset, Properties: []string{name}}, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Mount mounts a filesystem where it is not mounted.
+func (c *CLI) Mount(ctx context.Context, dataset string) error {
+	return c.unlessMounted(ctx, dataset, "yes", zfs.OpMount)
+}
+
+// Unmount unmounts a filesystem, and what is mounted below it, where it is mounted.
+func (c *CLI) Unmount(ctx context.Context, dataset string) error {
+	return c.unlessMounted(ctx, dataset, "no", zfs.OpUnmount)
+}
+
+func (c *CLI) unlessMounted(ctx context.Context, dataset, is, op string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	found, err := c.Properties(ctx, []string{dataset}, []string{"mounted"})
+	if err != nil || found[dataset]["mounted"].Value == is {
+		return err
+	}
+	_, err = c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: dataset}, []string{op, dataset})
+	return err
+}
+
+// InheritKey has a dataset take its key from above, which zfs(8) does with both
+// keys loaded only.
+func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpKey, Subject: dataset}, []string{"change-key", "-i", dataset})
+	return err
+}
+
+// Occupied tells of directories what a filesystem that is mounted there would hide.
+func (c *CLI) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			return nil, fault.Usagef("", "%q is no absolute path", path)
+		}
+		if why := occupied(path); why != "" {
+			out[path] = why
+		}
+	}
+	return out, nil
+}
+
+func occupied(path string) string {
+	dir, err := os.Open(path)
+	if err != nil {
+		return "" // not there, or of no file that a mount hides
+	}
+	defer dir.Close()
+	if names, _ := dir.Readdirnames(3); len(names) > 0 {
+		return fmt.Sprintf("is not empty (%s)", names[0])
+	}
+	if device(path) != device(filepath.Dir(path)) {
+		return "has something mounted already"
+	}
+	return ""
+}
+
+// device is that of a path's file, 0 where it is unknown.
+func device(path string) uint64 {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Dev
+}
