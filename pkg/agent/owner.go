@@ -17,7 +17,9 @@ var opAdjust = operation[zfs.Adjustment, none]{
 }
 
 // Adjust asks the agent.
-func (r *Remote) Adjust(ctx context.Context, a zfs.Adjustment) error { return tell(ctx, r, opAdjust, a) }
+func (r *Remote) Adjust(ctx context.Context, a zfs.Adjustment) error {
+	return tell(ctx, r, opAdjust, a)
+}
 
 var opMount = operation[string, none]{
 	name: "mount",
@@ -26,7 +28,9 @@ var opMount = operation[string, none]{
 }
 
 // Mount asks the agent.
-func (r *Remote) Mount(ctx context.Context, dataset string) error { return tell(ctx, r, opMount, dataset) }
+func (r *Remote) Mount(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opMount, dataset)
+}
 
 // A restricted agent has no rule for it: what is in use stays so.
 var opUnmount = operation[string, none]{name: "unmount", do: does(site.Owner.Unmount)}
@@ -43,7 +47,9 @@ var opJoinKey = operation[string, none]{
 }
 
 // JoinKey asks the agent.
-func (r *Remote) JoinKey(ctx context.Context, dataset string) error { return tell(ctx, r, opJoinKey, dataset) }
+func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opJoinKey, dataset)
+}
 
 // A restricted agent tells nothing of its host's directories.
 var opOccupied = operation[[]string, map[string]string]{

@@ -112,10 +112,10 @@ type Report struct {
 	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
 	Expected    *Expected       `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
 	// Next are the commands that are left to the user once a restore is done.
-	Next        []string        `json:"next,omitempty"`
-	Outcome     string          `json:"outcome"`            // planned, done, up-to-date, failed, refused, interrupted
-	Error       string          `json:"error,omitempty"`
-	Hint        string          `json:"hint,omitempty"`
+	Next    []string `json:"next,omitempty"`
+	Outcome string   `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
+	Error   string   `json:"error,omitempty"`
+	Hint    string   `json:"hint,omitempty"`
 }
 
 // HostReport is one end's facts, as far as a plan shows them.

@@ -36,7 +36,9 @@ func (h *Host) InheritKey(ctx context.Context, dataset string) error {
 }
 
 // Occupied tells of nothing: there are no directories.
-func (h *Host) Occupied(context.Context, []string) (map[string]string, error) { return nil, nil }
+func (h *Host) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
+	return nil, h.do(ctx, zfs.OpMount, paths, func() error { return nil })
+}
 
 func (h *Host) of(ctx context.Context, op, dataset string, change func(*zfs.Dataset)) error {
 	return h.do(ctx, op, []string{dataset}, func() error {
