@@ -83,6 +83,7 @@ func TestGateAdmits(t *testing.T) {
 		{opDigest.name, `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
 		{opDiscard.name, `"vault/a"`},
 		{opOffer.name, `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
+		{opTransfer.name, `{"from":{"files":{"archive":{"snapshot":"tank/vm@x","paths":["a"]}}},"to":{"accept":{"session":"ab"}}}`},
 		{opTransfer.name, `{"from":{"stream":{"spec":{"dataset":"tank/vm","to":"x","flags":{"raw":true}}}},"to":{"accept":{"session":"ab"}}}`},
 	}
 	for _, tt := range tests {
@@ -141,15 +142,16 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.served().name)
 	}
 	send, receive, dial := site.SendStream{}, site.ReceiveStream{}, site.Dial{}
-	device, noise := site.WriteDevice{}, site.Noise{}
-	for _, end := range []any{&send, &receive, &dial, &device, &noise} {
+	device, noise, reads, writes := site.WriteDevice{}, site.Noise{}, site.SendFiles{}, site.ReceiveFiles{}
+	for _, end := range []any{&send, &receive, &dial, &device, &noise, &reads, &writes} {
 		fill(reflect.ValueOf(end).Elem())
 	}
 	accept := site.Accept{Session: "s"}
-	for _, task := range []site.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}} {
+	for _, task := range []site.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
 		require.Empty(t, judged(opTransfer, reflect.ValueOf(task)), "decide about it in package policy")
 	}
 	require.Equal(t, "site.WriteDevice.Task", judged(opTransfer, reflect.ValueOf(site.Task{From: accept, To: device})), "devices are not for restricted keys")
+	require.Equal(t, "site.ReceiveFiles.Into", judged(opTransfer, reflect.ValueOf(site.Task{From: accept, To: writes})), "nor is bringing files into a directory")
 	require.Equal(t, "site.Noise.Time", judged(opTransfer, reflect.ValueOf(site.Task{From: noise, To: accept})), "nor is measuring")
 }
 

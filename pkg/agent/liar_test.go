@@ -145,6 +145,11 @@ func questions() []question {
 			return s.Transfer(ctx, site.Task{From: site.Accept{Session: "s"}, To: site.WriteDevice{Task: copies}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
+		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
+			return s.Transfer(ctx, site.Task{From: site.SendFiles{Archive: files.Archive{Snapshot: "tank/a@x", Paths: []string{"b"}}}, To: site.Accept{Session: "s"}}, progress)
+		},
+			site.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"}, Failed: 1,
+				Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}},
 		{opInspectDevice.name, func(ctx context.Context, s site.Full) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
 		{opDeviceState.name, func(ctx context.Context, s site.Full) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
 		{opDigestDevice.name, func(ctx context.Context, s site.Full) (any, error) {

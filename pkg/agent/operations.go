@@ -275,8 +275,11 @@ var opTransfer = operation[site.Task, site.Result]{
 	rule:    policy.Changes(policy.Transfer, policy.Streams),
 	request: manyStreams,
 	answer: func(t site.Task, _ int) int {
-		if t.Moves() == "device" {
+		switch t.Moves() {
+		case "device":
 			return 64 << 20 // what could not be read of it
+		case "files":
+			return 8 << 20
 		}
 		return 0
 	},

@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 // rules are those of the operations, by the names that package agent gives them.
 func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
 	return map[string]func(context.Context, *Guard, Request) (any, error){
-		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)),
+		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)), "read-files": by(Reads(ReadFiles)),
 		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(HostFacts[bool])),
 		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
 		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),

@@ -56,6 +56,8 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.Task]():          fields("From To", ""),
 	reflect.TypeFor[site.SendStream]():    fields("Spec Options", ""),
 	reflect.TypeFor[site.ReceiveStream](): fields("Spec Options", ""),
+	reflect.TypeFor[site.SendFiles]():     fields("Archive Options", ""),
+	reflect.TypeFor[files.Archive]():      fields("Snapshot KeyFile", "Paths After Names"),
 	reflect.TypeFor[site.Dial]():          fields("Ticket", ""),
 	reflect.TypeFor[site.Accept]():        fields("", "Session"),
 	reflect.TypeFor[site.Nothing]():       fields("", ""),
@@ -116,6 +118,12 @@ func Streams(t *site.Task) (a Account) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Set)) {
 			add("set", quote(name+"="+r.Set[name]))
+		}
+	}
+	if from, ok := t.From.(site.SendFiles); ok {
+		add("send files of", quote(from.Archive.Snapshot))
+		for _, p := range from.Archive.Paths {
+			add(quote(p))
 		}
 	}
 	if from, ok := t.From.(site.SendStream); ok {

@@ -108,6 +108,11 @@ func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 			err = g.options(ctx, &from.Options)
 		}
 		t.From = from
+	case site.SendFiles:
+		if err = g.files(ctx, from.Archive.Snapshot, from.Archive.KeyFile); err == nil {
+			err = g.options(ctx, &from.Options)
+		}
+		t.From = from
 	default:
 		err = g.line(from)
 	}

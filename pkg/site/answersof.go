@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/files"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -129,11 +130,16 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // CheckResult refuses an account of something else than the task.
 func CheckResult(t Task, r *Result) error {
-	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == noise) != (r.Pace != nil) {
+	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.Pace != nil) {
 		return errors.New("it is the account of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {
 		return fmt.Errorf("%q is no digest", cut(r.Digest))
+	}
+	if a := r.Files; a != nil {
+		if n := max(len(a.Names), len(a.Differ), len(a.Blocked), len(a.Problems)); n > 2*files.MaxProblems {
+			return fmt.Errorf("a list of %d files", n)
+		}
 	}
 	if d := r.Device; d != nil {
 		for _, sum := range []string{d.SourceDigest, d.TargetDigest} {

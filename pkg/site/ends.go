@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -41,6 +42,18 @@ type (
 	WriteDevice struct{ device.Task }
 )
 
+// SendFiles is files of a snapshot, ReceiveFiles brings them into a directory.
+type (
+	SendFiles struct {
+		Archive files.Archive    `json:"archive"`
+		Options transfer.Options `json:"options,omitzero"`
+	}
+	ReceiveFiles struct {
+		Into    files.Into       `json:"into"`
+		Options transfer.Options `json:"options,omitzero"`
+	}
+)
+
 // Noise is made up for a time, to measure the way to Nowhere.
 type (
 	Noise struct {
@@ -68,6 +81,8 @@ func (SendStream) from() kind  { return stream }
 func (ReceiveStream) to() kind { return stream }
 func (ReadDevice) from() kind  { return drive }
 func (WriteDevice) to() kind   { return drive }
+func (SendFiles) from() kind   { return tree }
+func (ReceiveFiles) to() kind  { return tree }
 func (Noise) from() kind       { return noise }
 func (Nowhere) to() kind       { return noise }
 func (Nothing) from() kind     { return nothing }
@@ -84,6 +99,10 @@ func OptionsOf(end any) transfer.Options {
 	case SendStream:
 		return e.Options
 	case ReceiveStream:
+		return e.Options
+	case SendFiles:
+		return e.Options
+	case ReceiveFiles:
 		return e.Options
 	case Noise:
 		return probe.Options(1)
@@ -116,6 +135,8 @@ func (l *Local) OpenFrom(ctx context.Context, what From) (transfer.Source, error
 	switch from := what.(type) {
 	case SendStream:
 		return l.tools.OpenSend(ctx, from.Spec)
+	case SendFiles:
+		return l.packFiles(ctx, from.Archive)
 	case Noise:
 		return probe.Noise(from.Time), nil
 	}
@@ -127,6 +148,8 @@ func (l *Local) OpenTo(ctx context.Context, what To) (transfer.Sink, error) {
 	switch to := what.(type) {
 	case ReceiveStream:
 		return l.tools.OpenReceive(ctx, to.Spec)
+	case ReceiveFiles:
+		return files.Unpack(to.Into)
 	case Nowhere:
 		return probe.Nowhere(), nil
 	}

@@ -32,6 +32,34 @@ func (l *Local) ReadFiles(ctx context.Context, q files.Query, progress func(tran
 	return d, errors.Join(err, closes())
 }
 
+// packFiles opens files of a snapshot as a stream.
+func (l *Local) packFiles(ctx context.Context, a files.Archive) (transfer.Source, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	root, closes, err := l.openFiles(ctx, a.Snapshot, a.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return files.Pack(ctx, root, closes, a)
+}
+
+// accounted adds what the ends of this process tell of files.
+func (r *Result) accounted(src transfer.Source, sink transfer.Sink) {
+	from, sends := src.(*files.Packer)
+	to, receives := sink.(*files.Unpacker)
+	var a files.Account
+	if receives {
+		a = to.Account()
+	}
+	if sends {
+		a = a.With(from.Account())
+	}
+	if sends || receives {
+		r.Files = &a
+	}
+}
+
 // openFiles mounts a snapshot, or a filesystem as it is, for this process alone,
 // with the key of a file where it needs one and one is named. closes unmounts it and
 // unloads the key, if it was not loaded before.

@@ -333,15 +333,13 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		return res, l.tried(ctx, link)
 	case ok:
 		d, err := device.Copy(ctx, d, link, l.std, progress)
-		return Result{d.Result, &d.Device}, err
+		return Result{Result: d.Result, Device: &d.Device}, err
 	case link == nil:
-		res.Result, err = l.copyLocal(ctx, t, progress)
+		return l.copyLocal(ctx, t, progress)
 	case sends != nil:
-		res.Result, err = l.send(ctx, t.From, link, progress)
-	default:
-		res.Result, err = l.receive(ctx, link, t.To, progress)
+		return l.send(ctx, t.From, link, progress)
 	}
-	return res, err
+	return l.receive(ctx, link, t.To, progress)
 }
 
 // tried closes a link that carries nothing. The other end's proof may still be
@@ -356,43 +354,49 @@ func (l *Local) tried(ctx context.Context, link *wire.Link) error {
 	return context.Cause(ctx)
 }
 
-func (l *Local) send(ctx context.Context, from From, link *wire.Link, progress func(transfer.Progress)) (transfer.Result, error) {
+func (l *Local) send(ctx context.Context, from From, link *wire.Link, progress func(transfer.Progress)) (res Result, err error) {
 	if n, ok := from.(Noise); ok {
-		return probe.SendNoise(ctx, link, n.Time)
+		res.Result, err = probe.SendNoise(ctx, link, n.Time)
+		return res, err
 	}
 	src, err := l.OpenFrom(ctx, from)
 	if err != nil {
 		link.Abort(err)
-		return transfer.Result{}, err
+		return res, err
 	}
 	defer src.Close()
-	res, err := transfer.Send(ctx, src, link, OptionsOf(from), progress)
+	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
+	res.accounted(src, nil)
 	return res, CauseOf(src, err)
 }
 
-func (l *Local) receive(ctx context.Context, link *wire.Link, to To, progress func(transfer.Progress)) (transfer.Result, error) {
+func (l *Local) receive(ctx context.Context, link *wire.Link, to To, progress func(transfer.Progress)) (res Result, err error) {
 	if _, ok := to.(Nowhere); ok {
-		return probe.ReceiveNoise(ctx, link)
+		res.Result, err = probe.ReceiveNoise(ctx, link)
+		return res, err
 	}
 	sink, err := l.OpenTo(ctx, to)
 	if err != nil {
 		link.Abort(err)
-		return transfer.Result{}, err
+		return res, err
 	}
-	return transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
+	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
+	res.accounted(nil, sink)
+	return res, err
 }
 
-func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (transfer.Result, error) {
+func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
 	src, err := l.OpenFrom(ctx, t.From)
 	if err != nil {
-		return transfer.Result{}, err
+		return res, err
 	}
 	defer src.Close()
 	sink, err := l.OpenTo(ctx, t.To)
 	if err != nil {
-		return transfer.Result{}, err
+		return res, err
 	}
-	res, err := transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
+	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
+	res.accounted(src, sink)
 	return res, CauseOf(src, err)
 }
 

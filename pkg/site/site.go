@@ -214,6 +214,8 @@ type Result struct {
 	transfer.Result
 	// Device is set where one was copied, not a stream.
 	Device *device.Account `json:"device,omitempty"`
+	// Files is set where files were.
+	Files *files.Account `json:"files,omitempty"`
 }
 
 // ContentQuery asks what a stream holds. Its Flags are as they would be sent.

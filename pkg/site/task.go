@@ -25,6 +25,7 @@ const (
 	none   kind = ""
 	stream kind = "stream"
 	drive  kind = "device"
+	tree   kind = "files"
 	noise  kind = "noise"
 	dial   kind = "dial"
 	accept kind = "accept"
@@ -46,7 +47,7 @@ func (t Task) kinds() (from, to kind) {
 	return from, to
 }
 
-// Moves is the kind of what is moved: stream, device, noise or nothing.
+// Moves is the kind of what is moved: stream, device, files, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
 	if from.line() {
@@ -94,12 +95,12 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 		return err
 	}
 	if t.From, err = one(ends.From, map[kind]func([]byte) (From, error){
-		stream: end[From, SendStream], drive: end[From, ReadDevice], noise: end[From, Noise], nothing: end[From, Nothing], dial: end[From, Dial], accept: end[From, Accept],
+		stream: end[From, SendStream], drive: end[From, ReadDevice], tree: end[From, SendFiles], noise: end[From, Noise], nothing: end[From, Nothing], dial: end[From, Dial], accept: end[From, Accept],
 	}); err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
 	if t.To, err = one(ends.To, map[kind]func([]byte) (To, error){
-		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], noise: end[To, Nowhere], nothing: end[To, Nothing], dial: end[To, Dial], accept: end[To, Accept],
+		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], tree: end[To, ReceiveFiles], noise: end[To, Nowhere], nothing: end[To, Nothing], dial: end[To, Dial], accept: end[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}

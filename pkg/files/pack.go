@@ -1,0 +1,238 @@
+package files
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxLinks bounds how many files with several names are known as such. The names
+// of further ones become files of their own.
+const maxLinks = 1 << 20
+
+// Packer is a transfer.Source of an Archive.
+type Packer struct {
+	archive Archive
+	read    *io.PipeReader
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu      sync.Mutex
+	account Account
+}
+
+// Pack packs files below a root. closes is called when nothing is read any more.
+func Pack(ctx context.Context, root *os.File, closes func() error, a Archive) (*Packer, error) {
+	roots, err := a.roots()
+	if err != nil {
+		return nil, errors.Join(err, closes())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	p := &Packer{archive: a, read: r, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		buffered := bufio.NewWriterSize(w, 256<<10)
+		k := &packing{Packer: p, ctx: ctx, tar: tar.NewWriter(buffered), links: map[inode]string{}, buf: make([]byte, 256<<10)}
+		err := k.all(root, roots)
+		if err == nil {
+			err = errors.Join(k.tar.Close(), buffered.Flush())
+		}
+		if cerr := closes(); cerr != nil {
+			p.problem(".", cerr)
+		}
+		_ = w.CloseWithError(err) // nil is the end; it returns nothing else
+	}()
+	return p, nil
+}
+
+// Read reads on.
+func (p *Packer) Read(b []byte) (int, error) { return p.read.Read(b) }
+
+// Name says what is read.
+func (p *Packer) Name() string { return "the files of " + p.archive.Snapshot }
+
+// Close ends reading.
+func (p *Packer) Close() error {
+	p.cancel()
+	_ = p.read.Close() // it returns nothing else
+	<-p.done
+	return nil
+}
+
+// Account is what was left out.
+func (p *Packer) Account() Account {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.account
+}
+
+func (p *Packer) problem(name string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.account.problem(name, err)
+}
+
+type inode struct{ device, number uint64 }
+
+// packing is the state of a Packer's goroutine.
+type packing struct {
+	*Packer
+	ctx   context.Context
+	tar   *tar.Writer
+	links map[inode]string // names of files that have several
+	buf   []byte
+}
+
+func (k *packing) all(root *os.File, roots []string) error {
+	for _, at := range roots {
+		w := &walker{visit: func(e *entry) error { return k.entry(e, named(at, e.path)) }, problem: k.problem}
+		if err := w.walk(k.ctx, root, at); err != nil {
+			return fmt.Errorf("%s in %s: %w", readable(at), k.archive.Snapshot, err)
+		}
+	}
+	return nil
+}
+
+// passed tells whether a file is not wanted; a folder that the last of those is or
+// is in comes all the same.
+func (k *packing) passed(e *entry, name string) bool {
+	after := k.archive.After
+	return after != "" && compare(name, after) <= 0 && !(e.kind() == Folder && strings.HasPrefix(after+"/", name+"/"))
+}
+
+func (k *packing) entry(e *entry, name string) error {
+	if name == "." {
+		return nil // the directory is its owner's
+	}
+	if e.kind() == Special {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.account.Special++
+		return nil
+	}
+	h := e.header(name)
+	if e.kind() == Regular && e.stat.Nlink > 1 {
+		id := inode{e.stat.Dev, e.stat.Ino}
+		if first, ok := k.links[id]; ok {
+			if k.passed(e, name) {
+				return nil
+			}
+			h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+			h.PAXRecords[sizeRecord] = strconv.FormatInt(e.stat.Size, 10)
+			return k.tar.WriteHeader(h)
+		}
+		if len(k.links) < maxLinks {
+			k.links[id] = name
+		}
+	}
+	if k.passed(e, name) {
+		return nil
+	}
+	switch e.kind() {
+	case Link:
+		var err error
+		if h.Linkname, err = e.target(); err != nil {
+			k.problem(e.path, err)
+			return nil
+		}
+		return k.tar.WriteHeader(h)
+	case Regular:
+		return k.regular(e, h)
+	}
+	k.folder(e, h)
+	return k.tar.WriteHeader(h)
+}
+
+// folder adds what only an open folder tells. That it does not open the walk tells.
+func (k *packing) folder(e *entry, h *tar.Header) {
+	if f, err := e.open(); err == nil && !k.archive.Names {
+		defer f.Close()
+		k.xattrs(e, f, h)
+	}
+}
+
+func (k *packing) regular(e *entry, h *tar.Header) error {
+	if k.archive.Names {
+		h.PAXRecords[sizeRecord], h.Size = strconv.FormatInt(h.Size, 10), 0
+		return k.tar.WriteHeader(h)
+	}
+	f, err := e.open()
+	if err != nil {
+		k.forget(e)
+		k.problem(e.path, err)
+		return nil
+	}
+	defer f.Close()
+	k.xattrs(e, f, h)
+	if err := k.tar.WriteHeader(h); err != nil {
+		return err
+	}
+	damage, err := k.contents(f, h.Size)
+	if err != nil || damage == nil {
+		return err
+	}
+	k.forget(e)
+	k.problem(e.path, damage)
+	return k.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{damagedRecord: bare(damage).Error()}})
+}
+
+// forget has further names of a file that did not come be files of their own.
+func (k *packing) forget(e *entry) { delete(k.links, inode{e.stat.Dev, e.stat.Ino}) }
+
+// contents writes as many bytes as were promised. damage is why they are not the
+// file's; err ends the archive.
+func (k *packing) contents(f *os.File, size int64) (damage, err error) {
+	for left := size; left > 0; {
+		if k.ctx.Err() != nil {
+			return nil, context.Cause(k.ctx)
+		}
+		b := k.buf[:min(left, int64(len(k.buf)))]
+		n := len(b)
+		if damage == nil {
+			n, damage = io.ReadFull(f, b)
+			if errors.Is(damage, io.EOF) || errors.Is(damage, io.ErrUnexpectedEOF) {
+				damage = errors.New("it ends before its size")
+			}
+		}
+		if damage != nil {
+			clear(b[n:])
+			n = len(b)
+		}
+		if _, err := k.tar.Write(b[:n]); err != nil {
+			return nil, err
+		}
+		left -= int64(n)
+	}
+	return damage, nil
+}
+
+// xattrs adds extended attributes, ACLs among them.
+func (k *packing) xattrs(e *entry, f *os.File, h *tar.Header) {
+	all, err := xattrsOf(f)
+	if err != nil {
+		k.problem(e.path, fmt.Errorf("extended attributes: %w", err))
+	}
+	total := 0
+	for _, x := range all {
+		total += len(x.name) + len(x.value)
+		if total > maxXattrs || strings.Contains(x.name, "=") {
+			k.problem(e.path, fmt.Errorf("its extended attribute %s does not fit an archive", readable(x.name)))
+			continue
+		}
+		h.PAXRecords[xattrRecord+x.name] = string(x.value)
+	}
+}
+
+// sameTime compares times, of which some file systems keep only seconds.
+func sameTime(sec, nsec int64, t time.Time) bool {
+	return sec == t.Unix() && (nsec == 0 || nsec == int64(t.Nanosecond()))
+}

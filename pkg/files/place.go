@@ -1,0 +1,303 @@
+package files
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+)
+
+// what is in a file's place.
+type what int
+
+const (
+	absent what = iota
+	same
+	other
+	blocked // by something that is not replaced
+)
+
+// find looks what is in a file's place.
+func (u *unpacking) find(at *os.File, base string, h *tar.Header, size uint64) (what, error) {
+	if at == nil {
+		return absent, nil
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(int(at.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return absent, nil
+	}
+	if err != nil {
+		return absent, fmt.Errorf("%s: %w", readable(h.Name), err)
+	}
+	e := &entry{folder: int(at.Fd()), name: base, stat: st}
+	kind := e.kind()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if kind == Folder {
+			return same, nil
+		}
+		return blocked, nil
+	case tar.TypeSymlink:
+		if target, err := e.target(); kind == Link && err == nil && target == h.Linkname {
+			return same, nil
+		}
+	default:
+		if kind == Regular && uint64(st.Size) == size && sameTime(st.Mtim.Sec, st.Mtim.Nsec, h.ModTime) && !(u.into.Overwrite && u.changed(e, h)) {
+			return same, nil
+		}
+	}
+	if kind == Folder {
+		return blocked, nil
+	}
+	return other, nil
+}
+
+// changed tells that a file's owner or mode would be another.
+func (u *unpacking) changed(e *entry, h *tar.Header) bool {
+	owned := os.Geteuid() != 0 || int(e.stat.Uid) == h.Uid && int(e.stat.Gid) == h.Gid
+	return !owned || e.mode() != u.mode(h)
+}
+
+// count takes note of a file.
+func (u *unpacking) count(name string, found what, h *tar.Header, size uint64) {
+	a := &u.account
+	if found == same {
+		if h.Typeflag != tar.TypeDir {
+			a.Same++
+		}
+		if u.leading {
+			a.After = name
+		}
+	} else {
+		u.leading = false
+	}
+	if h.Typeflag == tar.TypeLink {
+		size = 0
+	}
+	if !u.leading {
+		a.Rest += size
+	}
+	switch found {
+	case same:
+		return
+	case absent:
+		a.New++
+	case other:
+		a.Replaced++
+		few(&a.Differ, name)
+	case blocked:
+		few(&a.Blocked, name)
+	}
+	a.Bytes += size
+	few(&a.Names, name)
+}
+
+// pending is a file that has no name yet: it gets it when it is whole.
+type pending struct {
+	at         *os.File
+	name, temp string
+	replaces   bool
+	file       *os.File // nil of a link
+	header     *tar.Header
+}
+
+// make makes a file under a name of its own beside its place.
+func (u *unpacking) make(at *os.File, name string, h *tar.Header, size uint64, r io.Reader) (err error) {
+	p := &pending{at: at, name: name, header: h, replaces: u.into.Overwrite,
+		temp: fmt.Sprintf(".zxfer-%016x.part", xxh3.HashString(name))}
+	folder := int(at.Fd())
+	// That an earlier try left it is no error; nor that there is none.
+	_ = unix.Unlinkat(folder, p.temp, 0)
+	u.pending = p
+	switch h.Typeflag {
+	case tar.TypeReg:
+		fd, err := unix.Openat(folder, p.temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return fmt.Errorf("%s: %w", readable(name), err)
+		}
+		p.file = os.NewFile(uintptr(fd), name)
+		err = sparse(p.file, r, int64(size))
+		if err != nil {
+			return fmt.Errorf("%s: %w", readable(name), bare(err))
+		}
+		return nil
+	case tar.TypeSymlink:
+		err = unix.Symlinkat(h.Linkname, folder, p.temp)
+	case tar.TypeLink:
+		if err = u.link(p, size); errors.Is(err, errNotThere) {
+			u.account.problem(name, err)
+			u.pending, err = nil, nil
+		}
+	default:
+		err = fmt.Errorf("the archive has something of type %q", h.Typeflag)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", readable(name), err)
+	}
+	return nil
+}
+
+var errNotThere = errors.New("the file that it is another name of did not come")
+
+// link makes another name of a file that came before: that has the size and time
+// that the archive says. No other is made accessible by another name.
+func (u *unpacking) link(p *pending, size uint64) error {
+	if err := checkName(p.header.Linkname); err != nil {
+		return err
+	}
+	at, err := openBelow(int(u.root.Fd()), path.Dir(p.header.Linkname), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return errNotThere
+	}
+	defer at.Close()
+	base := path.Base(p.header.Linkname)
+	var st unix.Stat_t
+	err = unix.Fstatat(int(at.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || uint64(st.Size) != size || !sameTime(st.Mtim.Sec, st.Mtim.Nsec, p.header.ModTime) {
+		return errNotThere
+	}
+	return unix.Linkat(int(at.Fd()), base, int(p.at.Fd()), p.temp, 0)
+}
+
+// settle gives the file before its attributes and its name.
+func (u *unpacking) settle() error {
+	p := u.pending
+	if p == nil {
+		return nil
+	}
+	switch {
+	case p.file != nil:
+		u.attributes(p.name, p.file, p.header)
+		err := p.file.Close()
+		p.file = nil
+		if err != nil {
+			return fmt.Errorf("%s: %w", readable(p.name), bare(err))
+		}
+	case p.header.Typeflag == tar.TypeSymlink:
+		u.linkAttributes(p)
+	}
+	if err := p.place(); err != nil {
+		return fmt.Errorf("%s: %w", readable(p.name), err)
+	}
+	u.pending = nil
+	return nil
+}
+
+// place renames a file; where it replaces none, one that has come meanwhile stays.
+func (p *pending) place() error {
+	at, base := int(p.at.Fd()), path.Base(p.name)
+	if p.replaces {
+		err := unix.Renameat(at, p.temp, at, base)
+		_ = unix.Unlinkat(at, p.temp, 0) // of two names of one file it renames none
+		return err
+	}
+	err := unix.Renameat2(at, p.temp, at, base, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if err := unix.Linkat(at, p.temp, at, base, 0); err != nil { // OpenZFS 2.1
+		return err
+	}
+	return unix.Unlinkat(at, p.temp, 0)
+}
+
+// drop removes a file that is not whole.
+func (u *unpacking) drop() {
+	if p := u.pending; p != nil {
+		if p.file != nil {
+			_ = p.file.Close()
+		}
+		_ = unix.Unlinkat(int(p.at.Fd()), p.temp, 0)
+		u.pending = nil
+	}
+}
+
+// sparse writes contents, and leaves holes where they are zeros.
+func sparse(f *os.File, r io.Reader, size int64) error {
+	buf := make([]byte, 128<<10)
+	for off := int64(0); off < size; {
+		n, err := io.ReadFull(r, buf[:min(size-off, int64(len(buf)))])
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 }) {
+			if _, err := f.WriteAt(buf[:n], off); err != nil {
+				return err
+			}
+		}
+		off += int64(n)
+	}
+	return f.Truncate(size)
+}
+
+// privileges are the bits by which a program gets rights that its caller has not.
+const privileges = unix.S_ISUID | unix.S_ISGID
+
+// mode is that of a header. What is not its owner's gets no privileges.
+func (u *unpacking) mode(h *tar.Header) uint32 {
+	m := uint32(h.Mode) & 0o7777
+	if os.Geteuid() != 0 {
+		m &^= privileges
+	}
+	return m
+}
+
+// attributes gives a file or folder what its header has. What the filesystem does
+// not take is a problem, which ends nothing.
+func (u *unpacking) attributes(name string, f *os.File, h *tar.Header) {
+	fd, root := int(f.Fd()), os.Geteuid() == 0
+	try := func(what string, err error) {
+		if err != nil {
+			u.account.problem(name, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if root {
+		try("its owner could not be kept", unix.Fchown(fd, h.Uid, h.Gid))
+	} else {
+		u.account.Disowned = true
+	}
+	capable := false
+	for key, value := range h.PAXRecords {
+		attr, ok := strings.CutPrefix(key, xattrRecord)
+		if !ok || !root && !strings.HasPrefix(attr, "user.") {
+			continue
+		}
+		capable = capable || attr == "security.capability"
+		try("its "+readable(attr)+" could not be kept", unix.Fsetxattr(fd, attr, []byte(value), 0))
+	}
+	mode := u.mode(h)
+	if h.Typeflag != tar.TypeDir && (mode&privileges != 0 || capable) {
+		u.account.Privileged++
+	}
+	try("its mode could not be kept", unix.Fchmod(fd, mode))
+	try("its time could not be kept", utimes(fd, "", h, 0))
+}
+
+// linkAttributes gives a symbolic link its owner and time.
+func (u *unpacking) linkAttributes(p *pending) {
+	at := int(p.at.Fd())
+	err := utimes(at, p.temp, p.header, unix.AT_SYMLINK_NOFOLLOW)
+	if os.Geteuid() == 0 {
+		err = errors.Join(unix.Fchownat(at, p.temp, p.header.Uid, p.header.Gid, unix.AT_SYMLINK_NOFOLLOW), err)
+	}
+	if err != nil {
+		u.account.problem(p.name, err)
+	}
+}
+
+// utimes sets when a file was last changed.
+func utimes(at int, name string, h *tar.Header, flags int) error {
+	t := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
+	if name == "" { // kernels before 5.8 take no empty path
+		return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", at), []unix.Timespec{t, t}, 0)
+	}
+	return unix.UtimesNanoAt(at, name, []unix.Timespec{t, t}, flags)
+}
