@@ -165,6 +165,11 @@ func questions() []question {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
 		},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},
+		{opDamage.name, func(ctx context.Context, s site.Full) (any, error) { return s.Damage(ctx, "tank/a") },
+			zfs.Damage{Things: []zfs.Damaged{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}},
+		{opScrub.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.Scrub(ctx, site.ScrubQuery{Dataset: "tank/a"})
+		}, none{}},
 	}
 }
 

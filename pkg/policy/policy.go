@@ -23,6 +23,8 @@ type Policy struct {
 	// Restored are datasets that a restore may bring back: received as by Receive, and
 	// given back in the end what kept them from being changed and mounted.
 	Restored []string
+	// Heal are datasets whose damage may be known and healed.
+	Heal []string
 	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
 	// that are not zxfer's own, and replacing the key of an encrypted copy.
 	AppendOnly bool
@@ -32,7 +34,7 @@ type Policy struct {
 }
 
 // Grants is how a grant is written, for messages and help.
-const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET or send-decrypted=DATASET"
+const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET or heal=DATASET"
 
 // grants are the datasets that a grant names: all of them, and those that a second
 // verb gives more.
@@ -42,7 +44,8 @@ type grants struct {
 }
 
 func (p *Policy) grants() []grants {
-	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted}}
+	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
+		{"heal", "heal", &p.Heal, new([]string)}}
 }
 
 // Parse reads grants as they are written in authorized_keys. Peers are IP
@@ -126,7 +129,7 @@ func below(dataset string, roots []string) bool {
 
 // granted tells whether a dataset may be looked at.
 func (p *Policy) granted(dataset string) bool {
-	return below(dataset, p.receivable()) || below(dataset, p.Send)
+	return below(dataset, p.receivable()) || below(dataset, p.Send) || below(dataset, p.Heal)
 }
 
 // receivable are the datasets that streams may come into.
@@ -137,7 +140,7 @@ func (p *Policy) above(dataset string) bool {
 	if dataset == "" {
 		return false
 	}
-	return slices.ContainsFunc(slices.Concat(p.receivable(), p.Send), func(root string) bool {
+	return slices.ContainsFunc(slices.Concat(p.receivable(), p.Send, p.Heal), func(root string) bool {
 		return strings.HasPrefix(root, dataset+"/")
 	})
 }

@@ -47,7 +47,8 @@ var decided = map[reflect.Type][]string{
 	// What arrives a zfs.Gate holds against this, in every receive.
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
-	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Arrival", "Whole"),
+	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Corrective Arrival", "Whole"),
+	reflect.TypeFor[site.ScrubQuery](): fields("Dataset", "ErrorsOnly"),
 	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
 	reflect.TypeFor[wire.Ticket]():        fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
@@ -110,6 +111,9 @@ func Streams(t *site.Task) (a Account) {
 	if to, ok := t.To.(site.ReceiveStream); ok {
 		r := to.Spec
 		add("receive", quote(r.Target))
+		if r.Corrective {
+			add("corrective")
+		}
 		if r.Rollback {
 			add("rollback")
 		}
@@ -223,13 +227,16 @@ func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 
 // Destroy is for versions of what is granted, unless they are only added.
 func Destroy(_ context.Context, g *Guard, versions *[]string) error {
-	if g.policy.AppendOnly {
-		return errors.New("append-only: nothing is destroyed")
-	}
 	for _, n := range *versions {
 		dataset, _, err := zfs.ParseVersion(n)
 		if err != nil {
 			return err
+		}
+		if g.healsThrough(n) {
+			continue
+		}
+		if g.policy.AppendOnly {
+			return errors.New("append-only: nothing is destroyed")
 		}
 		if !below(dataset, g.all()) {
 			return outside(n)
@@ -260,7 +267,8 @@ func DatasetOf(ctx context.Context, g *Guard, path *string) error {
 
 // Snapshot takes snapshots of what may be sent.
 func Snapshot(_ context.Context, g *Guard, names *[]string) error {
-	return g.snapshots(*names, g.policy.Send, "snapshot")
+	others := slices.DeleteFunc(slices.Clone(*names), g.healsThrough)
+	return g.snapshots(others, g.policy.Send, "snapshot")
 }
 
 // Hold places holds.

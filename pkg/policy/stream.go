@@ -64,6 +64,9 @@ func checks(v string) bool { return plain(v) && v != "off" && v != "noparity" }
 // receive judges where a stream may go, and adds what keeps it from being
 // mounted. What is inside of it a zfs.Gate judges, as in every receive.
 func (g *Guard) receive(r *zfs.ReceiveSpec) error {
+	if r.Corrective {
+		return g.correct(r)
+	}
 	if err := g.receivable(r.Target); err != nil {
 		return err
 	}

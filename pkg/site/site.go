@@ -158,6 +158,15 @@ type Prober interface {
 	Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error)
 }
 
+// Healer looks after a pool.
+type Healer interface {
+	// Damage reads the permanent errors of a dataset's pool that are in it or
+	// below it.
+	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
+	// Scrub begins one of a dataset's pool, and returns.
+	Scrub(ctx context.Context, q ScrubQuery) error
+}
+
 // Full is a Site in every role: zxfer itself acts there.
 type Full interface {
 	Site
@@ -167,6 +176,7 @@ type Full interface {
 	Reader
 	Prober
 	Owner
+	Healer
 }
 
 // As returns a Site in the role R, and a refusal where the host does not have it.
@@ -202,6 +212,8 @@ func task[R any]() string {
 		return "move a stream by itself"
 	case *Reader:
 		return "read files"
+	case *Healer:
+		return "tell what is damaged"
 	}
 	return "be looked at and measured"
 }
@@ -216,6 +228,13 @@ type Result struct {
 	Device *device.Account `json:"device,omitempty"`
 	// Files is set where files were.
 	Files *files.Account `json:"files,omitempty"`
+}
+
+// ScrubQuery says what to scrub.
+type ScrubQuery struct {
+	Dataset string `json:"dataset"` // of the pool
+	// ErrorsOnly reads only what is in the list of errors (2.3 and later).
+	ErrorsOnly bool `json:"errors_only,omitempty"`
 }
 
 // ContentQuery asks what a stream holds. Its Flags are as they would be sent.

@@ -97,6 +97,9 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 	if _, err := ParseDataset(r.Target); err != nil {
 		return nil, err
 	}
+	if r.Corrective {
+		return correctiveArgs(r)
+	}
 	args := []string{"receive", "-s", "-u"}
 	if r.Whole {
 		args = []string{"receive", "-u"}
@@ -120,6 +123,30 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 		args = append(args, "-o", name+"="+r.Set[name])
 	}
 	return append(args, r.Target), nil
+}
+
+// HealPrefix begins the names of the snapshots that blocks are healed through. A
+// corrective receive leaves its snapshot marked as half received, for ever: it can
+// be sent and rolled back to, but neither mounted nor cloned, and its clones are
+// destroyed when the pool is imported (2.3.9, 2.4.4). So it is done into snapshots
+// of zxfer's own only, that share the damaged blocks and are destroyed afterwards.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_begin_sync, dmu_recv_end_sync)
+const HealPrefix = "zxfer-heal-"
+
+func correctiveArgs(r ReceiveSpec) ([]string, error) {
+	if r.Rollback || r.Origin != "" || len(r.Set) > 0 || len(r.Arrival.Snapshots) != 1 {
+		return nil, fmt.Errorf("receive %s: a corrective receive is into one snapshot that is there, and changes nothing else", r.Target)
+	}
+	name := r.Arrival.Snapshots[0].Name
+	if err := CheckComponent(name); err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(name, HealPrefix) {
+		return nil, fmt.Errorf("receive %s: @%s is not zxfer's own, and could not be mounted afterwards", r.Target, name)
+	}
+	// Without -s, which would note a state to resume at the snapshot.
+	return []string{"receive", "-c", r.Target + "@" + name}, nil
 }
 
 // ListVersionsArgs lists the snapshots and bookmarks of datasets, and where

@@ -80,6 +80,8 @@ var rules = []rule{
 	{Killed, OpSend, "signal received"},
 
 	{Incomplete, "", "incomplete stream"},
+	// Of a corrective receive: what came of the stream was no end of one.
+	{Incomplete, OpReceive, "was not able to reconstruct the data"},
 	{Incomplete, "", "failed to read from stream"},
 	{BadStream, "", "checksum mismatch"},
 	{BadStream, "", "invalid stream"},

@@ -247,6 +247,10 @@ type ReceiveSpec struct {
 	// KeepKey refuses a raw stream that would replace the wrapped key of what is
 	// there (see Gate.KeepKey).
 	KeepKey bool `json:"keep_key,omitempty"`
+	// Corrective (-c, 2.2 and later) brings nothing: what blocks of the snapshot
+	// that is to arrive are damaged in Target, which has it, are written anew from
+	// the stream, where they have the checksums that they should. See HealPrefix.
+	Corrective bool `json:"corrective,omitempty"`
 	// Arrival is what the stream may bring.
 	Arrival Arrival `json:"arrival,omitzero"`
 }

@@ -28,6 +28,8 @@ const (
 	OpInherit  = "inherit"
 	OpUnmount  = "unmount"
 	OpKey      = "change-key"
+	OpStatus   = "status" // zpool status
+	OpScrub    = "scrub"
 )
 
 // Failure is what is known of an operation that failed.

@@ -58,6 +58,11 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	if err != nil {
 		return nil, err
 	}
+	if r.Corrective {
+		if err := c.correctable(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	child, w, err := newPipe(ours{write: true})
 	if err != nil {
 		return nil, err

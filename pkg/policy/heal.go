@@ -1,0 +1,43 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Damage tells what is damaged of what may be healed.
+func Damage(_ context.Context, g *Guard, dataset *string) error { return g.healable(*dataset) }
+
+// Scrub scrubs the pool of what may be healed.
+func Scrub(_ context.Context, g *Guard, q *site.ScrubQuery) error { return g.healable(q.Dataset) }
+
+// Scrubs tells of a scrub.
+func Scrubs(q *site.ScrubQuery) Account { return Name(&q.Dataset) }
+
+func (g *Guard) healable(dataset string) error {
+	if !below(dataset, g.policy.Heal) {
+		return fmt.Errorf("nothing of %q may be healed", cut(dataset))
+	}
+	return nil
+}
+
+// correct judges a corrective receive, which writes damaged blocks anew and
+// nothing else: the kernel holds each against its checksum.
+func (g *Guard) correct(r *zfs.ReceiveSpec) error {
+	if r.Rollback || r.Origin != "" || len(r.Set) > 0 {
+		return errors.New("a corrective receive changes nothing else")
+	}
+	return g.healable(r.Target)
+}
+
+// healsThrough tells a snapshot of zxfer's own, in what may be healed, that is made
+// to heal through it and destroyed again.
+func (g *Guard) healsThrough(snapshot string) bool {
+	dataset, name, err := zfs.ParseSnapshot(snapshot)
+	return err == nil && strings.HasPrefix(name, zfs.HealPrefix) && below(dataset, g.policy.Heal)
+}

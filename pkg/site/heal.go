@@ -1,0 +1,73 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+)
+
+// Damage reads what is damaged.
+func (l *Local) Damage(ctx context.Context, dataset string) (d zfs.Damage, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	pool, err := l.pools()
+	if err != nil {
+		return d, err
+	}
+	d, err = pool.Damage(ctx, zfs.PoolOf(dataset))
+	return d.Within(dataset), err
+}
+
+// Scrub begins a scrub.
+func (l *Local) Scrub(ctx context.Context, q ScrubQuery) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	pool, err := l.pools()
+	if err != nil {
+		return err
+	}
+	return pool.Scrub(ctx, zfs.PoolOf(q.Dataset), q.ErrorsOnly)
+}
+
+func (l *Local) pools() (zfsexec.Pools, error) {
+	p, ok := l.tools.(zfsexec.Pools)
+	if !ok {
+		return nil, fmt.Errorf("%T has no pools to look after", l.tools)
+	}
+	return p, nil
+}
+
+// CheckDamage refuses what is no list of errors of a dataset.
+func CheckDamage(dataset string, d *zfs.Damage) error {
+	if len(d.Things) > zfs.MaxDamage || d.More < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
+		strings.ContainsFunc(d.Scan.Text, unicode.IsControl) {
+		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
+	}
+	for _, t := range d.Things {
+		if len(t.Shown)+len(t.Path)+len(t.Object) > 3*4096 {
+			return fmt.Errorf("what it tells of the damage of %s is too long", dataset)
+		}
+		if strings.ContainsFunc(t.Shown+t.Path+t.Object, unicode.IsControl) {
+			return fmt.Errorf("what it tells of the damage of %s holds control characters", dataset)
+		}
+		if t.Snapshot != "" {
+			if err := zfs.CheckComponent(t.Snapshot); err != nil {
+				return err
+			}
+		}
+		if t.Dataset != "" && t.Dataset != dataset && !strings.HasPrefix(t.Dataset, dataset+"/") {
+			return fmt.Errorf("%q is damaged, and %s was asked for", cut(t.Dataset), dataset)
+		}
+		if t.Dataset == "" {
+			continue
+		}
+		if _, err := zfs.ParseDataset(t.Dataset); err != nil {
+			return err
+		}
+	}
+	return nil
+}

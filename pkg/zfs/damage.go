@@ -1,0 +1,174 @@
+package zfs
+
+import (
+	"bufio"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Damage is what a pool tells of its permanent errors (zpool status -v).
+type Damage struct {
+	// Things are what is damaged, in zpool's order, at most MaxDamage of them.
+	Things []Damaged `json:"things"`
+	More   int       `json:"more,omitempty"` // that are not in Things
+	// Unlisted tells that there are errors whose list ZFS does not show: since a
+	// damaged dataset's key is not loaded, or a damaged snapshot was destroyed
+	// after the last scrub (seen with 2.3.9 and 2.4.4).
+	Unlisted bool `json:"unlisted,omitempty"`
+	Scan     Scan `json:"scan,omitzero"`
+}
+
+// MaxDamage bounds a list of errors.
+const MaxDamage = 10000
+
+// Damaged is one line of the list.
+type Damaged struct {
+	// Dataset is "" where it is not known: metadata of the pool, or of what was
+	// destroyed.
+	Dataset  string `json:"dataset,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"` // without "@"
+	Path     string `json:"path,omitempty"`     // below the dataset's root, with its "/"; "" where only the object is known
+	Object   string `json:"object,omitempty"`   // "0x1", where the path is not known; of a volume
+	Shown    string `json:"shown"`              // as zpool status prints it
+}
+
+// Scan is the state of a pool's scrub or resilver.
+type Scan struct {
+	Running  bool    `json:"running,omitempty"`
+	Paused   bool    `json:"paused,omitempty"`
+	Resilver bool    `json:"resilver,omitempty"`
+	Percent  float64 `json:"percent,omitempty"`
+	Text     string  `json:"text,omitempty"` // the line behind "scan:"
+}
+
+// StatusArgs returns the arguments of zpool(8) that print what ParseDamage reads.
+func StatusArgs(pool string) []string { return []string{"status", "-v", pool} }
+
+// ScrubArgs returns the arguments of zpool(8) that begin a scrub; of the blocks in
+// the list of errors only, where that is asked for (2.3 and later).
+func ScrubArgs(pool string, errorsOnly bool) []string {
+	if errorsOnly {
+		return []string{"scrub", "-e", pool}
+	}
+	return []string{"scrub", pool}
+}
+
+// MountedArgs returns the arguments of zfs(8) that print what ParseMounted reads.
+func MountedArgs(pool string) []string {
+	return []string{"list", "-H", "-r", "-t", "filesystem", "-o", "mounted,mountpoint,name", pool}
+}
+
+// ParseMounted returns the mounted filesystems by their mountpoints.
+func ParseMounted(out string) map[string]string {
+	at := map[string]string{}
+	for line := range strings.Lines(out) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		if len(f) == 3 && f[0] == "yes" {
+			at[f[1]] = f[2]
+		}
+	}
+	return at
+}
+
+var percentDone = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)% done`)
+
+// ParseDamage reads the output of zpool status -v. Files of mounted filesystems are
+// printed by their paths, so mounted tells which is mounted where. The text is the
+// same from 2.1 to 2.4; -p and -P change nothing in the list, and the JSON of 2.3
+// and later has the very same words in it, so that it is not more exact.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (print_error_log)
+func ParseDamage(out string, mounted map[string]string) Damage {
+	d := Damage{Unlisted: true} // the reason is on standard error, in place of the line "errors:"
+	lines := bufio.NewScanner(strings.NewReader(out))
+	lines.Buffer(nil, 1<<20)
+	listing, scanning := false, false
+	for lines.Scan() {
+		line := lines.Text()
+		line = strings.Map(func(c rune) rune { // names of files may hold anything
+			if unicode.IsControl(c) && c != '\t' {
+				return '?'
+			}
+			return c
+		}, line)
+		text := strings.TrimSpace(line)
+		head, rest, _ := strings.Cut(text, ": ")
+		switch {
+		case listing && text == "":
+		case listing && len(d.Things) >= MaxDamage:
+			d.More++
+		case listing:
+			shown := strings.ReplaceAll(strings.TrimPrefix(line, "        "), "\t", "?")
+			d.Things = append(d.Things, parseDamaged(shown, mounted))
+		case head == "scan":
+			scanning = true
+			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"),
+				Resilver: strings.HasPrefix(rest, "resilver"), Text: rest}
+		case head == "config:", text == "config:":
+			scanning = false
+		case head == "errors":
+			d.Unlisted = !strings.HasPrefix(rest, "No known") && !strings.HasPrefix(rest, "Permanent errors")
+			listing = !d.Unlisted && strings.HasPrefix(rest, "Permanent")
+		case scanning:
+			if m := percentDone.FindStringSubmatch(text); m != nil {
+				d.Scan.Percent, _ = strconv.ParseFloat(m[1], 64)
+			}
+		}
+	}
+	return d
+}
+
+// parseDamaged takes a line of the list apart.
+func parseDamaged(shown string, mounted map[string]string) Damaged {
+	d := Damaged{Shown: shown}
+	if strings.HasPrefix(shown, "/") {
+		at := ""
+		for mountpoint := range mounted {
+			below := shown == mountpoint || strings.HasPrefix(shown, strings.TrimSuffix(mountpoint, "/")+"/")
+			if below && len(mountpoint) > len(at) {
+				at = mountpoint
+			}
+		}
+		if at != "" {
+			d.Dataset, d.Path = mounted[at], "/"+strings.TrimPrefix(strings.TrimPrefix(shown, at), "/")
+		}
+		return d
+	}
+	i := strings.Index(shown, ":/")
+	if o := strings.Index(shown, ":<0x"); i < 0 || o >= 0 && o < i {
+		i = o
+	}
+	if i < 0 {
+		return d
+	}
+	name, what := shown[:i], shown[i+1:]
+	if strings.HasPrefix(what, "<") {
+		d.Object = strings.Trim(what, "<>")
+	} else {
+		d.Path = what
+	}
+	dataset, snapshot, _ := strings.Cut(name, "@")
+	if _, err := ParseDataset(dataset); err != nil { // <metadata>, or the number of what was destroyed
+		return d
+	}
+	if snapshot != "" && CheckComponent(snapshot) != nil {
+		return d
+	}
+	d.Dataset, d.Snapshot = dataset, snapshot
+	return d
+}
+
+// Within leaves what is of a dataset and below it; what is of no known dataset is
+// told where the dataset is the pool's own.
+func (d Damage) Within(dataset string) Damage {
+	things := d.Things
+	d.Things = nil
+	for _, t := range things {
+		if t.Dataset == dataset || strings.HasPrefix(t.Dataset, dataset+"/") || t.Dataset == "" && PoolOf(dataset) == dataset {
+			d.Things = append(d.Things, t)
+		}
+	}
+	return d
+}

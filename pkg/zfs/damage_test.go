@@ -1,0 +1,116 @@
+package zfs
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func status(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/status/" + name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// zpool status -v of OpenZFS 2.3.9: blocks of files under 64 KiB of junk, after a scrub.
+func TestParseDamage(t *testing.T) {
+	t.Parallel()
+	mounted := ParseMounted("yes\t/a\tza\nyes\t/a/inc\tza/inc\nyes\t/a/emb\tza/emb\nno\t/a/gone\tza/gone\n")
+	d := ParseDamage(status(t, "2.3.9-files.txt"), mounted)
+	require.Len(t, d.Things, 35)
+	require.False(t, d.Unlisted)
+	require.Equal(t, Damaged{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Things[0])
+	require.Equal(t, Damaged{Dataset: "za/lb", Snapshot: "s1", Path: "/f1", Shown: "za/lb@s1:/f1"}, d.Things[12])
+	require.Equal(t, "za", d.Things[11].Dataset, "what is mounted where zfs list does not know is of what is above")
+	require.Equal(t, Scan{Text: "scrub repaired 0B in 00:00:00 with 14 errors on Sun Nov 22 20:22:44 2026"}, d.Scan)
+	for _, thing := range d.Within("za/emb").Things {
+		require.Equal(t, "za/emb", thing.Dataset)
+	}
+	require.Len(t, d.Within("za/emb").Things, 4)
+	require.Len(t, d.Within("za/e").Things, 0)
+}
+
+// The same pool where the key of a damaged dataset is not loaded: "errors: List of
+// errors unavailable: permission denied" is on standard error.
+func TestParseDamageWithoutKey(t *testing.T) {
+	t.Parallel()
+	d := ParseDamage(status(t, "2.3.9-key-not-loaded.txt"), nil)
+	require.True(t, d.Unlisted)
+	require.Empty(t, d.Things)
+	d = ParseDamage("errors: No known data errors\n", nil)
+	require.False(t, d.Unlisted)
+}
+
+func TestParseDamagedSpellings(t *testing.T) {
+	t.Parallel()
+	mounted := map[string]string{"/": "rpool/root", "/home": "tank/home", "/home/b": "tank/b"}
+	for shown, want := range map[string]Damaged{
+		"/home/b/x y":               {Dataset: "tank/b", Path: "/x y"},
+		"/home/bc":                  {Dataset: "tank/home", Path: "/bc"},
+		"/etc/passwd":               {Dataset: "rpool/root", Path: "/etc/passwd"},
+		"tank/enc:/f1":              {Dataset: "tank/enc", Path: "/f1"},
+		"tank/sp ace:/a:/b":         {Dataset: "tank/sp ace", Path: "/a:/b"},
+		"tank/vol:<0x1>":            {Dataset: "tank/vol", Object: "0x1"},
+		"tank/vol@s1:<0x1>":         {Dataset: "tank/vol", Snapshot: "s1", Object: "0x1"},
+		"tank/home@a:b:/x":          {Dataset: "tank/home", Snapshot: "a:b", Path: "/x"},
+		"<metadata>:<0x0>":          {Object: "0x0"},
+		"<0x54>:<0x2>":              {Object: "0x2"},
+		"tank/a/../b:/x":            {Path: "/x"},
+		"something else altogether": {},
+	} {
+		want.Shown = shown
+		require.Equal(t, want, parseDamaged(shown, mounted), shown)
+	}
+}
+
+func TestParseDamageOfAScrub(t *testing.T) {
+	t.Parallel()
+	const text = "  scan: scrub in progress since Sun Nov 22 20:48:25 2026\n\t10.6M / 10.9M scanned, 8.46M / 10.7M issued at 8.46M/s\n\t0B repaired, 79.07% done, no estimated completion time\nconfig:\n\nerrors: No known data errors\n"
+	d := ParseDamage(text, nil)
+	require.True(t, d.Scan.Running)
+	require.InDelta(t, 79.07, d.Scan.Percent, 0.001)
+	require.True(t, ParseDamage("scan: scrub paused since Sun\nerrors: No known data errors\n", nil).Scan.Paused)
+}
+
+func TestParseDamageIsBounded(t *testing.T) {
+	t.Parallel()
+	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n"+strings.Repeat("        tank/a:<0x1>\n", MaxDamage+3), nil)
+	require.Len(t, d.Things, MaxDamage)
+	require.Equal(t, 3, d.More)
+}
+
+func FuzzDamage(f *testing.F) {
+	f.Add(status(f, "2.3.9-files.txt"), "yes\t/a\tza\n")
+	f.Add("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x0>\n", "")
+	f.Fuzz(func(t *testing.T, text, mounted string) {
+		d := ParseDamage(text, ParseMounted(mounted))
+		for _, thing := range d.Things {
+			if thing.Snapshot != "" {
+				require.NoError(t, CheckComponent(thing.Snapshot))
+			}
+		}
+	})
+}
+
+func TestCorrectiveArgs(t *testing.T) {
+	t.Parallel()
+	r := ReceiveSpec{Target: "tank/a", Corrective: true, Arrival: Arrival{Snapshots: []SnapshotID{{"zxfer-heal-1", 7}}}}
+	args, err := ReceiveArgs(r)
+	require.NoError(t, err)
+	require.Equal(t, []string{"receive", "-c", "tank/a@zxfer-heal-1"}, args)
+	for name, bend := range map[string]func(*ReceiveSpec){
+		"a snapshot of the user's": func(r *ReceiveSpec) { r.Arrival.Snapshots = []SnapshotID{{"daily", 7}} },
+		"none":                     func(r *ReceiveSpec) { r.Arrival.Snapshots = nil },
+		"rollback":                 func(r *ReceiveSpec) { r.Rollback = true },
+		"a property":               func(r *ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} },
+		"a clone":                  func(r *ReceiveSpec) { r.Origin = "tank/b@x" },
+	} {
+		bad := r
+		bend(&bad)
+		_, err := ReceiveArgs(bad)
+		require.Error(t, err, name)
+	}
+}
