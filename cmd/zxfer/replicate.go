@@ -51,12 +51,13 @@ brought there and retention does not keep.`,
   zxfer replicate check                show what the next runs would do
   zxfer replicate install              write and start the systemd timers
   zxfer replicate run home             run a job now
-  zxfer replicate status               how every dataset stands`,
+  zxfer replicate status               how every dataset stands
+  zxfer replicate drill home           prove that its copies can be restored`,
 		Args:                       noVerbOfThatName,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.noVerb(cmd) },
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
+	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateDrill(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
 		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
 	return cmd
 }
@@ -222,15 +223,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 			break
 		}
 	}
-	errs = append(errs, r.Close())
-	if f.Metrics.Textfile != "" {
-		err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir)
-		if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-			fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
-			err = nil
-		}
-		errs = append(errs, err)
-	}
+	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}

@@ -43,6 +43,9 @@ only raw streams leave (zfs send -w, zxfer's default), which show no content
 without the dataset's key; send-decrypted=DATASET allows plain text too (--decrypt),
 for a target that must not need the key.
 
+Who has a drill key has clones of DATASET made, reads digests of what is in them,
+and has them destroyed (replicate drill); it runs no command and names no key file.
+
 --key names the other host's public key, "-" reads it from standard input.
 zxfer must be installed on this host, at the path that --program names; have
 the other host's version of it, as a restricted account takes no copy.`,

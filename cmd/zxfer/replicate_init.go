@@ -214,6 +214,15 @@ const jobTarget = `
 name = "backup"
 to = %q
 
+# Prove that the copies can be restored: clone, read and compare them.
+#[job.drill]
+#schedule = "weekly"
+#sample = "5%%"
+# Runs in the clone of each filesystem, on the copy's host.
+#command = ["/usr/local/bin/check-it"]
+# The key there of what is encrypted; it is loaded while the drill reads.
+#key_file = "/etc/zxfer/copy.key"
+
 # What to keep there.
 [job.target.retention]
 last = 10

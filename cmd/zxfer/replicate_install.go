@@ -44,8 +44,9 @@ func newReplicateInstall(a *app) *cobra.Command {
 		Use:   "install [FLAGS]",
 		Short: "Write and start a systemd timer for every job",
 		Long: `install writes a service and a timer for each job of the file that has a
-schedule, a service alone for the others, and starts the timers. Units of jobs
-that are gone from the file are removed. Units that it did not write are left.
+schedule, a service alone for the others, and starts the timers; drills with a
+schedule have a service and a timer of their own. Units of jobs that are gone from
+the file are removed. Units that it did not write are left.
 
 A run that was interrupted with its state kept (exit code 4) is started again
 after five minutes; one that failed waits for the timer. The services may write
@@ -151,29 +152,37 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 	}
 	var errs []error
 	for i := range f.Jobs {
-		if f.Jobs[i].Schedule == "" {
-			continue
+		if f.Jobs[i].DrillSchedule() != "" {
+			errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.DrillCron))
 		}
-		line, err := unit.Cron(&f.Jobs[i], paths)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("job %q: %w", f.Jobs[i].Name, err))
+		if f.Jobs[i].Schedule == "" {
 			continue
 		}
 		if f.Jobs[i].Jitter > 0 {
 			fmt.Fprintf(a.stderr, "job %q: its jitter is left out: cron has no random delay\n", f.Jobs[i].Name)
 		}
-		fmt.Fprintln(a.stdout, line)
+		errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.Cron))
 	}
 	return errors.Join(errs...)
 }
 
+func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job, unit.Paths) (string, error)) error {
+	line, err := of(j, paths)
+	if err != nil {
+		return fmt.Errorf("job %q: %w", j.Name, err)
+	}
+	_, err = fmt.Fprintln(a.stdout, line)
+	return err
+}
+
 // installed lists the units of our names: those that zxfer wrote, and others.
 func installed(dir string) (mine, foreign []string, err error) {
-	all, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
-	if err != nil {
+	runs, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
+	drills, also := filepath.Glob(filepath.Join(dir, unit.DrillName("*")+".*"))
+	if err := errors.Join(err, also); err != nil {
 		return nil, nil, err
 	}
-	for _, path := range all {
+	for _, path := range slices.Concat(runs, drills) {
 		if ext := filepath.Ext(path); ext != ".service" && ext != ".timer" {
 			continue // drop-in directories
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -181,12 +182,13 @@ runs this as root when the job has ended; with cron, run it as root.`,
 func newReplicateLog(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	n := 20
+	drills := false
 	cmd := &cobra.Command{
 		Use:   "log [FLAGS] JOB",
 		Short: "Show the records of past runs",
 		Long: `log shows the newest runs of a job, the newest last. With --json each run is one
-line, with every dataset that had something to send. The job need not be in the
-file any more.`,
+line, with every dataset that had something to send; with --drills each drill is,
+with every copy. The job need not be in the file any more.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fault.Usagef(helpOf(cmd), "log takes the name of one job, not %d", len(args))
@@ -197,24 +199,13 @@ file any more.`,
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
 				return fault.Usagef("", "%q is not the name of a job", args[0])
 			}
-			runs, err := record.Peek(o.stateDir, args[0]).Runs(n)
-			if err != nil {
-				return err
+			log := record.Peek(o.stateDir, args[0])
+			if drills {
+				all, err := log.DrillLog(n)
+				return cmp.Or(err, showLog(a, o, args[0], all, report.DrillLogText))
 			}
-			if len(runs) == 0 {
-				return fault.Failf("--state-dir names another directory", "job %q has no records in %s", args[0], o.stateDir)
-			}
-			for _, r := range runs {
-				if o.json {
-					err = writeJSON(a.stdout, r)
-				} else {
-					err = report.LogText(a.stdout, r)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+			all, err := log.Runs(n)
+			return cmp.Or(err, showLog(a, o, args[0], all, report.LogText))
 		},
 	}
 	o.define(cmd, true, true)
@@ -222,6 +213,25 @@ file any more.`,
 	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "runs to show")
+		f.BoolVar(&drills, "drills", false, "show drills, not runs")
 	})
 	return cmd
+}
+
+// showLog shows records, the newest last.
+func showLog[R any](a *app, o *replicateOptions, job string, all []R, text func(io.Writer, R) error) (err error) {
+	if len(all) == 0 {
+		return fault.Failf("--state-dir names another directory", "job %q has no records in %s", job, o.stateDir)
+	}
+	for _, r := range all {
+		if o.json {
+			err = writeJSON(a.stdout, r)
+		} else {
+			err = text(a.stdout, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

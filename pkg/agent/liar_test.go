@@ -160,6 +160,15 @@ func questions() []question {
 		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts), Failed: 2,
 			Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
 			Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}},
+		{opCloneAside.name, func(ctx context.Context, s site.Full) (any, error) {
+			return s.CloneAside(ctx, zfs.Aside{Snapshot: "tank/a@x", Job: "j"})
+		}, zfs.AsideOf("tank", "1")},
+		{opRemoveAside.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.RemoveAside(ctx, zfs.Asides{Job: "j", Datasets: []string{"tank/a"}})
+		}, none{}},
+		{opRunAside.name, func(ctx context.Context, s site.Full) (any, error) {
+			return s.RunAside(ctx, zfs.AsideCommand{Clone: zfs.AsideOf("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1})
+		}, zfs.AsideResult{Output: "well"}},
 		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
 		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})

@@ -25,6 +25,8 @@ type Policy struct {
 	Restored []string
 	// Heal are datasets whose damage may be known and healed.
 	Heal []string
+	// Drilled are datasets of which clones may be made, to be read, and destroyed again.
+	Drilled []string
 	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
 	// that are not zxfer's own, and replacing the key of an encrypted copy.
 	AppendOnly bool
@@ -34,7 +36,7 @@ type Policy struct {
 }
 
 // Grants is how a grant is written, for messages and help.
-const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET or heal=DATASET"
+const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET or drill=DATASET"
 
 // grants are the datasets that a grant names: all of them, and those that a second
 // verb gives more.
@@ -45,7 +47,7 @@ type grants struct {
 
 func (p *Policy) grants() []grants {
 	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
-		{"heal", "heal", &p.Heal, new([]string)}}
+		{"heal", "heal", &p.Heal, new([]string)}, {"drill", "drill", &p.Drilled, new([]string)}}
 }
 
 // Parse reads grants as they are written in authorized_keys. Peers are IP
@@ -129,7 +131,7 @@ func below(dataset string, roots []string) bool {
 
 // granted tells whether a dataset may be looked at.
 func (p *Policy) granted(dataset string) bool {
-	return below(dataset, p.receivable()) || below(dataset, p.Send) || below(dataset, p.Heal)
+	return below(dataset, p.receivable()) || below(dataset, p.Send) || below(dataset, p.Heal) || below(dataset, p.Drilled)
 }
 
 // receivable are the datasets that streams may come into.
@@ -140,7 +142,7 @@ func (p *Policy) above(dataset string) bool {
 	if dataset == "" {
 		return false
 	}
-	return slices.ContainsFunc(slices.Concat(p.receivable(), p.Send, p.Heal), func(root string) bool {
+	return slices.ContainsFunc(slices.Concat(p.receivable(), p.Send, p.Heal, p.Drilled), func(root string) bool {
 		return strings.HasPrefix(root, dataset+"/")
 	})
 }

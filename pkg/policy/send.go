@@ -48,7 +48,7 @@ func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
 // whether it is right. But what came in as plain text, and was encrypted with
 // a key of this host, is known to who sent it: its dataset has no key of its own.
 func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
-	plain, err := g.stream(ctx, &q.SendSpec, g.all())
+	plain, err := g.stream(ctx, &q.SendSpec, slices.Concat(g.all(), g.policy.Drilled))
 	if err != nil {
 		return err
 	}
@@ -68,12 +68,17 @@ func (g *Guard) files(ctx context.Context, snapshot, keyFile string) error {
 	if keyFile != "" {
 		return errors.New("a key that is not loaded is not loaded for this key of ssh")
 	}
-	if err := g.snapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
-		return err
-	}
-	dataset, _, err := zfs.ParseSnapshot(snapshot)
+	dataset, err := g.origin(ctx, snapshot)
 	if err != nil {
 		return err
+	}
+	if dataset == "" {
+		if err := g.snapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
+			return err
+		}
+		if dataset, _, err = zfs.ParseSnapshot(snapshot); err != nil {
+			return err
+		}
 	}
 	return g.sealed(ctx, []string{dataset}, "its files are not for this key", nil)
 }

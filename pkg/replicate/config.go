@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"slices"
 	"time"
 
 	"zxfer/pkg/way"
@@ -67,6 +68,9 @@ type Job struct {
 	// "none"; "" = sent.
 	Bookmarks string `toml:"bookmarks,omitempty"`
 
+	// Drill is how copies are proved to be restorable; nil = by hand, all of it.
+	Drill *Drill `toml:"drill,omitempty"`
+
 	Before []Hook `toml:"before,omitempty"`
 	After  []Hook `toml:"after,omitempty"`
 	// Alert runs after a run that failed.
@@ -105,6 +109,8 @@ type Target struct {
 	Properties Properties `toml:"properties,omitempty"`
 	// Transfer replaces the job's.
 	Transfer *Transfer `toml:"transfer,omitempty"`
+	// Drill replaces the job's, but for the schedule.
+	Drill *Drill `toml:"drill,omitempty"`
 }
 
 // Properties of what arrives.
@@ -130,6 +136,25 @@ type Hook struct {
 	// OnFailure of a hook before the run: "stop" ends the run, "continue"
 	// does not; "" = stop. It has no meaning after the run.
 	OnFailure string `toml:"on_failure,omitempty"`
+}
+
+// Drill is how a copy is proved to be restorable: its newest snapshot is cloned,
+// read and compared with the source's.
+type Drill struct {
+	// Schedule is when, in the syntax of systemd's OnCalendar=; "" = only by hand.
+	// Of a job, not of a target.
+	Schedule string `toml:"schedule,omitempty"`
+	// Sample is the part of the files that is read; 0 = all.
+	Sample Share `toml:"sample,omitempty"`
+	// Command runs in the clone, on the copy's host: an argument list, which no
+	// shell reads. Its exit code 0 says that what the copy holds is good.
+	Command []string `toml:"command,omitempty"`
+	Timeout Duration `toml:"timeout,omitempty"` // of Command; 0 = 1 hour
+	// Writable has Command write to the clone, as a database that recovers does.
+	Writable bool `toml:"writable,omitempty"`
+	// KeyFile is a file on the copy's host with the key of what is encrypted; it is
+	// loaded while the drill reads. Without it a key is never loaded.
+	KeyFile string `toml:"key_file,omitempty"`
 }
 
 // Grid is what retention keeps: the newest Last snapshots, and the newest
@@ -197,4 +222,27 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 		return t.Transfer
 	}
 	return &j.Transfer
+}
+
+// DrillAt is how a target's copies are drilled.
+func (j *Job) DrillAt(t *Target) Drill {
+	for _, d := range []*Drill{t.Drill, j.Drill} {
+		if d != nil {
+			return *d
+		}
+	}
+	return Drill{}
+}
+
+// DrillSchedule is when its copies are drilled, "" = only by hand.
+func (j *Job) DrillSchedule() string {
+	if j.Drill == nil {
+		return ""
+	}
+	return j.Drill.Schedule
+}
+
+// Drills tells whether the job file says how its copies are drilled.
+func (j *Job) Drills() bool {
+	return j.Drill != nil || slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Drill != nil })
 }

@@ -143,7 +143,7 @@ func suggest(path []string) string {
 			}
 		}
 	}
-	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.target.properties"} {
+	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.drill", "job.target.properties"} {
 		if keys != nil && slices.Contains(tables[where], typed) {
 			return typed + " of [" + where + "]"
 		}

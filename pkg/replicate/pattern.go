@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/zfs"
 )
 
 // Selects tells whether a dataset at or below the job's source is part of the
@@ -13,6 +15,9 @@ import (
 func (j *Job) Selects(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
+	}
+	if zfs.IsAside(dataset) {
+		return false // it is gone when the drill is
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
 	if len(j.Include) > 0 && !covered(j.Include, below) {

@@ -172,6 +172,24 @@ func (f *faults) hook(key string, h *Hook) {
 	}
 }
 
+func (f *faults) drill(d *Drill) {
+	if d == nil {
+		return
+	}
+	if _, err := calendar.Parse(d.Schedule); d.Schedule != "" && err != nil {
+		f.bad("drill.schedule: %w", err)
+	}
+	if len(d.Command) > 0 && !path.IsAbs(d.Command[0]) {
+		f.bad("drill.command: %q is not an absolute path on the copy's host", d.Command[0])
+	}
+	if len(d.Command) == 0 && (d.Writable || d.Timeout != 0) {
+		f.bad("drill.writable and drill.timeout have no effect without drill.command")
+	}
+	if d.KeyFile != "" && CheckPath(d.KeyFile) != nil {
+		f.bad("drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
+	}
+}
+
 func (f *faults) transfer(t *Transfer) {
 	for _, err := range t.Way.Faults(way.JobFile) {
 		f.add(InKeys(err))
@@ -234,6 +252,7 @@ func (j *Job) faults() []error {
 	f.word("holds", j.Holds, "both", "source", "target", "none")
 	f.word("bookmarks", j.Bookmarks, "sent", "none")
 	f.transfer(&j.Transfer)
+	f.drill(j.Drill)
 	j.targetFaults(f)
 	if len(j.Targets) == 0 {
 		j.aloneFaults(f)
@@ -263,6 +282,10 @@ func (j *Job) targetFaults(f *faults) {
 		f.grid("retention", t.Retention)
 		if t.Transfer != nil {
 			f.transfer(t.Transfer)
+		}
+		f.drill(t.Drill)
+		if t.Drill != nil && t.Drill.Schedule != "" {
+			f.bad("drill.schedule is the job's: write it into [job.drill]")
 		}
 		f.add(j.between(t))
 		f.properties(&t.Properties)
@@ -327,6 +350,7 @@ func (j *Job) aloneFaults(f *faults) {
 		{"retries", j.Retries != nil},
 		{"holds", j.Holds != ""},
 		{"bookmarks", j.Bookmarks != ""},
+		{"drill", j.Drill != nil},
 		{"transfer (but for rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
 	} {
 		if k.set {

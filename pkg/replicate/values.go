@@ -55,3 +55,22 @@ func (d Duration) String() string {
 	}
 	return s
 }
+
+// Share is a part of a whole, in (0, 1]: "5%". 0 is none that was written.
+type Share float64
+
+// UnmarshalText reads a share.
+func (s *Share) UnmarshalText(text []byte) error {
+	number, percent := strings.CutSuffix(string(text), "%")
+	n, err := strconv.ParseFloat(number, 64)
+	if n /= 100; err != nil || !percent || !(n > 0 && n <= 1) {
+		return fmt.Errorf("%q is not a part of the files; write 5%%, 0.5%% or 100%%", text)
+	}
+	*s = Share(n)
+	return nil
+}
+
+// MarshalText writes a share as UnmarshalText reads it.
+func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }

@@ -110,7 +110,8 @@ func levelOf(j *runner.JobStatus) Level {
 	switch {
 	case j.State == runner.Unknown:
 		return LevelUnknown
-	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical:
+	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical,
+		j.Drill != nil && j.Drill.Critical > 0 && j.Drill.Age > j.Drill.Critical:
 		return LevelCritical
 	case j.State == runner.OK:
 		return LevelOK
@@ -177,6 +178,9 @@ func performance(j *runner.JobStatus) []string {
 		failed = 1 // what concerned no single one
 	}
 	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, len(j.Datasets))}
+	if d := j.Drill; d != nil && d.Warning > 0 {
+		out = append(out, fmt.Sprintf("drill_%s=%.0fs;%.0f;%.0f;0", j.Job, d.Age, d.Warning, d.Critical))
+	}
 	if j.LagWarning == 0 {
 		return out
 	}

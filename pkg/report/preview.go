@@ -47,6 +47,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		doubtedText(&b, "    ", s, verbose)
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
+	drillPreviewText(&b, p.Drill, verbose)
 	for _, d := range p.Delegations {
 		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}

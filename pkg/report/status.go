@@ -20,6 +20,9 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		jobText(&b, j)
+		if j.Drill != nil {
+			fmt.Fprintf(&b, "  drill: %s\n", strings.Join(DrillFacts(j.Drill, stamp), ", "))
+		}
 		for _, p := range j.Problems {
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			prefixed(&b, "    hint: ", p.Hint)

@@ -63,6 +63,7 @@ type Tools interface {
 	Unmount(ctx context.Context, dataset string) error
 	InheritKey(ctx context.Context, dataset string) error
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
+	Rehearser
 }
 
 // On returns a Site of this host that acts on other tools than its own.

@@ -22,7 +22,7 @@ import (
 )
 
 // Site is one host that has datasets. What it can do besides are roles: Digester,
-// Mover, Devices, Reader, Prober, Owner; see As.
+// Mover, Devices, Reader, Prober, Owner, Rehearser; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -167,6 +167,16 @@ type Healer interface {
 	Scrub(ctx context.Context, q ScrubQuery) error
 }
 
+// Rehearser takes a copy up as after a loss, without anybody else seeing it.
+type Rehearser interface {
+	// CloneAside makes a clone that nothing mounts, and returns its name.
+	CloneAside(ctx context.Context, a zfs.Aside) (string, error)
+	// RemoveAside destroys the clones that were made so, and nothing else.
+	RemoveAside(ctx context.Context, a zfs.Asides) error
+	// RunAside runs a command in one, as root. That the command fails is no error.
+	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
+}
+
 // Full is a Site in every role: zxfer itself acts there.
 type Full interface {
 	Site
@@ -177,6 +187,7 @@ type Full interface {
 	Prober
 	Owner
 	Healer
+	Rehearser
 }
 
 // As returns a Site in the role R, and a refusal where the host does not have it.
@@ -214,6 +225,8 @@ func task[R any]() string {
 		return "read files"
 	case *Healer:
 		return "tell what is damaged"
+	case *Rehearser:
+		return "clone a copy to look at it"
 	}
 	return "be looked at and measured"
 }

@@ -30,6 +30,7 @@ const (
 	OpKey      = "change-key"
 	OpStatus   = "status" // zpool status
 	OpScrub    = "scrub"
+	OpClone    = "clone"
 )
 
 // Failure is what is known of an operation that failed.

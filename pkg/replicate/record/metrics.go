@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 )
 
@@ -64,6 +65,24 @@ func Metrics(states []*State) []byte {
 					}
 				}
 			}
+		}
+	}
+	for _, m := range []struct {
+		name, help string
+		value      func(*Drilled) (float64, bool)
+	}{
+		{"zxfer_replicate_drill_last_good_seconds", "Begin of the last drill that proved the copy good, Unix time.",
+			func(c *Drilled) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
+		{"zxfer_replicate_drill_good", "1 if the copy's last drill proved it good, 0 if it did not.",
+			func(c *Drilled) (float64, bool) { return truth(c.Outcome == outcome.Done), true }},
+	} {
+		family(m.name, m.help)
+		for _, s := range states {
+			s.Drills.All(func(c *Drilled) {
+				if v, ok := m.value(c); ok {
+					sample(m.name, fmt.Sprintf("job=%s,source=%s,target=%s", quoted(s.Job), quoted(c.Source), quoted(c.To)), v)
+				}
+			})
 		}
 	}
 	return []byte(b.String())

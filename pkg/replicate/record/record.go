@@ -62,6 +62,8 @@ type State struct {
 	Job string `json:"job"`
 	// LastRun is the last run as a whole, without its datasets.
 	LastRun *Run `json:"last_run,omitempty"`
+	// Drills are in a file of their own: a drill may end while a run goes on.
+	Drills Drills `json:"-"`
 	replicate.State
 }
 

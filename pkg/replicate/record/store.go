@@ -45,15 +45,17 @@ func Peek(stateDir, job string) *Store { return &Store{dir: filepath.Join(stateD
 func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
 
 // Append adds a run to the log. It is on disk when Append returns.
-func (s *Store) Append(r *Run) (err error) {
-	line, err := json.Marshal(r)
+func (s *Store) Append(r *Run) error { return s.append("runs.jsonl", r) }
+
+func (s *Store) append(name string, v any) (err error) {
+	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if err := s.shorten(); err != nil {
+	if err := s.shorten(name); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(s.file("runs.jsonl"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(s.file(name), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
@@ -81,21 +83,21 @@ func (s *Store) Append(r *Run) (err error) {
 }
 
 // shorten keeps the newer half of a log that has grown too long.
-func (s *Store) shorten() error {
-	info, err := os.Stat(s.file("runs.jsonl"))
+func (s *Store) shorten(name string) error {
+	info, err := os.Stat(s.file(name))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(s.file("runs.jsonl"))
+	text, err := os.ReadFile(s.file(name))
 	if err != nil {
 		return err
 	}
 	text = text[len(text)/2:]
 	text = text[bytes.IndexByte(text, '\n')+1:]
-	return Replace(s.file("runs.jsonl"), text, 0o640)
+	return Replace(s.file(name), text, 0o640)
 }
 
 // read reads a file of the store. The directory may be that of a user, and root
@@ -117,8 +119,18 @@ func (s *Store) read(name string) ([]byte, error) {
 }
 
 // Runs returns the newest runs of the log, at most n, oldest first.
-func (s *Store) Runs(n int) ([]*Run, error) {
-	text, err := s.read("runs.jsonl")
+func (s *Store) Runs(n int) ([]*Run, error) { return newest(s, "runs.jsonl", n, (*Run).sound) }
+
+// DrillLog returns the newest drills, at most n, oldest first.
+func (s *Store) DrillLog(n int) ([]*Drill, error) {
+	return newest(s, "drills.jsonl", n, func(d *Drill) *Drill {
+		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrilledRun) bool { return c == nil })
+		return d
+	})
+}
+
+func newest[R any](s *Store, name string, n int, sound func(*R) *R) ([]*R, error) {
+	text, err := s.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -126,11 +138,11 @@ func (s *Store) Runs(n int) ([]*Run, error) {
 		return nil, err
 	}
 	lines := bytes.Split(text, []byte{'\n'})
-	var out []*Run
+	var out []*R
 	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
-		r := &Run{}
-		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // a line that a crash cut is no run
-			out = append([]*Run{r.sound()}, out...)
+		r := new(R)
+		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // a line that a crash cut is no record
+			out = append([]*R{sound(r)}, out...)
 		}
 	}
 	return out, nil
@@ -257,7 +269,11 @@ const lockPoll = 200 * time.Millisecond
 // Lock makes sure that a job runs once at a time. It ends with the process,
 // whatever ends that.
 func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) {
-	f, err := os.OpenFile(s.file("lock"), os.O_RDWR|os.O_CREATE, 0o640)
+	return s.lock(ctx, "lock", wait)
+}
+
+func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func(), err error) {
+	f, err := os.OpenFile(s.file(name), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, err
 	}

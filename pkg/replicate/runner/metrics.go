@@ -12,7 +12,7 @@ import (
 func Metrics(f *replicate.File, stateDir string) ([]byte, error) {
 	var states []*record.State
 	for i := range f.Jobs {
-		st, err := record.Peek(stateDir, f.Jobs[i].Name).State()
+		st, err := record.Peek(stateDir, f.Jobs[i].Name).Standing()
 		if err != nil {
 			return nil, err
 		}

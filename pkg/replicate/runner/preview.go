@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
@@ -25,8 +27,40 @@ type Preview struct {
 	Prunings  []*replicate.Pruning `json:"prunings"` // once that has arrived
 	// Delegations are for hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
-	Error       string        `json:"error,omitempty"`
-	Hint        string        `json:"hint,omitempty"`
+	// Drill tells when copies are drilled next, and which that cannot prove, as their
+	// key is not there and the job file names no file with it.
+	Drill *DrillPreview `json:"drill,omitempty"`
+	Error string        `json:"error,omitempty"`
+	Hint  string        `json:"hint,omitempty"`
+}
+
+// DrillPreview is a preview's part for drills.
+type DrillPreview struct {
+	Schedule string    `json:"schedule,omitempty"`
+	Next     time.Time `json:"next,omitzero"`
+	Locked   []string  `json:"locked,omitempty"` // "target: dataset"
+}
+
+// drillPreview looks at the targets as they are; nil where nothing is said of drills.
+func (w *work) drillPreview(v *replicate.View) *DrillPreview {
+	if !w.job.Drills() {
+		return nil
+	}
+	d := &DrillPreview{Schedule: w.job.DrillSchedule()}
+	if e, err := calendar.Parse(d.Schedule); err == nil {
+		d.Next, _ = e.Next(w.Now())
+	}
+	for _, t := range v.Targets {
+		if w.job.DrillAt(t.Target).KeyFile != "" {
+			continue
+		}
+		for _, c := range t.Listing.Datasets {
+			if c.Encrypted() && !c.KeyLoaded() {
+				d.Locked = append(d.Locked, t.Name+": "+c.Name)
+			}
+		}
+	}
+	return d
 }
 
 // TargetPreview is a preview's part for one target.
@@ -79,6 +113,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	for _, side := range p.Prunings {
 		w.showHeld(ctx, side, freed(side.Side, d.Holdings))
 	}
+	p.Drill = w.drillPreview(v)
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()
 }

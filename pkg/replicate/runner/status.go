@@ -22,7 +22,7 @@ const StatusSchema = "zxfer.replicate.status/v1"
 const defaultGrace = 15 * time.Minute
 
 // How a job or a dataset stands, in one word, is one of these, or of outcome's
-// Interrupted, Refused and Failed, which its last run ended with.
+// Interrupted, Refused and Failed, which its last run ended with, or record.Unproved.
 const (
 	OK      = "ok"      // the last run succeeded, and none is late
 	Unknown = "unknown" // it never ran, or its records cannot be read
@@ -32,7 +32,7 @@ const (
 // worst is the state of a whole whose parts have these; a word of none of them, in
 // records that are another's, is the worst.
 func worst(parts ...string) string {
-	ranks := []string{OK, Unknown, outcome.Interrupted, Late, outcome.Refused, outcome.Failed}
+	ranks := []string{OK, Unknown, outcome.Interrupted, record.Unproved, Late, outcome.Refused, outcome.Failed}
 	at := 0
 	for _, p := range parts {
 		rank := slices.Index(ranks, p)
@@ -85,7 +85,9 @@ type JobStatus struct {
 	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
 	// Doubted is how many snapshots, on all sides, have dates that retention does
 	// not believe.
-	Doubted  int              `json:"doubted,omitempty"`
+	Doubted int `json:"doubted,omitempty"`
+	// Drill is how the copies stood in drills, nil where there was none and none is due.
+	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
 }
 
@@ -121,7 +123,7 @@ type DatasetStatus struct {
 func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
-		st, err := record.Peek(stateDir, j.Name).State()
+		st, err := record.Peek(stateDir, j.Name).Standing()
 		js := statusOf(j, cmp.Or(st, &record.State{}), now)
 		if err != nil {
 			js.unreadable(err)
@@ -195,6 +197,7 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
+	js.drilled(drillStatusOf(j, &st.Drills, now))
 	return js
 }
 

@@ -61,6 +61,20 @@ func (p Paths) Reachable() error {
 // Name is the name of a job's units, without suffix.
 func Name(job string) string { return "zxfer-replicate-" + job }
 
+// DrillName is that of the units that drill its copies.
+func DrillName(job string) string { return "zxfer-drill-" + job }
+
+// task is what a service does for a job.
+type task struct{ verb, what, restart, namespaces, calls string }
+
+func runs() task {
+	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service"}
+}
+
+// drills is what a drill needs more: mounts that nobody else sees, and a command's own
+// processes. One that was interrupted begins anew with the timer's next, not in a circle.
+func drills() task { return task{"drill", "drill", "no", "mnt pid", "@system-service @mount"} }
+
 // Service is the service of a job: one run, hardened to what a run needs.
 //
 // Exit code 4 says that the run was interrupted and its state kept: the unit
@@ -86,7 +100,13 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 //
 // A user's job reads no other's records and writes no metrics: once it has ended,
 // its unit does that, with the rights of systemd itself ("+").
-func Service(j *replicate.Job, p Paths) string {
+func Service(j *replicate.Job, p Paths) string { return service(j, p, runs()) }
+
+// DrillService is the service of a job's drills: what a Service is left, and what
+// drills need besides.
+func DrillService(j *replicate.Job, p Paths) string { return service(j, p, drills()) }
+
+func service(j *replicate.Job, p Paths, t task) string {
 	writable, metrics := []string{p.StateDir}, ""
 	switch {
 	case p.Textfile == "":
@@ -108,7 +128,7 @@ func Service(j *replicate.Job, p Paths) string {
 	}
 	return fmt.Sprintf(`%s
 [Unit]
-Description=zxfer: replicate %s
+Description=zxfer: %s %s
 %sAfter=%s
 ConditionPathExists=%s
 StartLimitIntervalSec=0
@@ -116,8 +136,8 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 NotifyAccess=main
-ExecStart=%s replicate run --wait --service --config %s --state-dir %s %s
-%sRestart=on-failure
+ExecStart=%s replicate %s --config %s --state-dir %s %s
+%sRestart=%s
 RestartSec=5min
 RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
@@ -144,13 +164,14 @@ ProtectSystem=strict
 ReadWritePaths=%s
 RemoveIPC=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-RestrictNamespaces=yes
+RestrictNamespaces=%s
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
-SystemCallFilter=@system-service
-`, Marker, j.Name, network, after, p.JobFile, p.Binary, p.JobFile, p.StateDir, j.Name, metrics, user, capabilities, strings.Join(writable, " "))
+SystemCallFilter=%s
+`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.JobFile, p.StateDir, j.Name, metrics, t.restart, user, capabilities,
+		strings.Join(writable, " "), t.namespaces, t.calls)
 }
 
 // reachesOut tells whether the source or any target is on another host.
@@ -167,14 +188,19 @@ func reachesOut(j *replicate.Job) bool {
 
 // Timer is the timer of a job that has a schedule. A run that was missed while
 // the host was off is made up for.
-func Timer(j *replicate.Job) string {
+func Timer(j *replicate.Job) string { return timer(j, runs(), j.Schedule) }
+
+// DrillTimer is that of a job whose drills have one.
+func DrillTimer(j *replicate.Job) string { return timer(j, drills(), j.DrillSchedule()) }
+
+func timer(j *replicate.Job, t task, schedule string) string {
 	jitter := ""
 	if j.Jitter > 0 {
 		jitter = fmt.Sprintf("RandomizedDelaySec=%d\n", int(time.Duration(j.Jitter).Seconds()))
 	}
 	return fmt.Sprintf(`%s
 [Unit]
-Description=zxfer: schedule of replicate %s
+Description=zxfer: schedule of %s %s
 
 [Timer]
 OnCalendar=%s
@@ -183,7 +209,7 @@ Persistent=yes
 
 [Install]
 WantedBy=timers.target
-`, Marker, j.Name, j.Schedule, jitter)
+`, Marker, t.what, j.Name, schedule, jitter)
 }
 
 // Files are the units of a job file, by file name. Jobs without a schedule
@@ -199,24 +225,34 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 		if j.Schedule != "" {
 			out[Name(j.Name)+".timer"] = Timer(j)
 		}
+		if j.DrillSchedule() != "" {
+			out[DrillName(j.Name)+".service"], out[DrillName(j.Name)+".timer"] = DrillService(j, p), DrillTimer(j)
+		}
 	}
 	return out, nil
 }
 
 // Cron is the line of a system crontab, with its user, that runs a job on a
 // host without systemd.
-func Cron(j *replicate.Job, p Paths) (string, error) {
-	e, err := calendar.Parse(j.Schedule)
+func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run") }
+
+// DrillCron is the line that drills its copies.
+func DrillCron(j *replicate.Job, p Paths) (string, error) {
+	return cron(j, p, j.DrillSchedule(), "drill")
+}
+
+func cron(j *replicate.Job, p Paths, schedule, verb string) (string, error) {
+	e, err := calendar.Parse(schedule)
 	if err != nil {
 		return "", err
 	}
 	fields, err := e.Cron()
 	if err != nil {
-		return "", fault.Failf("choose a schedule that cron has too", "schedule %q: %w", j.Schedule, err)
+		return "", fault.Failf("choose a schedule that cron has too", "schedule %q: %w", schedule, err)
 	}
 	user := cmp.Or(j.User, "root")
 	if strings.Trim(user, "0123456789") == "" {
 		return "", fault.Failf("write the account's name", "user %q: cron takes no number", user)
 	}
-	return fmt.Sprintf("%s %s %s replicate run --config %s --state-dir %s %s", fields, user, p.Binary, p.JobFile, p.StateDir, j.Name), nil
+	return fmt.Sprintf("%s %s %s replicate %s --config %s --state-dir %s %s", fields, user, p.Binary, verb, p.JobFile, p.StateDir, j.Name), nil
 }

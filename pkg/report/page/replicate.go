@@ -204,6 +204,9 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	} else {
 		facts = append(facts, "next run "+stamp(j.Next.In(now.Location())))
 	}
+	if j.Drill != nil {
+		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
+	}
 	if j.Doubted > 0 {
 		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
 	}

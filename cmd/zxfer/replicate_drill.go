@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report"
+)
+
+// drillOptions are the flags of replicate drill.
+type drillOptions struct {
+	replicateOptions
+	sample, seed string
+}
+
+func newReplicateDrill(a *app) *cobra.Command {
+	o := &drillOptions{}
+	cmd := &cobra.Command{
+		Use:   "drill [FLAGS] [JOB ...]",
+		Short: "Prove that copies can be restored",
+		Long: `drill takes up each copy of a job as after a loss. It clones the newest snapshot
+below the root of the copy's pool, where nothing mounts it, reads all files or a
+sample of them, compares them with the source's snapshot where that is there, runs
+the command of the job file in the clone, and destroys the clone. Without names it
+drills every job that has [job.drill].
+
+A key is loaded only from drill.key_file, for the time of the reading. A copy that
+is encrypted and has no key there is not proved, and that is not good. Volumes are
+read whole, and so is what is encrypted without its key, as streams.
+
+Exit code 1 says that a copy is not good, or not proved. Runs of the job go on
+meanwhile. What a drill that was killed left, the next one destroys.`,
+		Example: `  zxfer replicate drill home
+  zxfer replicate drill --sample 5% home
+  zxfer replicate drill --sample 5% --seed 7421 home    the same files again`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.drill(cmd.Context(), a, args) },
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.sample, "sample", "", "read this `SHARE` of the files, as 5% (default what the job file says, or all)")
+		fs.StringVar(&o.seed, "seed", "", "choose the sample by this `NUMBER`, as an earlier drill did (default at random)")
+	})
+	return cmd
+}
+
+// options reads what the flags say.
+func (o *drillOptions) options() (d runner.DrillOptions, err error) {
+	if o.sample != "" {
+		if err := d.Sample.UnmarshalText([]byte(o.sample)); err != nil {
+			return d, fault.Usagef("", "--sample: %w", err)
+		}
+	}
+	if o.seed != "" {
+		if d.Seed, err = strconv.ParseUint(o.seed, 10, 64); err != nil || d.Seed == 0 {
+			return d, fault.Usagef("the record of a drill has its seed", "--seed %q: write a number from 1 on", o.seed)
+		}
+	}
+	return d, nil
+}
+
+func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error {
+	how, err := o.options()
+	if err != nil {
+		return err
+	}
+	f, jobs, err := o.drilled(names)
+	if err != nil {
+		return err
+	}
+	r, text := o.runner(a)
+	defer live(text)()
+	var errs []error
+	records := []*record.Drill{}
+	for _, j := range jobs {
+		rec, err := r.Drill(ctx, j, how)
+		errs = append(errs, err)
+		text.Over()
+		if rec != nil {
+			records = append(records, rec)
+			if !o.json {
+				errs = append(errs, report.DrillText(a.stdout, rec))
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
+	if o.json {
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": records}))
+	}
+	return outcome.Join(errs...)
+}
+
+// drilled are the jobs of those names; without names those that the file has drilled.
+func (o *drillOptions) drilled(names []string) (*replicate.File, []*replicate.Job, error) {
+	f, jobs, err := o.jobs(names)
+	if err != nil || len(names) > 0 {
+		return f, jobs, err
+	}
+	var some []*replicate.Job
+	for _, j := range jobs {
+		if j.Drills() {
+			some = append(some, j)
+		}
+	}
+	if len(some) == 0 {
+		return nil, nil, fault.Usagef("name one: zxfer replicate drill JOB", "no job of %s has [job.drill]", o.file)
+	}
+	return f, some, nil
+}
+
+// writeMetrics writes those of all jobs, where the job file wants that.
+func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicate.File) error {
+	if f.Metrics.Textfile == "" {
+		return nil
+	}
+	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir)
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"context"
+	"errors"
+
+	"zxfer/pkg/zfs"
+)
+
+// CloneAside clones what may be drilled, to be read only.
+func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
+	if a.Writable {
+		return errors.New("a clone for this key is only read")
+	}
+	if a.KeyFile != "" {
+		return errors.New("no key is loaded, or tried, for this key")
+	}
+	return g.snapshots([]string{a.Snapshot}, g.policy.Drilled, "drill")
+}
+
+// RemoveAside destroys clones of it that were made so: the host tells which are.
+func RemoveAside(_ context.Context, g *Guard, a *zfs.Asides) error {
+	if len(a.Datasets) == 0 {
+		return errors.New("it names no dataset")
+	}
+	for _, d := range a.Datasets {
+		if !below(d, g.policy.Drilled) {
+			return outside(d)
+		}
+	}
+	return nil
+}
+
+// origin is the dataset that a clone was made of for a drill; "" where the name is of
+// none of what may be drilled.
+func (g *Guard) origin(ctx context.Context, clone string) (string, error) {
+	if !zfs.IsAside(clone) {
+		return "", nil
+	}
+	found, err := g.site.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
+	if err != nil {
+		return "", err
+	}
+	dataset, _, err := zfs.ParseSnapshot(found[clone]["origin"].Value)
+	if err != nil || !found[clone][zfs.AsideProperty].Local() || !below(dataset, g.policy.Drilled) {
+		return "", nil //nolint:nilerr // what is no clone has no origin
+	}
+	return dataset, nil
+}
+
+// Cloned tells of a clone.
+func Cloned(a *zfs.Aside) Account { return Account{each: []string{quote(a.Snapshot)}} }
+
+// Clones tells of what has clones that go.
+func Clones(a *zfs.Asides) Account { return Account{each: quoted(a.Datasets)} }

@@ -1,0 +1,182 @@
+package runner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// DrillOptions are what a command line says of a drill.
+type DrillOptions struct {
+	Sample replicate.Share // instead of the job's, unless 0
+	Seed   uint64          // chooses the sample; 0 = at random
+}
+
+// drilling is one drill of a job.
+type drilling struct {
+	*work
+	DrillOptions
+	rec  *record.Drill
+	away bool // the source is
+}
+
+// Drill proves the copies of a job: of each its newest snapshot is cloned, read and
+// compared with the source's. The record is returned, as far as it got, with an error
+// too. Runs of the job go on meanwhile: what is cloned ZFS lets nobody destroy, and
+// retention keeps it then.
+func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*record.Drill, error) {
+	store, err := record.Open(r.StateDir, j.Name)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	unlock, err := store.LockDrill(ctx)
+	if errors.Is(err, record.ErrRunning) {
+		err = fault.Refusef("wait for its end", "job %q: a drill of it is under way", j.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	known, err := store.Drills()
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.work(j, store)
+	if err != nil {
+		return nil, err
+	}
+	if len(w.targets) == 0 {
+		return nil, fault.Usagef("", "job %q has no [[job.target]]: there is no copy to drill", j.Name)
+	}
+	o.Seed = cmp.Or(o.Seed, rand.Uint64())
+	d := &drilling{work: w, DrillOptions: o,
+		rec: &record.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*record.DrilledRun{}}}
+	err = d.targetsOf(ctx)
+	d.rec.Notes = w.run.Notes
+	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	known.Note(d.rec)
+	if stored := store.SaveDrill(d.rec, known); stored != nil {
+		err = errors.Join(err, fmt.Errorf("the drill's record could not be stored: %w", stored))
+	}
+	d.alert(ctx)
+	return d.rec, d.rec.Verdict(err)
+}
+
+// targetsOf drills all targets, one after the other: a drill is no hurry, and leaves
+// the disks to others.
+func (d *drilling) targetsOf(ctx context.Context) error {
+	_, err := d.work.source.list(ctx, site.ListQuery{Dataset: d.work.source.at.Name, Alone: true})
+	if d.away = err != nil; d.away {
+		d.note("copies are read, and compared with nothing: %v", err)
+	}
+	var errs []error
+	for _, t := range d.work.targets {
+		if err := d.drillTarget(ctx, t); err != nil {
+			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
+		}
+		if ctx.Err() != nil {
+			return outcome.Settle(ctx, errors.Join(append(errs, context.Cause(ctx))...))
+		}
+	}
+	return outcome.Join(errs...)
+}
+
+func (d *drilling) drillTarget(ctx context.Context, t *side) error {
+	root := t.target.CopyOf(d.work.source.at.Name, d.work.source.at.Name)
+	if root == "" {
+		return fmt.Errorf("%s holds no copy of %s", t.at, d.work.source.at)
+	}
+	listed := d.doing("listing %s", t.at)
+	there, err := t.list(ctx, site.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
+	listed()
+	if err != nil {
+		return err
+	}
+	copies := d.copies(t, root, &there)
+	if len(copies) == 0 {
+		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
+	}
+	// What a drill that was killed left behind.
+	if err := d.removeClones(ctx, t, namesOf(&there)); err != nil {
+		return err
+	}
+	for _, name := range copies {
+		c := &drillCopy{drilling: d, t: t, as: d.job.DrillAt(t.target),
+			rec: &record.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.work.source.at.Name, name)}}
+		c.drill(ctx)
+		d.rec.Copies = append(d.rec.Copies, c.rec)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// copies are the datasets of the source that a target has a copy of, or should have.
+// That of a folder between, which has no snapshots and never had any, is none.
+func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []string) {
+	above := d.work.source.at.Name
+	for _, c := range there.Datasets {
+		source := above + strings.TrimPrefix(c.Name, root)
+		if len(c.Snapshots()) > 0 && d.job.Selects(above, source) {
+			names = append(names, source)
+		}
+	}
+	for source, known := range d.state.Datasets {
+		if a := known.Targets[t.name]; a != nil && !a.Success.IsZero() && !slices.Contains(names, source) {
+			names = append(names, source)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func namesOf(l *zfs.Listing) (names []string) {
+	for _, d := range l.Datasets {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// clonesWithin bounds the removal of clones, which goes on after a drill was told to end.
+const clonesWithin = 2 * time.Minute
+
+func (d *drilling) removeClones(ctx context.Context, t *side, datasets []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clonesWithin)
+	defer cancel()
+	return t.do(ctx, site.In(func(st site.Rehearser) error {
+		return st.RemoveAside(ctx, zfs.Asides{Job: d.job.Name, Datasets: datasets})
+	}))
+}
+
+// alert runs the job's alert, where not all is good.
+func (d *drilling) alert(ctx context.Context) {
+	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
+		return
+	}
+	text, err := json.Marshal(d.rec)
+	if err == nil {
+		like := &record.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
+		env := append(HookEnvironment("alert", d.job, like), "ZXFER_DRILL="+d.rec.Outcome)
+		ran := d.doing("running %s, alert", d.job.Alert.Command[0])
+		err = runHook(context.WithoutCancel(ctx), d.job.Alert, env, bytes.NewReader(text))
+		ran()
+	}
+	if err != nil {
+		d.Log(d.job.Name + ": alert: " + err.Error())
+	}
+}

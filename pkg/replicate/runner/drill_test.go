@@ -1,0 +1,259 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// drilled is a replica whose job ran, with the files of both sides.
+func drilled(t *testing.T, d *replicate.Drill) (r *replica, source, there string) {
+	t.Helper()
+	r = newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate}, Drill: d})
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run)
+	source, there = t.TempDir(), t.TempDir()
+	for _, dir := range []string{source, there} {
+		for _, f := range []string{"a", "b", "c"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, f), []byte(f), 0o600))
+			require.NoError(t, os.Chtimes(filepath.Join(dir, f), time.Unix(1, 0), time.Unix(1, 0)))
+		}
+		require.NoError(t, os.Chtimes(dir, time.Unix(1, 0), time.Unix(1, 0)))
+	}
+	for copied, from := range map[string]string{"dst/copy": "src", "dst/copy/a": "src/a"} {
+		name := r.names(from)[0]
+		r.SetFiles(from+"@"+name, source)
+		r.SetFiles(copied+"@"+name, there)
+	}
+	return r, source, there
+}
+
+func (r *replica) drill(t *testing.T, o DrillOptions) (*record.Drill, error) {
+	t.Helper()
+	d, err := r.runner(t).Drill(t.Context(), r.job, o)
+	for _, n := range r.datasets("dst") {
+		require.False(t, zfs.IsAside(n), "no clone stays: %s", n)
+	}
+	return d, err
+}
+
+func (r *replica) standing() *JobStatus {
+	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0)).Jobs[0]
+}
+
+// Good copies are read, compared and recorded; a run beside it is not stood in the way.
+func TestDrillOfGoodCopies(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
+	require.True(t, r.standing().Drill.Late, "there was none yet")
+	d, err := r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	require.Len(t, d.Copies, 2)
+	for _, c := range d.Copies {
+		require.Equal(t, outcome.Done, c.Outcome)
+		require.True(t, c.Compared)
+		require.Equal(t, "files", c.Read)
+		require.EqualValues(t, 3, c.Files)
+		require.Equal(t, "passed", c.Command)
+		require.Contains(t, c.Output, "/bin/true")
+	}
+	require.NotZero(t, d.Seed)
+	st := r.standing()
+	require.Equal(t, OK, st.State)
+	require.Equal(t, 2, st.Drill.Copies)
+	require.Equal(t, d.Started, st.Drill.Good)
+
+	r.now += 8 * 24 * 3600
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome)
+	st = r.standing()
+	require.Equal(t, Late, st.State, "the drill's week is over by more than a day")
+	require.True(t, st.Late)
+	require.False(t, st.Failed)
+	require.Contains(t, st.Problems[0].Error, "was 8 days ago")
+	require.Less(t, st.Drill.Age, st.Drill.Critical)
+
+	all, err := record.Peek(r.dir, "j").DrillLog(5)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
+}
+
+// What differs is found and named, and status says so until a drill finds it good.
+func TestDrillFindsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	r, _, there := drilled(t, nil)
+	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(there, "c")))
+	d, err := r.drill(t, DrillOptions{Seed: 7})
+	require.ErrorContains(t, err, "its files are not those of src@")
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.Equal(t, outcome.Failed, d.Outcome)
+	require.Contains(t, d.Copies[0].Differ, "b has other contents")
+	require.Contains(t, d.Copies[0].Differ, "c is missing")
+	st := r.standing()
+	require.Equal(t, outcome.Failed, st.State)
+	require.Len(t, st.Drill.NotGood, 2)
+	require.True(t, st.Drill.Good.IsZero())
+	require.Contains(t, st.Problems[0].Error, "the copy is NOT GOOD")
+
+	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("b"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(there, "c"), []byte("c"), 0o600))
+	for _, f := range []string{"b", "c", "."} {
+		require.NoError(t, os.Chtimes(filepath.Join(there, f), time.Unix(1, 0), time.Unix(1, 0)))
+	}
+	_, err = r.drill(t, DrillOptions{Seed: 7})
+	require.NoError(t, err)
+	require.Equal(t, OK, r.standing().State)
+}
+
+// Without its key a copy is not proved, whatever its blocks are; with it, it is.
+func TestDrillOfEncryptedCopies(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{})
+	for _, name := range []string{"src", "src/a", "dst/copy", "dst/copy/a"} {
+		r.encrypt(name)
+	}
+	d, err := r.drill(t, DrillOptions{})
+	require.Error(t, err)
+	require.Equal(t, record.Unproved, d.Outcome)
+	require.Equal(t, "stream", d.Copies[0].Read)
+	require.True(t, d.Copies[0].Compared, "its blocks are the source's")
+	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
+	require.Equal(t, record.Unproved, r.standing().State)
+
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, nil, 0o600))
+	r.job.Drill.KeyFile = key
+	d, err = r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "files", d.Copies[0].Read)
+	require.False(t, d.Copies[0].Compared, "the source's key is not loaded, and is not for the drill to load")
+	require.Contains(t, d.Copies[0].Note, "not compared")
+	require.Equal(t, "unavailable", r.Get("dst/copy", "keystatus"))
+}
+
+// A command that fails makes the copy one that is not good; a source that is away
+// leaves nothing to compare with.
+func TestDrillCommandAndSource(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/false"}})
+	d, err := r.drill(t, DrillOptions{})
+	require.ErrorContains(t, err, "/bin/false: exit status 1")
+	require.Equal(t, "failed", d.Copies[0].Command)
+
+	r.job.Drill = nil
+	r.away = "src"
+	d, err = r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	require.False(t, d.Copies[0].Compared)
+	require.Contains(t, d.Notes[0], "no route to host")
+
+	r.away = "dst"
+	_, err = r.drill(t, DrillOptions{})
+	require.ErrorContains(t, err, "target t")
+	require.Equal(t, outcome.Failed, r.standing().State)
+}
+
+// What a drill that was killed left is destroyed by the next, and nothing else. A copy
+// that is gone is not good.
+func TestDrillCleansUp(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, nil)
+	snapshot := "dst/copy@" + r.names("dst/copy")[0]
+	for _, job := range []string{"j", "other"} {
+		_, err := r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: job})
+		require.NoError(t, err)
+	}
+	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
+	require.NoError(t, err)
+	var left []string
+	for _, n := range r.datasets("dst") {
+		if zfs.IsAside(n) {
+			left = append(left, r.Get(n, zfs.AsideProperty))
+		}
+	}
+	require.Equal(t, []string{"other"}, left)
+	require.NoError(t, r.RemoveAside(t.Context(), zfs.Asides{Job: "other", Datasets: []string{"dst/copy"}}))
+
+	r.Remove("dst/copy/a")
+	d, err := r.drill(t, DrillOptions{})
+	require.ErrorContains(t, err, "there is no copy")
+	require.Equal(t, outcome.Done, d.Copies[0].Outcome)
+	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
+}
+
+// While a copy is drilled a second drill is refused, and a run goes on: retention keeps
+// what has a clone.
+func TestDrillBesideARun(t *testing.T) {
+	t.Parallel()
+	r, source, there := drilled(t, nil)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	around := r.Around
+	r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		err := around(ctx, op, names, do)
+		if op == zfs.OpClone {
+			began <- struct{}{}
+			<-goOn
+		}
+		return err
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := r.runner(t).Drill(context.Background(), r.job, DrillOptions{})
+		ended <- err
+	}()
+	<-began
+	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+	first := r.names("dst/copy")[0]
+	for range 4 { // of which the target keeps the newest 2
+		r.now += 3600
+		run, _ := r.run(t)
+		require.Equal(t, outcome.Done, run.Outcome, run)
+	}
+	require.Contains(t, r.names("dst/copy"), first, "it has a clone")
+	newest := r.names("src/a")[len(r.names("src/a"))-1]
+	r.SetFiles("src/a@"+newest, source)
+	r.SetFiles("dst/copy/a@"+newest, there)
+	close(goOn)
+	<-began // of the second copy
+	require.NoError(t, <-ended)
+	r.now += 3600
+	r.run(t)
+	require.NotContains(t, r.names("dst/copy"), first)
+}
+
+func TestDrillIsInterrupted(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	around := r.Around
+	r.Around = func(c context.Context, op string, names []string, do func() error) error {
+		err := around(c, op, names, do)
+		if op == zfs.OpClone {
+			cancel()
+		}
+		return err
+	}
+	d, err := r.runner(t).Drill(ctx, r.job, DrillOptions{})
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.True(t, errors.Is(err, context.Canceled) || d.Outcome == outcome.Interrupted)
+	require.Equal(t, outcome.Interrupted, d.Outcome)
+	for _, n := range r.datasets("dst") {
+		require.False(t, zfs.IsAside(n), n)
+	}
+}

@@ -1,0 +1,202 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// drillTimeout is how long a drill's command may take.
+const drillTimeout = time.Hour
+
+// drillCopy is the drill of one copy.
+type drillCopy struct {
+	*drilling
+	t             *side
+	as            replicate.Drill
+	source, there *zfs.Dataset // nil where it is not there
+	here          string       // the source's snapshot, by full name; "" = it is compared with nothing
+	clone         string
+	rec           *record.DrilledRun
+}
+
+// drill proves the copy, or notes why it is not proved.
+func (c *drillCopy) drill(ctx context.Context) {
+	began := time.Now()
+	err := c.prove(ctx)
+	c.rec.Seconds = time.Since(began).Seconds()
+	c.rec.Outcome = outcome.Done
+	if err == nil {
+		return
+	}
+	c.rec.Outcome, c.rec.Error, c.rec.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	switch {
+	case ctx.Err() != nil:
+		c.rec.Outcome = outcome.Interrupted
+	case c.rec.Outcome == outcome.Refused, errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}), errors.Is(err, &zfs.Error{Kind: zfs.Permission}):
+		c.rec.Outcome = record.Unproved
+	}
+	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.Standing(), c.rec.Error))
+}
+
+func (c *drillCopy) prove(ctx context.Context) (err error) {
+	if err := c.look(ctx); err != nil {
+		return err
+	}
+	snapshot := c.rec.Target + "@" + c.rec.Snapshot
+	defer c.doing("drilling %s of %s", snapshot, c.t.name)()
+	err = c.t.do(ctx, site.In(func(st site.Rehearser) (err error) {
+		c.clone, err = st.CloneAside(ctx, zfs.Aside{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
+		return err
+	}))
+	defer func() {
+		if gone := c.removeClones(ctx, c.t, []string{c.rec.Target}); gone != nil {
+			c.note("%s: the clone of %s could not be removed, which the next drill tries again: %v", c.t.name, snapshot, gone)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if c.there.Type == zfs.Filesystem {
+		if err = c.files(ctx); err == nil {
+			return c.run(ctx)
+		}
+		if !errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
+			return err
+		}
+	}
+	return c.stream(ctx)
+}
+
+// look lists both sides as they are now, as runs go on while copies are drilled, and
+// picks the newest snapshot that the source has too, else the newest.
+func (c *drillCopy) look(ctx context.Context) error {
+	there, err := c.t.list(ctx, site.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
+	if err != nil {
+		return err
+	}
+	if c.there = there.Find(c.rec.Target); c.there == nil || len(c.there.Snapshots()) == 0 {
+		return fault.Failf(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
+	}
+	if !c.away {
+		here, err := c.work.source.list(ctx, site.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
+		if err != nil {
+			c.note("%s is compared with nothing: %v", c.rec.Target, err)
+		}
+		c.source = here.Find(c.rec.Source)
+	}
+	c.choose()
+	return nil
+}
+
+func (c *drillCopy) choose() {
+	all := c.there.Snapshots()
+	c.rec.Snapshot = all[len(all)-1].Name
+	c.rec.Note = "the source has none of its snapshots"
+	if c.source == nil {
+		c.rec.Note = "the source was not there to compare with"
+		return
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		if v, ok := c.source.SnapshotOf(all[i].GUID); ok {
+			c.rec.Snapshot, c.here, c.rec.Note = all[i].Name, v.In(c.source.Name), ""
+			return
+		}
+	}
+}
+
+// both asks the host of the copy and, where there is something to compare with, that of
+// the source. That the source cannot answer is noted, and no fault of the copy.
+func (c *drillCopy) both(ctx context.Context, copied, source func(context.Context) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return copied(gctx) })
+	if c.here != "" {
+		c.rec.Compared, c.rec.Note = false, ""
+		g.Go(func() error {
+			if err := source(gctx); err != nil {
+				c.rec.Note = "not compared: " + err.Error()
+				return nil
+			}
+			c.rec.Compared = true
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// stream reads what the copy holds as zfs send does, which needs no key where both
+// sides are encrypted alike.
+func (c *drillCopy) stream(ctx context.Context) error {
+	raw := c.there.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.transfer.Decrypt
+	ask := func(s *side, snapshot string, into *site.Digest) func(context.Context) error {
+		return func(ctx context.Context) error {
+			dataset, name, err := zfs.ParseSnapshot(snapshot)
+			if err != nil {
+				return err
+			}
+			return s.do(ctx, site.In(func(st site.Digester) (err error) {
+				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}})
+				return err
+			}))
+		}
+	}
+	var there, here site.Digest
+	if err := c.both(ctx, ask(c.t, c.rec.Target+"@"+c.rec.Snapshot, &there), ask(c.work.source, c.here, &here)); err != nil {
+		return err
+	}
+	c.rec.Read, c.rec.Bytes = "stream", there.Bytes
+	if c.rec.Compared && there.Sum != here.Sum {
+		where := ""
+		if from, to, err := zfs.FirstDifference(here, there); err == nil {
+			where = fmt.Sprintf(": the first that differs is one of the objects %d to %d", from, to-1)
+		}
+		return fault.Failf("zpool scrub on both pools, and drill again", "its contents are not those of %s%s", c.here, where)
+	}
+	if c.there.Encrypted() && !c.there.KeyLoaded() && c.as.KeyFile == "" {
+		return c.locked()
+	}
+	return nil
+}
+
+// locked is why what is encrypted is not proved, as good as its blocks may be.
+func (c *drillCopy) locked() error {
+	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: cmp.Or(c.there.Get("encryptionroot"), c.rec.Target),
+		Detail: "its key is not loaded: its blocks can be read, and whether the key opens them is not known",
+		Hint:   "drill.key_file names a file with it on " + c.t.host.Label()}
+}
+
+// run runs the command of the job file in the clone of a filesystem.
+func (c *drillCopy) run(ctx context.Context) error {
+	as := &c.as
+	if len(as.Command) == 0 || c.there.Type == zfs.Volume {
+		return nil
+	}
+	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
+	var out zfs.AsideResult
+	err := c.t.do(ctx, site.In(func(st site.Rehearser) (err error) {
+		out, err = st.RunAside(ctx, zfs.AsideCommand{Clone: c.clone, Argv: as.Command, Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout),
+			Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{"ZXFER_DRILL_JOB=" + c.job.Name,
+				"ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
+		return err
+	}))
+	if err != nil {
+		return err
+	}
+	c.rec.Command, c.rec.Output = "passed", out.Output
+	if out.Failure != "" {
+		c.rec.Command = "failed"
+		return fault.Failf("what it said is in the record: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// Bounds of what a drill tells of a copy that is not good.
+const (
+	mostDiffer = 20 // paths
+	mostParts  = 8  // that are looked into for them
+)
+
+// files reads the clone's files, and compares them with those of the source's snapshot.
+func (c *drillCopy) files(ctx context.Context) error {
+	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
+	there, here, err := c.digests(ctx, q)
+	if err != nil {
+		return err
+	}
+	c.rec.Read, c.rec.Sample, c.rec.Files, c.rec.Bytes = "files", q.Sample, there.Read, there.Bytes
+	for _, p := range there.Problems[:min(len(there.Problems), mostDiffer)] {
+		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
+	}
+	if there.Failed > 0 {
+		return fault.Failf("zpool status -v "+zfs.PoolOf(c.rec.Target)+", there", "%d of its files cannot be read", there.Failed)
+	}
+	if !c.rec.Compared {
+		return nil
+	}
+	if here.Failed > 0 {
+		c.rec.Compared, c.rec.Note = false, fmt.Sprintf("not compared: %d files of the source cannot be read", here.Failed)
+		return nil
+	}
+	if parts := there.Differ(here); len(parts) > 0 {
+		return c.differ(ctx, q, parts)
+	}
+	return nil
+}
+
+// digests asks both sides at once.
+func (c *drillCopy) digests(ctx context.Context, q files.Query) (there, here files.Digest, err error) {
+	ask := func(s *side, name, keyFile string, into *files.Digest) func(context.Context) error {
+		q := q
+		q.Snapshot, q.KeyFile = name, keyFile
+		return func(ctx context.Context) error {
+			return s.do(ctx, site.In(func(st site.Reader) (err error) {
+				*into, err = st.ReadFiles(ctx, q, nil)
+				return err
+			}))
+		}
+	}
+	err = c.both(ctx, ask(c.t, c.clone, c.as.KeyFile, &there), ask(c.work.source, c.here, "", &here))
+	return there, here, err
+}
+
+// differ finds out which files are not as on the source, and says so.
+func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) error {
+	found := 0
+	for _, part := range parts[:min(len(parts), mostParts)] {
+		q.Within = part
+		there, here, err := c.digests(ctx, q)
+		if err != nil {
+			return err
+		}
+		if !c.rec.Compared { // they were, and differ; now the source is away
+			c.rec.Compared = true
+			break
+		}
+		for _, d := range files.Compare(here.Listed, there.Listed) {
+			if found++; found <= mostDiffer {
+				c.rec.Differ = append(c.rec.Differ, d.Path+" "+d.What)
+			}
+		}
+	}
+	which := ""
+	if len(c.rec.Differ) > 0 {
+		which = ": " + c.rec.Differ[0]
+	}
+	if found > 1 {
+		which += fmt.Sprintf(", and %d more or so", found-1)
+	}
+	return fault.Failf("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.here, which)
+}

@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"fmt"
+	"time"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/record"
+)
+
+// drillGrace is how long after it was due a drill may end: it reads for hours.
+const drillGrace = 24 * time.Hour
+
+// DrillStatus is how the copies of a job stood in drills.
+type DrillStatus struct {
+	Schedule string    `json:"schedule,omitempty"`
+	Next     time.Time `json:"next,omitzero"`
+	Last     time.Time `json:"last,omitzero"`     // begin of the last drill
+	Outcome  string    `json:"outcome,omitempty"` // of that, "" = there was none
+	// Good is the begin of the last drill that proved the copy good for which that was
+	// the longest ago; zero where one was never proved good.
+	Good     time.Time `json:"good,omitzero"`
+	Age      float64   `json:"age_seconds,omitempty"` // since then
+	Warning  float64   `json:"age_warning_seconds,omitempty"`
+	Critical float64   `json:"age_critical_seconds,omitempty"`
+	Late     bool      `json:"late"`
+	Copies   int       `json:"copies"`
+	// NotGood are those of the last drill that it did not prove good.
+	NotGood []*record.Drilled `json:"not_good,omitempty"`
+}
+
+// State is the drill's part of its job's.
+func (d *DrillStatus) State() string {
+	state := OK
+	for _, c := range d.NotGood {
+		state = worst(state, c.Outcome)
+	}
+	if d.Late {
+		state = worst(state, Late)
+	}
+	return worst(state, stateOf(d.Outcome))
+}
+
+func drillStatusOf(j *replicate.Job, known *record.Drills, now time.Time) *DrillStatus {
+	d := &DrillStatus{Schedule: j.DrillSchedule()}
+	due := deadline{now: now, grace: drillGrace}
+	if e, err := calendar.Parse(d.Schedule); err == nil { // "" is none
+		due.event = e
+		d.Next, _ = e.Next(now)
+	}
+	if known.Last == nil && due.event == nil {
+		return nil
+	}
+	if known.Last != nil {
+		d.Last, d.Outcome = known.Last.Started, known.Last.Outcome
+	}
+	never := false
+	known.All(func(c *record.Drilled) {
+		d.Copies++
+		never = never || c.Good.IsZero()
+		if d.Good.IsZero() || c.Good.Before(d.Good) {
+			d.Good = c.Good
+		}
+		if c.Outcome != outcome.Done {
+			d.NotGood = append(d.NotGood, c)
+		}
+	})
+	if never {
+		d.Good = time.Time{}
+	}
+	d.Late = due.event != nil && d.Good.IsZero()
+	if !d.Good.IsZero() {
+		d.Age = max(0, now.Sub(d.Good).Seconds())
+		if first, second, ok := due.after(d.Good); ok {
+			d.Late = now.After(first.Add(drillGrace))
+			d.Warning, d.Critical = first.Add(drillGrace).Sub(d.Good).Seconds(), second.Add(drillGrace).Sub(d.Good).Seconds()
+		}
+	}
+	return d
+}
+
+// drilled takes over how the drills stand.
+func (j *JobStatus) drilled(d *DrillStatus) {
+	if j.Drill = d; d == nil {
+		return
+	}
+	j.State = worst(j.State, d.State())
+	j.Late = j.Late || d.Late
+	for _, c := range d.NotGood {
+		j.Failed = true
+		j.Problems = merge(j.Problems, &Problem{State: worst(c.Outcome), To: []string{c.To}, Datasets: []string{c.Source},
+			Error: "drill of @" + c.Snapshot + ": the copy is " + c.Standing() + ": " + c.Error, Hint: c.Hint})
+	}
+	again := "zxfer replicate drill " + j.Job
+	if d.Outcome != "" && d.Outcome != outcome.Done && len(d.NotGood) == 0 {
+		j.Failed = true
+		j.Problems = append(j.Problems, &Problem{State: worst(d.Outcome), Error: "the last drill ended as " + d.Outcome, Hint: again})
+	}
+	if d.Late {
+		why := "no drill has proved the copies good yet"
+		if !d.Good.IsZero() {
+			why = fmt.Sprintf("the last drill that proved all copies good was %.0f days ago", d.Age/(24*3600))
+		}
+		j.Problems = append(j.Problems, &Problem{State: Late, Error: why, Hint: again})
+	}
+}

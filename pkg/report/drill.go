@@ -1,0 +1,106 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/size"
+)
+
+// DrillText writes for a person what came of a drill.
+func DrillText(w io.Writer, d *record.Drill) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: drill %s in %s, seed %d\n", oneLine(d.Job), oneLine(d.Outcome), Seconds(d.Ended.Sub(d.Started).Seconds()), d.Seed)
+	errorText(&b, "  error: ", d.Error, d.Hint)
+	for _, c := range d.Copies {
+		fmt.Fprintf(&b, "  %s: %s@%s: %s: %s\n", oneLine(c.To), oneLine(c.Target), oneLine(c.Snapshot), c.Standing(), strings.Join(drillFacts(c), ", "))
+		errorText(&b, "    ", c.Error, c.Hint)
+		for _, path := range c.Differ {
+			fmt.Fprintf(&b, "      %s\n", oneLine(path))
+		}
+		if c.Command == "failed" && c.Output != "" {
+			prefixed(&b, "    it said: ", c.Output)
+		}
+	}
+	for _, n := range d.Notes {
+		fmt.Fprintf(&b, "  note: %s\n", sentence(n))
+	}
+	return writeString(w, b.String())
+}
+
+// DrillLogText writes for a person the record of a past drill.
+func DrillLogText(w io.Writer, d *record.Drill) error {
+	if err := writeString(w, stamp(d.Started)+" "); err != nil {
+		return err
+	}
+	return DrillText(w, d)
+}
+
+// drillFacts are what was done with a copy.
+func drillFacts(c *record.DrilledRun) (facts []string) {
+	switch c.Read {
+	case "files":
+		facts = append(facts, fmt.Sprintf("%s read (%s)", english.Plural(int(min(c.Files, 1<<31)), "file", ""), size.Text(c.Bytes)))
+		if c.Sample < 1 {
+			facts = append(facts, "a sample of "+humanize.Ftoa(c.Sample*100)+" %")
+		}
+	case "stream":
+		facts = append(facts, size.Text(c.Bytes)+" read as a stream")
+	default:
+		facts = append(facts, "nothing was read")
+	}
+	switch {
+	case c.Compared:
+		facts = append(facts, "compared with the source")
+	case c.Note != "":
+		facts = append(facts, sentence(c.Note))
+	}
+	if c.Command != "" {
+		facts = append(facts, "command "+oneLine(c.Command))
+	}
+	return append(facts, "in "+Seconds(c.Seconds))
+}
+
+// DrillFacts are how the copies of a job stand in drills.
+func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []string) {
+	switch {
+	case d.Last.IsZero():
+		facts = append(facts, "there was none")
+	case len(d.NotGood) > 0:
+		facts = append(facts, fmt.Sprintf("%d of %s not proved good, %s", len(d.NotGood), english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+	default:
+		facts = append(facts, fmt.Sprintf("%s good, %s", english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+	}
+	switch {
+	case d.Age > 0:
+		facts = append(facts, "all were good "+Seconds(d.Age)+" ago")
+	case !d.Last.IsZero() && d.Good.IsZero():
+		facts = append(facts, "not all were ever proved good")
+	}
+	if !d.Next.IsZero() {
+		facts = append(facts, "next "+stamp(d.Next))
+	}
+	return facts
+}
+
+func drillPreviewText(b *strings.Builder, d *runner.DrillPreview, verbose bool) {
+	if d == nil {
+		return
+	}
+	when := "only by hand"
+	if !d.Next.IsZero() {
+		when = "next " + stamp(d.Next)
+	}
+	fmt.Fprintf(b, "  drill of the copies: %s\n", when)
+	if len(d.Locked) > 0 {
+		fmt.Fprintf(b, "    it would not prove %s, whose key is not there: %s\n", english.Plural(len(d.Locked), "copy", "copies"), some(d.Locked, "      ", verbose))
+		prefixed(b, "    hint: ", "drill.key_file names a file with the key on the copy's host")
+	}
+}

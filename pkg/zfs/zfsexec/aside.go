@@ -1,0 +1,150 @@
+package zfsexec
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// CloneAside makes a clone of a snapshot, that nothing mounts, shares, or takes
+// snapshots of, and returns its name.
+func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
+	of, _, err := zfs.ParseSnapshot(a.Snapshot)
+	if err != nil {
+		return "", err
+	}
+	if err := zfs.CheckValue(zfs.AsideProperty, a.Job); err != nil {
+		return "", err
+	}
+	found, err := c.Properties(ctx, []string{of}, []string{"type", "keystatus", "encryptionroot"})
+	if err != nil {
+		return "", err
+	}
+	if a.KeyFile != "" && found[of]["keystatus"].Value == "unavailable" {
+		root := found[of]["encryptionroot"].Value
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpLoadKey, Subject: root}, []string{"load-key", "-n", "-L", "file://" + a.KeyFile, root}); err != nil {
+			return "", err
+		}
+	}
+	id := make([]byte, 6)
+	_, _ = rand.Read(id) // never fails
+	name := zfs.AsideOf(zfs.PoolOf(of), hex.EncodeToString(id))
+	args := []string{"clone", "-o", zfs.AsideProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
+	if found[of]["type"].Value == string(zfs.Volume) {
+		args = append(args, "-o", "volmode=none")
+	} else {
+		args = append(args, "-o", "canmount=noauto", "-o", "mountpoint=none", "-o", "sharenfs=off", "-o", "sharesmb=off")
+	}
+	if !a.Writable {
+		args = append(args, "-o", "readonly=on")
+	}
+	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpClone, Subject: a.Snapshot}, append(args, a.Snapshot, name))
+	return name, err
+}
+
+// RemoveAside destroys the clones that CloneAside made, and nothing else: whatever has
+// not their name, the job's mark, and a snapshot of one of the datasets as its origin
+// stays.
+func (c *CLI) RemoveAside(ctx context.Context, a zfs.Asides) error {
+	var errs []error
+	for _, pool := range poolsOf(a.Datasets) {
+		if _, err := zfs.ParseDataset(pool); err != nil {
+			return err
+		}
+		out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpList, Subject: pool}, []string{"list", "-H", "-o", "name", "-d", "1", "-t", "filesystem,volume", pool})
+		if err != nil {
+			return err
+		}
+		names := slices.DeleteFunc(strings.Fields(out), func(n string) bool { return !zfs.IsAside(n) })
+		found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			origin, _, _ := strings.Cut(found[name]["origin"].Value, "@")
+			if mark := found[name][zfs.AsideProperty]; mark.Value == a.Job && mark.Local() && slices.Contains(a.Datasets, origin) {
+				_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: name}, []string{"destroy", "-r", name})
+				errs = append(errs, except(err, zfs.NotFound))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func poolsOf(datasets []string) (pools []string) {
+	for _, d := range datasets {
+		if p := zfs.PoolOf(d); !slices.Contains(pools, p) {
+			pools = append(pools, p)
+		}
+	}
+	return pools
+}
+
+// checkAside refuses a dataset that CloneAside did not make.
+func (c *CLI) checkAside(ctx context.Context, clone string) error {
+	found, err := c.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
+	if err == nil && (!zfs.IsAside(clone) || !found[clone][zfs.AsideProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
+		err = fault.Refusef("", "%s is not a clone that was made for a drill", clone)
+	}
+	return err
+}
+
+// inside runs a command, of which it is the last words, in a clone: mounted where no
+// other process sees it, with no process left behind.
+const inside = `mount --make-rprivate / && mount -t proc proc /proc && mount -i -t zfs -o "$1" "$2" "$3" && cd "$3" && shift 3 && exec "$@"`
+
+// commandWindDown is how long a command that was told to end may take.
+const commandWindDown = 5 * time.Second
+
+// RunAside runs a command in a clone that CloneAside made. It is in namespaces of its
+// own, of mounts and processes: whatever it starts ends with it, and the mount, too.
+func (c *CLI) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideResult, err error) {
+	if err := errors.Join(a.Check(), c.checkAside(ctx, a.Clone)); err != nil {
+		return out, err
+	}
+	dir, err := os.MkdirTemp("", zfs.AsidePrefix)
+	if err != nil {
+		return out, err
+	}
+	defer os.Remove(dir) // nothing was ever mounted there for this process
+	bounded, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	options, said := "ro,nosuid,nodev", &Tail{}
+	if a.Writable {
+		options = "rw,nosuid,nodev"
+	}
+	cmd := exec.CommandContext(bounded, "/bin/sh", append([]string{"-c", inside, "sh", options, a.Clone, dir}, a.Argv...)...)
+	cmd.Env = append(append(os.Environ(), a.Environment...), "ZXFER_DRILL_DIR="+dir, "LC_ALL=C")
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, commandWindDown
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	if err := c.StartChild(cmd); err != nil {
+		if errors.Is(err, syscall.EPERM) {
+			err = fault.Failf("a drill that runs a command needs root there", "namespaces for the command: %w", err)
+		}
+		return out, err
+	}
+	err = cmd.Wait()
+	text := strings.ToValidUTF8(strings.TrimSpace(said.String()), "\uFFFD")
+	out = zfs.AsideResult{Output: strings.ToValidUTF8(text[max(0, len(text)-zfs.MaxAsideOutput):], "")}
+	switch {
+	case ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	case bounded.Err() != nil:
+		out.Failure = fmt.Sprintf("it did not end within %s", a.Timeout)
+	case err != nil:
+		out.Failure = err.Error()
+	}
+	return out, nil
+}

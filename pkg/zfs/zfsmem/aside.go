@@ -1,0 +1,59 @@
+package zfsmem
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// CloneAside makes a clone for a job.
+func (h *Host) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
+	return ask(ctx, h, zfs.OpClone, []string{a.Snapshot}, func() (string, error) {
+		of, i := h.find(a.Snapshot)
+		if i < 0 {
+			return "", fail(zfs.NotFound, zfs.OpClone, a.Snapshot)
+		}
+		h.guid++
+		name := zfs.AsideOf(zfs.PoolOf(of.Name), fmt.Sprint(h.guid))
+		clone := h.create(name, of.Type, map[string]string{zfs.AsideProperty: a.Job})
+		for _, p := range []string{"encryption", "encryptionroot", "keystatus"} { // they are its origin's
+			clone.Properties[p] = of.Properties[p]
+		}
+		h.clone(of.Versions[i], a.Snapshot, clone)
+		if directory := h.files[a.Snapshot]; directory != "" {
+			h.files[name] = directory
+		}
+		return name, nil
+	})
+}
+
+// RemoveAside destroys a job's clones.
+func (h *Host) RemoveAside(ctx context.Context, a zfs.Asides) error {
+	return h.do(ctx, zfs.OpDestroy, a.Datasets, func() error {
+		for _, d := range slices.Collect(maps.Values(h.datasets)) {
+			origin, _, _ := strings.Cut(d.Get("origin"), "@")
+			if zfs.IsAside(d.Name) && d.Get(zfs.AsideProperty) == a.Job && slices.Contains(a.Datasets, origin) {
+				h.remove(d.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// RunAside runs nothing: a command of the name "false" fails.
+func (h *Host) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideResult, err error) {
+	return ask(ctx, h, "run", []string{a.Clone}, func() (zfs.AsideResult, error) {
+		if err := a.Check(); err != nil {
+			return out, err
+		}
+		if out.Output = strings.Join(a.Argv, " "); path.Base(a.Argv[0]) == "false" {
+			out.Failure = "exit status 1"
+		}
+		return out, nil
+	})
+}
