@@ -22,6 +22,7 @@ type restoreOptions struct {
 	sendOptions
 	at    string
 	mount bool
+	files filesOptions
 }
 
 func newRestore(a *app) *cobra.Command {
@@ -41,7 +42,13 @@ there is lost without --rollback; without it the refusal names what would be.
 While it arrives it is read-only and not mounted. What is encrypted comes back
 as it is, and its key never crosses: the last lines say which key to load, and
 what to mount. A tree (-R) that was one encryption root is one again, where that
-is proved. Interrupted at whatever moment, the same command goes on.`,
+is proved. Interrupted at whatever moment, the same command goes on.
+
+With --files single files and folders come back, out of one snapshot, into the
+directory TARGET, [[user@]host:]/PATH or ./PATH. The copy is not mounted where
+anybody sees it, and is received into as ever meanwhile. What is there already
+with the same size and time is passed over; what differs is refused, and
+replaced with --overwrite.`,
 		Example: `  zxfer restore -n backup1:vault/home tank/home
       show what would come back, what would be set and what mounts where
   zxfer restore backup1:vault/home tank/home-back
@@ -51,7 +58,9 @@ is proved. Interrupted at whatever moment, the same command goes on.`,
   zxfer restore --at 'yesterday 18:00' backup1:vault/home tank/home-back
       as it was then
   zxfer restore --rollback backup1:vault/home tank/home
-      back over the damaged dataset, which loses what is newer`,
+      back over the damaged dataset, which loses what is newer
+  zxfer restore --files alice/letters backup1:vault/home@monday ./found
+      the folder "letters" of alice, as ./found/letters`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fault.Usagef(helpOf(cmd), "restore takes 2 arguments, COPY and TARGET, not %d", len(args))
@@ -60,6 +69,13 @@ is proved. Interrupted at whatever moment, the same command goes on.`,
 		},
 		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true}, end{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(o.files.paths) > 0 {
+				req, err := o.filesRequest(cmd, args[0], args[1])
+				if err != nil {
+					return err
+				}
+				return o.runFiles(cmd.Context(), a, req)
+			}
 			req, err := o.request(cmd, args[0], args[1])
 			if err != nil {
 				return err
@@ -73,6 +89,7 @@ is proved. Interrupted at whatever moment, the same command goes on.`,
 		o.defineTree(f)
 		f.StringVar(&o.at, "at", "", "the newest snapshot of that `TIME` or before, of each dataset: 'yesterday 18:00', '2026-11-21 09:30', whatever date --date takes")
 		o.defineSnapshots(f)
+		o.files.define(f)
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.mount, "mount", false, "mount it afterwards, where its key is loaded")
@@ -85,6 +102,9 @@ is proved. Interrupted at whatever moment, the same command goes on.`,
 
 // request checks what single flags could not and returns the job's request.
 func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.Restore, error) {
+	if err := ineffective(cmd.Flags(), "without --files", "key-file", "overwrite"); err != nil {
+		return job.Restore{}, err
+	}
 	send, err := o.sendOptions.request(cmd.Flags(), from, target)
 	req := job.Restore{Send: send, Mount: o.mount}
 	switch {

@@ -46,6 +46,8 @@ type Account struct {
 	// Blocked are those whose place something of another kind has: a folder that of
 	// a file, or a file that of a folder.
 	Blocked []string `json:"blocked,omitempty"`
+	// Unfinished tells of folders that an earlier try has left without their attributes.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Special are devices, pipes and sockets, which are left out.
 	Special uint64 `json:"special,omitempty"`
 	// Privileged are those with setuid, setgid or capabilities, which were kept.

@@ -41,10 +41,14 @@ func (u *unpacking) find(at *os.File, base string, h *tar.Header, size uint64) (
 	kind := e.kind()
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if kind == Folder {
-			return same, nil
+		if kind != Folder {
+			return blocked, nil
 		}
-		return blocked, nil
+		u.account.Unfinished = u.account.Unfinished || u.unfinished(&st)
+		if u.into.Overwrite && u.changed(e, h) {
+			return other, nil
+		}
+		return same, nil
 	case tar.TypeSymlink:
 		if target, err := e.target(); kind == Link && err == nil && target == h.Linkname {
 			return same, nil
@@ -104,14 +108,16 @@ func (u *unpacking) count(name string, found what, h *tar.Header, size uint64) {
 type pending struct {
 	at         *os.File
 	name, temp string
+	found      what // in its place
+	size       uint64
 	replaces   bool
 	file       *os.File // nil of a link
 	header     *tar.Header
 }
 
 // make makes a file under a name of its own beside its place.
-func (u *unpacking) make(at *os.File, name string, h *tar.Header, size uint64, r io.Reader) (err error) {
-	p := &pending{at: at, name: name, header: h, replaces: u.into.Overwrite,
+func (u *unpacking) make(at *os.File, name string, h *tar.Header, found what, size uint64, r io.Reader) (err error) {
+	p := &pending{at: at, name: name, header: h, found: found, size: size, replaces: u.into.Overwrite,
 		temp: fmt.Sprintf(".zxfer-%016x.part", xxh3.HashString(name))}
 	folder := int(at.Fd())
 	// That an earlier try left it is no error; nor that there is none.
@@ -134,6 +140,7 @@ func (u *unpacking) make(at *os.File, name string, h *tar.Header, size uint64, r
 	case tar.TypeLink:
 		if err = u.link(p, size); errors.Is(err, errNotThere) {
 			u.account.problem(name, err)
+			u.uncount()
 			u.pending, err = nil, nil
 		}
 	default:
@@ -207,6 +214,22 @@ func (p *pending) place() error {
 		return err
 	}
 	return unix.Unlinkat(at, p.temp, 0)
+}
+
+// uncount takes back that a file came.
+func (u *unpacking) uncount() {
+	p := u.pending
+	switch {
+	case p == nil:
+		return
+	case p.found == other:
+		u.account.Replaced--
+	default:
+		u.account.New--
+	}
+	if p.file != nil {
+		u.account.Bytes -= p.size
+	}
 }
 
 // drop removes a file that is not whole.

@@ -143,6 +143,7 @@ func (u *unpacking) run(in io.Reader) (err error) {
 func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		if _, ok := h.PAXRecords[damagedRecord]; ok {
+			u.uncount()
 			u.drop() // the source tells why
 		}
 		return nil
@@ -183,7 +184,7 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 	if found == other && !u.into.Overwrite {
 		return fmt.Errorf("%s has come into the way: %w", readable(name), fs.ErrExist)
 	}
-	return u.make(at, name, h, size, r)
+	return u.make(at, name, h, found, size, r)
 }
 
 // checkName refuses what is no name below a directory.
@@ -239,6 +240,10 @@ func (f folder) close() {
 // by it after a cut: no other has the sticky bit for its owner alone.
 const unfinished = 0o1700
 
+func (u *unpacking) unfinished(st *unix.Stat_t) bool {
+	return st.Mode&0o7777 == unfinished && int(st.Uid) == os.Geteuid()
+}
+
 // folder enters a folder.
 func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found what) error {
 	if len(u.folders) > maxDepth {
@@ -268,8 +273,7 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 		if err := unix.Fstat(int(f.at.Fd()), &st); err != nil {
 			return fmt.Errorf("%s: %w", readable(name), err)
 		}
-		ours := st.Mode&0o7777 == unfinished && int(st.Uid) == os.Geteuid()
-		if ours || u.into.Overwrite {
+		if u.unfinished(&st) || u.into.Overwrite {
 			f.attrs = h
 		}
 	}

@@ -169,10 +169,10 @@ func (d *copier) survey(ctx context.Context) error {
 }
 
 // findings are what is found of the hosts and the link.
-func (d *copier) findings() []finding.Finding {
+func (e *ends) findings() []finding.Finding {
 	return preflight.Device(preflight.Input{
-		Source: preflight.Host{Name: d.source.Label(), System: d.source.system}, Target: preflight.Host{Name: d.target.Label(), System: d.target.system},
-		RTT: d.rtt(), Streams: d.link.Streams, Links: d.links, Way: d.way(),
+		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.way(),
 	})
 }
 

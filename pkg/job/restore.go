@@ -83,8 +83,12 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 		return state, err
 	}
 	if !t.at.IsZero() {
-		if err := t.asOf(ctx, &state); err != nil {
+		note, err := asOf(ctx, &t.source, &state.Source, t.at)
+		if err != nil {
 			return state, err
+		}
+		if note != "" {
+			t.notes = []string{note}
 		}
 	}
 	if len(state.Target.Datasets) == 0 {
@@ -115,17 +119,18 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 	return state, nil
 }
 
-// asOf leaves of the source what was there at the time that is asked for.
-func (t *restoring) asOf(ctx context.Context, state *plan.State) error {
+// asOf leaves of a source what was there at the time that is asked for, and says
+// what that is.
+func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time) (note string, err error) {
 	var names []string
-	for _, d := range state.Source.Datasets {
+	for _, d := range listing.Datasets {
 		for _, v := range d.Snapshots() {
 			names = append(names, v.In(d.Name))
 		}
 	}
-	found, err := t.source.Properties(ctx, names, []string{"creation"})
+	found, err := source.Properties(ctx, names, []string{"creation"})
 	if err != nil {
-		return err
+		return "", err
 	}
 	taken := func(d *zfs.Dataset, v zfs.Version) time.Time {
 		seconds, err := strconv.ParseInt(found[v.In(d.Name)]["creation"].Value, 10, 64)
@@ -134,33 +139,32 @@ func (t *restoring) asOf(ctx context.Context, state *plan.State) error {
 		}
 		return time.Unix(seconds, 0)
 	}
-	for _, d := range state.Source.Datasets {
+	for _, d := range listing.Datasets {
 		var younger []zfs.Version
 		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
-			is := v.Kind == zfs.Snapshot && taken(d, v).After(t.at)
+			is := v.Kind == zfs.Snapshot && taken(d, v).After(at)
 			if is {
 				younger = append(younger, v)
 			}
 			return is
 		})
-		if d.Name != t.req.Plan.Source {
+		if d.Name != listing.Root {
 			continue
 		}
 		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken(d, v)) }
 		chosen, ok := d.Latest()
 		if !ok && len(younger) > 0 {
-			return fault.Refusef("ask for a later time, or name the snapshot",
-				"%s has no snapshot of %s or before; the oldest is %s", t.source.Label(), Clock(t.at), named(younger[0]))
+			return "", fault.Refusef("ask for a later time, or name the snapshot",
+				"%s has no snapshot of %s or before; the oldest is %s", source.Label(), Clock(at), named(younger[0]))
 		}
 		if ok {
-			note := "of " + Clock(t.at) + " or before, the newest is " + named(chosen)
+			note = "of " + Clock(at) + " or before, the newest is " + named(chosen)
 			if len(younger) > 0 {
 				note += "; the next one is " + named(younger[0])
 			}
-			t.notes = []string{note}
 		}
 	}
-	return nil
+	return note, nil
 }
 
 // Clock shows a time as a person writes it, with its zone.

@@ -66,7 +66,7 @@ func ReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
 // has now was not sent yet. Which file has a key is not for others to say.
 func (g *Guard) files(ctx context.Context, snapshot, keyFile string) error {
 	if keyFile != "" {
-		return errors.New("a key that is not loaded is not loaded for this key of ssh")
+		return errors.New("which file has a key of ZFS is not for who has this one to say")
 	}
 	dataset, err := g.origin(ctx, snapshot)
 	if err != nil {

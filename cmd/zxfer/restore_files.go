@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"path"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/report"
+	"zxfer/pkg/way"
+)
+
+// filesOptions are the flags of restore that are for files.
+type filesOptions struct {
+	paths     []string
+	keyFile   string
+	overwrite bool
+}
+
+func (o *filesOptions) define(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.paths, "files", nil, "only the file `PATH`, or the folder with all below it, as it is in the snapshot, into the directory TARGET; / is all; may be repeated")
+	f.StringVar(&o.keyFile, "key-file", "", "with --files, of what is encrypted and its key not loaded: load it from `FILE`, on COPY's host, for as long as files are read")
+	f.BoolVar(&o.overwrite, "overwrite", false, "with --files, replace files that are there and differ")
+}
+
+// onlyDatasets are the flags that files have no use for.
+func onlyDatasets() []string {
+	return []string{"recursive", "recurse", "include-snaps", "exclude-snaps", "latest-only", "decrypt", "mount", "set", "exclude", "verify", "rollback",
+		"no-resume", "measure", "parallel", "skip-check", "report"}
+}
+
+// filesRequest is the request of --files.
+func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (job.Files, error) {
+	send := o.req
+	req := job.Files{Paths: o.files.paths, KeyFile: o.files.keyFile, Overwrite: o.files.overwrite, DryRun: send.DryRun, Retries: send.Retries}
+	if err := ineffective(cmd.Flags(), "with --files", onlyDatasets()...); err != nil {
+		return req, err
+	}
+	if err := setSource(&send, from); err != nil {
+		return req, err
+	}
+	var err error
+	if req.Target, err = parseEnd(target); err != nil {
+		return req, err
+	}
+	req.Source = send.Source
+	switch {
+	case req.Source.Path():
+		return req, fault.Usagef("write [HOST:]DATASET[@SNAPSHOT], the copy", "--files reads datasets, and COPY is the path %s", req.Source)
+	case !req.Target.Path():
+		return req, fault.Usagef("write a path, as in ./"+path.Base(req.Target.Name)+" or HOST:/PATH", "with --files TARGET is a directory, and %s is no path", req.Target)
+	case o.at != "" && send.Plan.Snapshot != "":
+		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", send.Plan.Snapshot)
+	case req.KeyFile != "" && !path.IsAbs(req.KeyFile):
+		return req, fault.Usagef("write the path as it is on COPY's host", "--key-file %q is no absolute path", req.KeyFile)
+	case o.quiet && o.verbose:
+		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
+	case send.Wire == way.NC:
+		return req, fault.Usagef("choose another --wire", "--wire nc moves datasets: files need zxfer on both hosts")
+	}
+	if cmd.Flags().Changed("at") {
+		if req.At, err = timeOf(cmd.Context(), o.at); err != nil {
+			return req, err
+		}
+	}
+	req.Way = send.Way
+	return req, checkWay(&req.Way, way.Send, req.Source, req.Target)
+}
+
+// runFiles runs the job and shows it.
+func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) error {
+	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
+	var rep interface {
+		job.FilesReporter
+		presenter
+		FilesDone(*job.FilesReport, error) error
+	} = report.NewText(opts)
+	if o.json {
+		rep = report.NewJSON(opts)
+	}
+	stop := live(rep)
+	defer stop()
+	at := hosts.New(&opener{log: rep.Log})
+	r, err := job.RunFiles(ctx, req, at, rep)
+	_ = at.Close() // the result is in; agents end with their stdin
+	if doneErr := rep.FilesDone(r, err); doneErr != nil && err == nil {
+		return fault.Failf("", "the files are there, but this could not be told: %w", doneErr)
+	}
+	if err != nil && o.json {
+		return &shown{err}
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/files"
+)
+
+// requireSameTree demands that two directories hold the same, owners, times and
+// attributes included.
+func requireSameTree(t *testing.T, want, got string) {
+	t.Helper()
+	list := func(dir string) (all []files.File) {
+		root, err := os.Open(dir)
+		require.NoError(t, err)
+		defer root.Close()
+		for part := 1; part <= files.Parts; part++ {
+			d, err := files.Read(t.Context(), root, files.Query{Sample: 1, Within: part}, nil)
+			require.NoError(t, err)
+			require.Empty(t, d.Problems)
+			for _, f := range d.Listed {
+				if f.Path != "." {
+					all = append(all, f)
+				}
+			}
+		}
+		return all
+	}
+	require.Equal(t, list(want), list(got))
+}
+
+// furnish puts files of all sorts into a dataset of alpha.
+func furnish(t *testing.T, ds string) (dir string) {
+	t.Helper()
+	dir = mountpoint(t, ds)
+	run(t, "mkdir", "-p", dir+"/alice/docs/deep", dir+"/empty")
+	fill(t, ds, "alice/docs/big", 5<<20)
+	fill(t, ds, "alice/docs/deep/small", 17)
+	fill(t, ds, "other", 1<<10)
+	require.NoError(t, os.Link(dir+"/alice/docs/big", dir+"/alice/docs/deep/linked"))
+	require.NoError(t, os.Symlink("/etc/passwd", dir+"/alice/docs/link"))
+	require.NoError(t, os.Chown(dir+"/alice/docs/big", 1234, 4321))
+	require.NoError(t, os.Chown(dir+"/alice/docs", 1234, 4321))
+	require.NoError(t, os.Chmod(dir+"/alice/docs", 0o2750))
+	require.NoError(t, unix.Setxattr(dir+"/alice/docs/big", "user.note", []byte("kept"), 0))
+	run(t, "touch", "-h", "-d", "2001-02-03 04:05:06.789", dir+"/alice/docs/link", dir+"/alice/docs/deep/small", dir+"/alice/docs")
+	return dir
+}
+
+func TestZFSRestoreFiles(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "atime=off", src)
+	dir := furnish(t, src)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	before := state(t)
+	for _, way := range [][]string{{"--wire", "signed"}, {"--wire", "tls", "--streams", "3"}, {"--wire", "plain", "--trusted-link"}, {"--wire", "ssh"}} {
+		to := filepath.Join(t.TempDir(), "new")
+		args := append([]string{"restore", "--files", "/", "beta:" + dst, to}, way...)
+		o := mustZxfer(t, append([]string{"restore", "-n"}, args[1:]...)...)
+		require.Contains(t, o.stdout, "alice/docs/big")
+		require.NoDirExists(t, to)
+		o = mustZxfer(t, args...)
+		t.Log(o)
+		requireSameTree(t, dir, to)
+		o = mustZxfer(t, args...)
+		require.Contains(t, o.stdout, "up to date")
+	}
+	require.Equal(t, before, state(t))
+
+	to := t.TempDir()
+	mustZxfer(t, "restore", "--files", "alice/docs/", "--files", "other", "beta:"+dst+"@one", to)
+	requireSameTree(t, dir+"/alice/docs", to+"/docs")
+	require.FileExists(t, to+"/other")
+	mustZxfer(t, "restore", "--files", "alice", src, "beta:"+to+"/there") // the other way, and where there is no copy
+	requireSameTree(t, dir+"/alice", to+"/there/alice")
+	mustZxfer(t, "restore", "--files", "alice", dst, to+"/local") // both pools are of one kernel
+
+	require.NoError(t, os.WriteFile(to+"/other", []byte("mine"), 0o600))
+	o := zxfer(t, "restore", "--files", "other", "beta:"+dst, to)
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "1 file is there and differs: other")
+	require.Contains(t, o.stderr, "--overwrite")
+	mustZxfer(t, "restore", "--overwrite", "--files", "other", "beta:"+dst, to)
+	for _, args := range [][]string{{"--files", "nope", "beta:" + dst, to}, {"--files", "alice/docs/link/x", "beta:" + dst, to}} {
+		o = zxfer(t, append([]string{"restore"}, args...)...)
+		require.NotEqual(t, 0, o.code, o.String())
+		t.Log(o)
+	}
+	for _, args := range [][]string{{"--files", "../x", "beta:" + dst, to}, {"--files", "x", "beta:" + dst, "tank/x"}, {"--files", "x", "-R", "beta:" + dst, to},
+		{"--files", "x", "--wire", "nc", "--trusted-link", "beta:" + dst, to}, {"--overwrite", "beta:" + dst, src}} {
+		o = zxfer(t, append([]string{"restore"}, args...)...)
+		require.Contains(t, []int{2, 3}, o.code, o.String())
+	}
+	nothingLeft(t, 10*time.Second)
+	zfsCmd(t, "destroy", dst+"@one") // nothing holds it
+}
+
+func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	dir := furnish(t, src)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	to := t.TempDir()
+	o := zxfer(t, "restore", "--files", "/", "beta:"+dst, to)
+	require.NotEqual(t, 0, o.code)
+	require.Contains(t, o.stderr, "the key of "+dst+" is not loaded")
+	require.Contains(t, o.stderr, "zfs load-key "+dst)
+	mustZxfer(t, "restore", "--key-file", key, "--files", "/", "beta:"+dst, to)
+	requireSameTree(t, dir, to)
+	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
+
+	// A reader that is killed leaves nothing mounted, and its agent unloads the key.
+	fill(t, src, "alice/docs/slow", 20<<20)
+	zfsCmd(t, "snapshot", src+"@two")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	cut := filepath.Join(t.TempDir(), "cut")
+	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, cut}
+	p := start(t, append(args, "--bwlimit", "4MiB")...)
+	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, 30*time.Second, 50*time.Millisecond)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
+	p.wait(t)
+	require.NoFileExists(t, cut+"/alice/docs/slow")
+	require.Eventually(t, func() bool {
+		return strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)) == "unavailable"
+	}, 60*time.Second, time.Second)
+	o = mustZxfer(t, args...)
+	require.Contains(t, o.stdout, "passed over")
+	requireSameTree(t, dir+"/alice", cut+"/alice")
+	left, err := filepath.Glob(cut + "/alice/docs/.zxfer-*")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	nothingLeft(t, 10*time.Second)
+}
+
+// A key that may send reads files of what is not encrypted; one that may receive,
+// nothing, and none has files brought to its host.
+func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	dir := furnish(t, src)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	rsh, _ := restricted(t, "--allow", "send="+dst)
+	to := t.TempDir()
+	mustZxfer(t, "restore", "-e", rsh, "--files", "/", "beta:"+dst, to)
+	requireSameTree(t, dir, to)
+	o := zxfer(t, "restore", "-e", rsh, "--files", "/", src, "beta:"+to+"/evil")
+	require.NotEqual(t, 0, o.code)
+	require.NoDirExists(t, to+"/evil")
+	o = zxfer(t, "restore", "-e", rsh, "--key-file", "/etc/shadow", "--files", "/", "beta:"+dst, to)
+	require.NotEqual(t, 0, o.code)
+	t.Log(o)
+}

@@ -1,0 +1,208 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/size"
+)
+
+// FilesPlanned shows what is about to be done.
+func (t *Text) FilesPlanned(r *job.FilesReport) {
+	switch {
+	case t.quiet || r.DryRun:
+	case t.opts.Verbose:
+		t.write(filesPlanText(r))
+	default:
+		t.write(filesHeadline(r) + warningsText(r.Findings))
+	}
+}
+
+// FilesStarted shows that files begin to come.
+func (t *Text) FilesStarted(r *job.FilesReport, bytes uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.streams.begin(r.Source, r.Target, bytes, 0, t.opts.now())
+	if t.screen != nil && !t.quiet {
+		t.paint("")
+	}
+}
+
+// FilesFinished shows what came of a try.
+func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st := t.streams.finish(streamID{id: deviceID}, bytes, err != nil)
+	if st == nil || t.quiet {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("%s: stopped after %s: %s\n", st.name, size.Text(bytes), Line(err.Error()))
+	}
+	t.paint(text)
+}
+
+// FilesDone is Done for files.
+func (t *Text) FilesDone(r *job.FilesReport, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over()
+	switch {
+	case r == nil || t.quiet:
+		return nil
+	case r.DryRun && r.Snapshot != "":
+		return writeString(t.opts.Stdout, filesPlanText(r)+dryRunText(err))
+	case r.Outcome == outcome.UpToDate:
+		return writeString(t.opts.Stdout, fmt.Sprintf("%s: up to date, %s there already, with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")))
+	case r.Result == nil:
+		return nil
+	}
+	t.print(problemsText(r.Result.Problems, r.Result.Failed))
+	if err != nil && r.Outcome != outcome.Failed {
+		return nil
+	}
+	return writeString(t.opts.Stdout, filesSummary(r))
+}
+
+// fileCount says how many files there are, with a verb.
+func fileCount(n uint64, one, many string) string {
+	return english.Plural(int(n), "file", "") + " " + english.PluralWord(int(n), one, many)
+}
+
+// filesHeadline says in one line what is done.
+func filesHeadline(r *job.FilesReport) string {
+	p := &r.Plan
+	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "") + ", " + size.Text(p.Bytes)}
+	if p.Replaced > 0 {
+		parts = append(parts, fmt.Sprintf("%d replaced", p.Replaced))
+	}
+	if p.Same > 0 {
+		parts = append(parts, fileCount(p.Same, "is", "are")+" there already, with equal size and time")
+	}
+	if r.Wire.Mode != "" && r.Wire.Mode != "local" {
+		parts = append(parts, "wire "+r.Wire.Mode)
+	}
+	text := fmt.Sprintf("%s of %s -> %s: %s\n", "files", oneLine(r.Snapshot), oneLine(r.Target), strings.Join(parts, ", "))
+	for _, n := range r.Notes {
+		text += Line(n) + "\n"
+	}
+	return text
+}
+
+// shownFiles is how many names a plan shows.
+const shownFiles = 10
+
+// filesPlanText shows what would come, and what is in the way.
+func filesPlanText(r *job.FilesReport) string {
+	var b strings.Builder
+	b.WriteString(filesHeadline(r))
+	names := func(what string, all []string, of uint64) {
+		if len(all) == 0 {
+			return
+		}
+		b.WriteString(what + "\n")
+		for _, n := range all[:min(len(all), shownFiles)] {
+			b.WriteString("  " + oneLine(n) + "\n")
+		}
+		if more := int(of) - shownFiles; more > 0 {
+			fmt.Fprintf(&b, "  and %d more\n", more)
+		}
+	}
+	p := &r.Plan
+	names("comes:", p.Names, p.New+p.Replaced)
+	names("is there and differs:", p.Differ, p.Replaced)
+	names("is there as a folder, or a folder comes and it is none:", p.Blocked, uint64(len(p.Blocked)))
+	b.WriteString(leftOutText(p) + problemsText(p.Problems, p.Failed))
+	if r.Wire.Mode != "" && r.Wire.Why != "" {
+		fmt.Fprintf(&b, "wire %s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
+	}
+	return b.String() + findingsText(r.Findings)
+}
+
+// leftOutText says what does not come as it was, and what comes with more rights.
+func leftOutText(a *files.Account) string {
+	text := ""
+	if a.Special > 0 {
+		text += "left out: " + english.Plural(int(a.Special), "device, pipe or socket", "devices, pipes or sockets") + "\n"
+	}
+	if a.Privileged > 0 {
+		text += fileCount(a.Privileged, "has", "have") + " setuid, setgid or capabilities, as in the snapshot\n"
+	}
+	if a.Disowned {
+		text += "owners were not kept: only root can give files away\n"
+	}
+	return text
+}
+
+// problemsText lists what could not be read or kept.
+func problemsText(problems []files.Problem, all uint64) string {
+	text := ""
+	for _, p := range problems[:min(len(problems), maxRanges)] {
+		text += fmt.Sprintf("%s: %s\n", oneLine(p.Path), oneLine(p.Why))
+	}
+	if more := int(all) - min(len(problems), maxRanges); more > 0 {
+		text += fmt.Sprintf("and %d more\n", more)
+	}
+	return text
+}
+
+// filesSummary is the last word.
+func filesSummary(r *job.FilesReport) string {
+	a := r.Result
+	parts := []string{fmt.Sprintf("%s -> %s: %s, %s in %s", oneLine(r.Snapshot), oneLine(r.Target),
+		english.Plural(int(a.New+a.Replaced), "file", ""), size.Text(a.Bytes), Seconds(r.Seconds))}
+	if a.Replaced > 0 {
+		parts = append(parts, fmt.Sprintf("%d replaced", a.Replaced))
+	}
+	if a.Same > 0 {
+		parts = append(parts, fmt.Sprintf("%d passed over (equal size and time)", a.Same))
+	}
+	if a.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d not as they were", a.Failed))
+	}
+	if r.LimitedBy != "" {
+		parts = append(parts, "limited by "+oneLine(r.LimitedBy))
+	}
+	return strings.Join(parts, ", ") + "\n" + leftOutText(a)
+}
+
+// FilesPlanned writes what is about to be done.
+func (j *JSON) FilesPlanned(r *job.FilesReport) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Plan.Bytes})
+}
+
+// FilesStarted writes that a try begins.
+func (j *JSON) FilesStarted(r *job.FilesReport, bytes uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.streams.begin(r.Source, r.Target, bytes, 0, j.opts.now())
+	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: bytes})
+}
+
+// FilesFinished writes what came of a try.
+func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.streams.finish(streamID{id: deviceID}, bytes, err != nil) != nil {
+		j.event(Event{Event: "finished", ID: deviceID, Source: r.Source, Target: r.Target, Bytes: bytes})
+	}
+}
+
+// FilesDone is Done for files.
+func (j *JSON) FilesDone(r *job.FilesReport, err error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failed(err)
+	if r == nil {
+		return nil
+	}
+	return Object(j.opts.Stdout, r)
+}
