@@ -38,6 +38,9 @@ refused and logged, to the system's log (facility auth) or to the file of
   receive-rekey=DATASET
                    the same, and with --append-only raw streams may also replace
                    the key of an encrypted copy, as after zfs change-key
+  restore=DATASET  as receive=; and what zxfer restore brought there, and nothing that
+                   was there before, may be made writable and mounted, and take
+                   its key from above where that is proved to be the same
   send=DATASET     read DATASET and what is below, and take snapshots there; of
                    encrypted datasets by raw streams only, digests included
   send-decrypted=DATASET

@@ -38,6 +38,9 @@ After zfs change-key on the source, receive-rekey=DATASET lets the new key in. T
 see the key an account that is not root needs one more permission, the last line of
 doctor --print-allow.
 
+restore=DATASET is for the way back, from a host that pushes it: what zxfer restore
+brings may be written to and mounted in the end, which receive= does not allow.
+
 Who has a send key reads DATASET and takes snapshots there. Of encrypted datasets
 only raw streams leave (zfs send -w, zxfer's default), which show no content
 without the dataset's key; send-decrypted=DATASET allows plain text too (--decrypt),

@@ -1,6 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +18,24 @@ import (
 func value(t *testing.T, dataset, property string) string {
 	t.Helper()
 	return strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", property, dataset))
+}
+
+// here runs zxfer where this test sees what it mounts: ip netns exec, which start
+// uses, has mounts of its own. Both pools are of its host.
+func here(t *testing.T, args ...string) ending {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(alphaBin, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	_ = cmd.Run() // its exit code tells
+	return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func mustHere(t *testing.T, args ...string) ending {
+	t.Helper()
+	o := here(t, args...)
+	require.Equal(t, 0, o.code, o)
+	return o
 }
 
 // local are the properties that are set on a dataset itself.
@@ -57,5 +81,305 @@ func TestZFSRestore(t *testing.T) {
 	fill(t, src, "three", 300<<10)
 	zfsCmd(t, "snapshot", src+"@three")
 	mustZxfer(t, "send", src, "beta:"+dst)
+	sameFiles(t, src, dst)
+}
+
+// sealed creates a dataset that a passphrase opens.
+func sealed(t *testing.T, name, passphrase string) (keyFile string) {
+	t.Helper()
+	keyFile = filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(keyFile, []byte(passphrase), 0o600))
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "pbkdf2iters=100000", "-o", "keylocation=file://"+keyFile, name)
+	return keyFile
+}
+
+// A tree that was one encryption root is one again: one zfs load-key opens all of it,
+// also what is below a child; what has another passphrase keeps it. Files are as they
+// were, and the job's next increments fit.
+func TestZFSRestoreTree(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := sealed(t, src, "correct horse battery")
+	zfsCmd(t, "create", src+"/a")
+	zfsCmd(t, "create", src+"/a/b")
+	zfsCmd(t, "create", "-V", "8m", src+"/vol")
+	other := sealed(t, src+"/own", "another passphrase")
+	zfsCmd(t, "create", src+"/own/below")
+	filesystems := []string{"", "/a", "/a/b", "/own", "/own/below"}
+	for _, below := range filesystems {
+		fill(t, src+below, "f", 300<<10)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	was := src + "-lost"
+	zfsCmd(t, "rename", src, was)
+	t.Cleanup(func() { _ = destroyAll(was) })
+
+	o := mustHere(t, "restore", "-R", "-n", dst, src)
+	require.Contains(t, o.stdout, "takes its key from "+src+" again")
+	o = mustHere(t, "restore", "-R", "--mount", dst, src)
+	require.Contains(t, o.stdout, "  zfs load-key "+src+"  # the passphrase")
+	require.Contains(t, o.stdout, "  zfs load-key "+src+"/own  # the passphrase")
+	require.NotContains(t, o.stdout, "load-key "+src+"/a")
+	require.NotContains(t, o.stdout, "change-key")
+	for below, root := range map[string]string{"": "", "/a": "", "/a/b": "", "/vol": "", "/own": "/own", "/own/below": "/own"} {
+		require.Equal(t, src+root, value(t, src+below, "encryptionroot"))
+		require.Equal(t, "unavailable", value(t, src+below, "keystatus"))
+	}
+	zfsCmd(t, "load-key", "-L", "file://"+key, src)
+	for below, status := range map[string]string{"": "available", "/a": "available", "/a/b": "available", "/vol": "available", "/own": "unavailable"} {
+		require.Equal(t, status, value(t, src+below, "keystatus"), below)
+	}
+	zfsCmd(t, "load-key", "-L", "file://"+other, src+"/own")
+	o = mustHere(t, "restore", "-R", "--mount", dst, src)
+	require.NotContains(t, o.stdout, "to use it")
+	for _, below := range filesystems {
+		require.Equal(t, "yes", value(t, src+below, "mounted"), below)
+		mount(t, was+below)
+		run(t, "diff", "-r", mountpoint(t, was+below), mountpoint(t, src+below))
+		fill(t, src+below, "g", 300<<10)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
+	// Locked and opened again, all of it: what was joined is so on disk.
+	run(t, "zfs", "unmount", src)
+	for _, root := range []string{src + "/own", src} {
+		require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", root).Run() == nil }, 10*time.Second, 100*time.Millisecond)
+	}
+	zfsCmd(t, "load-key", "-L", "file://"+key, src)
+	zfsCmd(t, "mount", src)
+	zfsCmd(t, "mount", src+"/a")
+	zfsCmd(t, "mount", src+"/a/b")
+
+	// One alone comes back below the tree, which is open.
+	zfsCmd(t, "destroy", "-r", src+"/a")
+	mustHere(t, "restore", "-R", "--mount", dst+"/a", src+"/a")
+	require.Equal(t, "available", value(t, src+"/a/b", "keystatus"))
+	require.Equal(t, "yes", value(t, src+"/a/b", "mounted"))
+	run(t, "cmp", mountpoint(t, was+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
+}
+
+// The key of a tree that is no passphrase cannot be known again: its datasets come
+// back as roots of their own, and the commands that are said make it one.
+func TestZFSRestoreUnprovedKeys(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	zfsCmd(t, "create", src+"/a")
+	fill(t, src+"/a", "f", 300<<10)
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	back := src + "-back"
+	t.Cleanup(func() { _ = destroyAll(back) })
+	o := mustHere(t, "restore", "-R", "--mount", dst, back)
+	_, script, found := strings.Cut(o.stdout, "to use it, there:\n")
+	require.True(t, found, o)
+	require.Contains(t, script, "zfs change-key -i "+back+"/a")
+	run(t, "sh", "-ec", strings.ReplaceAll(script, "file:///PATH", "file://"+key))
+	require.Equal(t, back, value(t, back+"/a", "encryptionroot"))
+	run(t, "diff", "-r", mountpoint(t, src+"/a"), mountpoint(t, back+"/a"))
+}
+
+// A time chooses the newest snapshot that is not younger, and is said; before the
+// oldest there is none.
+func TestZFSRestoreAt(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	var between time.Time
+	for _, s := range []string{"one", "two", "three"} {
+		zfsCmd(t, "snapshot", src+"@"+s)
+		if time.Sleep(1100 * time.Millisecond); s == "two" {
+			between = time.Now()
+			time.Sleep(1100 * time.Millisecond)
+		}
+	}
+	mustZxfer(t, "send", src, "beta:"+dst)
+	before := state(t)
+	o := zxfer(t, "restore", "--at", "yesterday 18:00", "beta:"+dst, src+"-back")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "the oldest is "+dst+"@one, of ")
+	o = zxfer(t, "restore", "--at", "no such day", "beta:"+dst, src+"-back")
+	require.Equal(t, 2, o.code, o)
+	require.Equal(t, before, state(t))
+	o = mustZxfer(t, "restore", "--at", "@"+strconv.FormatInt(between.Unix(), 10), "beta:"+dst, src+"-back")
+	require.Contains(t, o.stderr, "the newest is "+dst+"@two, of ")
+	require.Contains(t, o.stderr, "the next one is "+dst+"@three")
+	require.Len(t, guids(t, src+"-back"), 2)
+	mustZxfer(t, "restore", "--latest-only", "beta:"+dst+"@two", src+"-one")
+	require.Len(t, guids(t, src+"-one"), 1)
+	_, _ = destroyAll(src+"-back"), destroyAll(src+"-one")
+}
+
+// Back over a dataset that is there: nothing newer is lost that was not named and
+// allowed, also where it is mounted and read meanwhile.
+func TestZFSRestoreOver(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", src+"/below")
+	for _, s := range []string{"one", "two"} {
+		fill(t, src, s, 300<<10)
+		zfsCmd(t, "snapshot", src+"@"+s)
+	}
+	mustZxfer(t, "send", src, "beta:"+dst)
+	zfsCmd(t, "destroy", src+"@two")
+	fill(t, src, "newer", 300<<10)
+	zfsCmd(t, "snapshot", src+"@newer")
+	fill(t, src, "written", 300<<10)
+	before := state(t)
+	for _, args := range [][]string{{"restore"}, {"restore", "--mount"}, {"restore", "-n"}} {
+		o := here(t, append(args, dst, src)...)
+		require.Equal(t, 3, o.code, o)
+		require.Contains(t, o.stdout+o.stderr, "@newer")
+		require.Contains(t, o.stdout+o.stderr, "--rollback")
+	}
+	o := mustHere(t, "restore", "-n", "--rollback", dst, src)
+	for _, text := range []string{"LOSES " + src + "@newer", "bytes written", "first unmounts " + src + ", " + src + "/below"} {
+		require.Contains(t, o.stdout, text)
+	}
+	require.Equal(t, before, state(t))
+	o = mustHere(t, "restore", "--rollback", "--mount", dst, src)
+	require.Equal(t, guids(t, dst), guids(t, src))
+	require.Equal(t, "yes", value(t, src, "mounted"))
+	require.Equal(t, "yes", value(t, src+"/below", "mounted"))
+	require.Equal(t, "default", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "source", "readonly", src)))
+	sameFiles(t, src, dst)
+
+	// Nothing is newer but access times, which change whenever somebody looks.
+	zfsCmd(t, "set", "readonly=on", src)
+	mount(t, src)
+	zfsCmd(t, "snapshot", src+"@three")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	zfsCmd(t, "destroy", src+"@three")
+	o = here(t, "restore", dst, src)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zfs unmount "+src)
+	zfsCmd(t, "set", "readonly=off", src)
+	run(t, "cat", mountpoint(t, src)+"/one", mountpoint(t, src)+"/two")
+	mustHere(t, "restore", "--rollback", dst, src)
+	require.Equal(t, "no", value(t, src, "mounted"))
+	sameFiles(t, src, dst)
+
+	// It went on from the newest snapshot of the copy: that it has itself.
+	fill(t, src, "since", 300<<10)
+	run(t, "zpool", "sync")
+	o = here(t, "restore", "--rollback", dst, src)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zfs rollback "+src+"@three")
+
+	// Of another history: it stays.
+	zfsCmd(t, "destroy", "-r", src)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "snapshot", src+"@one")
+	o = here(t, "restore", "--rollback", dst, src)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zfs rename "+src+" "+src+"-old")
+}
+
+// Cut off, out of space, and killed before its last stage: the same command goes on.
+func TestZFSRestoreGoesOn(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "one", 8<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	above := src + "-back"
+	zfsCmd(t, "create", above)
+	t.Cleanup(func() { _ = destroyAll(above) })
+	back := above + "/a"
+	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, back)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", back).Run() == nil }, 30*time.Second, 100*time.Millisecond)
+	time.Sleep(2 * time.Second)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	o := p.wait(t)
+	require.Equal(t, 4, o.code, o)
+	require.Equal(t, "on", value(t, back, "readonly"))
+	require.Equal(t, "no", value(t, back, "mounted"))
+	zfsCmd(t, "set", "quota=4m", above)
+	o = here(t, "restore", dst, back)
+	require.NotEqual(t, 0, o.code, o)
+	zfsCmd(t, "set", "quota=none", above)
+	o = mustHere(t, "restore", "--mount", dst, back)
+	require.Equal(t, "off", value(t, back, "readonly"))
+	require.Empty(t, local(t, back))
+	run(t, "diff", "-r", mountpoint(t, src), mountpoint(t, back))
+
+	// As an interruption before the last stage leaves it.
+	zfsCmd(t, "unmount", back)
+	zfsCmd(t, "set", "readonly=on", "canmount=noauto", "zxfer:restore=on", "zxfer:stream=Lc", back)
+	mustHere(t, "restore", "--mount", dst, back)
+	require.Equal(t, "yes", value(t, back, "mounted"))
+	require.Empty(t, local(t, back))
+	// What is there would be hidden.
+	zfsCmd(t, "unmount", back)
+	require.NoError(t, os.WriteFile(mountpoint(t, back)+"/hidden", nil, 0o600))
+	o = here(t, "restore", "--mount", dst, back)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "is not empty (hidden)")
+}
+
+// A key that may restore does, and nothing else; one that may only receive does not.
+func TestRestrictedRestore(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "atime=off", src)
+	fill(t, src, "f", 1<<20)
+	zfsCmd(t, "snapshot", src+"@a")
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	zfsCmd(t, "create", dst+"/mine")
+	restores, _ := restricted(t, "--allow", "restore="+dst, "--append-only")
+	receives, _ := restricted(t, "--allow", "receive="+dst, "--append-only")
+	o := zxfer(t, "restore", "-e", receives, src, "beta:"+dst+"/b")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "policy forbids")
+	o = mustZxfer(t, "restore", "-e", restores, "--mount", src, "beta:"+dst+"/a")
+	require.Contains(t, o.stderr, "mounted "+dst+"/a")
+	require.Equal(t, "atime\toff\n", local(t, dst+"/a"))
+	for _, q := range [][]byte{
+		request("adjust", `{"dataset":"`+dst+`/mine","set":{"readonly":"off"}}`),
+		request("adjust", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`),
+		request("mount", `"`+dst+`/mine"`), request("unmount", `"`+dst+`/a"`), request("join-key", `"`+dst+`/mine"`),
+		request("occupied", `["/root"]`),
+	} {
+		for _, rsh := range []string{restores, receives} {
+			answer, all := hostile(t, rsh, q)
+			require.Contains(t, all, "policy forbids", "%s: %v", q, answer)
+		}
+	}
+}
+
+// A job whose source is gone says how to bring it back, and goes on with what came.
+func TestZFSRestoreJob(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 300<<10)
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+[[job.target]]
+name = "near"
+to = "beta:%s"
+`, src, dst))
+	at := time.Now().UTC().Truncate(time.Second)
+	r.must(t, at, "run", "home")
+	zfsCmd(t, "destroy", "-r", src)
+	o := r.at(t, at.Add(time.Hour), "run", "home")
+	require.NotEqual(t, 0, o.code, o)
+	hint := "zxfer restore beta:" + dst + " " + src
+	require.Contains(t, o.stderr, "to bring it back: "+hint)
+	o = r.at(t, at.Add(time.Hour), "status")
+	require.Contains(t, o.stdout+o.stderr, hint)
+	mustZxfer(t, "restore", "beta:"+dst, src)
+	mount(t, src)
+	fill(t, src, "g", 300<<10)
+	o = r.must(t, at.Add(2*time.Hour), "run", "home")
+	require.NotContains(t, o.stdout+o.stderr, "full")
+	require.Equal(t, guids(t, src), guids(t, dst))
 	sameFiles(t, src, dst)
 }

@@ -88,7 +88,11 @@ func (p *planner) mayFollow(d, t *zfs.Dataset, out *Dataset, base zfs.Version) b
 		p.diverged(d, t, out, base, newer)
 		return false
 	}
-	p.conflict(Modified, d.Name, t.Name, LoseChanges(t),
+	hint := LoseChanges(t)
+	if p.req.Restore { // it is no copy, and will be written to again
+		hint = "restore beside it: name another target\n{{rollback}} lets " + t.Name + " lose what was written"
+	}
+	p.conflict(Modified, d.Name, t.Name, hint,
 		"%s has been modified since its newest snapshot @%s (%d bytes written): %s cannot be received on top",
 		p.onTarget(t.Name), latest.Name, written, p.onSource(out.Arrive.In(d.Name)))
 	return false

@@ -11,11 +11,11 @@ import (
 )
 
 // carried tells whether a restore may bring a property with a value: what the original
-// had set, but nothing of its place, such as its mountpoint. The mark of a restore is
-// for what is new only, as what has it may be adjusted.
-func carried(name, value string, first bool) bool {
+// had set, but nothing of its place, such as its mountpoint. All of it is for what is new
+// only: what was there has its own, and what has the mark of a restore may be adjusted.
+func carried(name, value string) bool {
 	if name == zfs.RestoreProperty {
-		return first && value == "on"
+		return value == "on"
 	}
 	ours := strings.HasPrefix(name, "zxfer:")
 	return !ours && zfs.CheckProperty(name) == nil && zfs.Known(name) && !zfs.ReadOnly(name) && !zfs.EncryptionBound(name) &&

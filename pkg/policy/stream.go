@@ -82,7 +82,7 @@ func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 	first := r.Arrival.Base == 0 || r.Origin != ""
 	may, restored := taken(), below(r.Target, g.policy.Restored)
 	for name, value := range r.Set {
-		if ok := may[name]; (ok == nil || !ok(value)) && !(restored && carried(name, value, first)) {
+		if ok := may[name]; (ok == nil || !ok(value)) && !(first && restored && carried(name, value)) {
 			return fmt.Errorf("the property %q may not be set to %q by who sends; the administrator can set it on %s",
 				cut(name), cut(value), g.policy.receivable()[0])
 		}

@@ -2,12 +2,15 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -27,12 +30,17 @@ func (w *work) survey(ctx context.Context) (*replicate.View, error) {
 func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, error) {
 	q.Dataset, q.Recursive = w.source.at.Name, w.job.Recursive
 	defer w.doing("listing %s", w.source.at)()
+	known := w.state.Datasets[q.Dataset]
+	back := restores(w.source, w.targets, known, w.job.Recursive)
 	l, err := w.source.list(ctx, q)
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) && back != "" { // the whole pool
+		return nil, &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if len(l.Datasets) == 0 {
-		return nil, missing(ctx, w.source, w.targets, w.state.Datasets[q.Dataset])
+		return nil, missing(ctx, w.source, w.targets, known, back)
 	}
 	v := &replicate.View{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
 		Root: q.Dataset, All: l.Datasets, Source: &l, Idle: map[string]bool{}}
@@ -124,7 +132,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 }
 
 // missing says what became of a source dataset that is not there.
-func missing(ctx context.Context, source *side, targets []*side, known *replicate.Known) error {
+func missing(ctx context.Context, source *side, targets []*side, known *replicate.Known, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
 		return fault.Refusef("list what there is: zfs list -r "+pool, "%s: no such dataset", where)
@@ -138,8 +146,33 @@ func missing(ctx context.Context, source *side, targets []*side, known *replicat
 			return fault.Refusef(followRename(source, targets, known, d.Name), "%s was renamed to %s", where, d.Name)
 		}
 	}
-	return fault.Refusef("its copies are untouched; remove the job from the file if it is meant to be gone", "%s was destroyed: pool %s has no dataset of its GUID %d any more",
+	hint := "its copies are untouched; remove the job from the file if it is meant to be gone"
+	if back != "" {
+		hint = back + "\n" + hint
+	}
+	return fault.Refusef(hint, "%s was destroyed: pool %s has no dataset of its GUID %d any more",
 		where, pool, known.GUID)
+}
+
+// restores are the commands that bring a source back from its copies, "" where it has
+// none.
+func restores(source *side, targets []*side, known *replicate.Known, recursive bool) string {
+	if known == nil {
+		return ""
+	}
+	var lines []string
+	for _, t := range targets {
+		a := known.Targets[t.name]
+		if a == nil || a.Target == "" {
+			continue
+		}
+		argv := []string{"zxfer", "restore", endpoint.Endpoint{Host: t.at.Host, Name: a.Target}.String(), source.at.String()}
+		if recursive {
+			argv = slices.Insert(argv, 2, "-R")
+		}
+		lines = append(lines, "to bring it back: "+zfs.CommandLine(argv))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // followRename is how a job follows its source to a new name: where that makes another

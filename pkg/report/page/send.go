@@ -17,9 +17,15 @@ import (
 	"zxfer/pkg/size"
 )
 
+// verbOf is the verb of a schema such as "zxfer.send/v1".
+func verbOf(schema string) string {
+	verb, _, _ := strings.Cut(strings.TrimPrefix(schema, "zxfer."), "/")
+	return cmp.Or(verb, "send")
+}
+
 // Send is the page of `zxfer send`. The report may be as far as it got.
 func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
-	p := &page{About: about, Verb: "send", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
+	p := &page{About: about, Verb: verbOf(r.Schema), Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
 	limitedBy := p.limitBy(r.LimitedBy)

@@ -1,0 +1,97 @@
+package job
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// Whatever fails at whatever moment of its last stage, the same command finishes a
+// restore; and only what it brought is changed.
+func TestRestoreGoesOn(t *testing.T) {
+	t.Parallel()
+	handsOver := func(op string) bool {
+		verb, _, _ := strings.Cut(op, " ")
+		return slices.Contains([]string{zfs.OpSet, zfs.OpMount, zfs.OpKey}, verb)
+	}
+	req := Restore{Mount: true, Send: request(nil)}
+	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
+	for fails, failed := 1, true; failed; fails++ {
+		failed = false
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+		for _, name := range []string{"src/a", "src/a/b"} {
+			for property, value := range map[string]string{"readonly": "on", "canmount": "noauto", "atime": "off", zfs.FlagsProperty: "Lc"} {
+				w.host.Set(name, property, value)
+			}
+		}
+		w.host.Set("dst", "mountpoint", "/dst")
+		n := 0
+		w.before = func(op string) error {
+			if handsOver(op) {
+				n++
+			}
+			if failed = failed || n == fails; n == fails {
+				return errors.New("broken")
+			}
+			return nil
+		}
+		r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+		if failed {
+			require.Error(t, err)
+		}
+		w.before = nil
+		if err != nil {
+			r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+		}
+		require.NoError(t, err, "failed at %d", fails)
+		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome)
+		for _, name := range []string{"dst/back", "dst/back/b"} {
+			for property, value := range map[string]string{"readonly": "", "canmount": "", "atime": "off", zfs.FlagsProperty: "", zfs.RestoreProperty: ""} {
+				require.Equal(t, value, w.host.Get(name, property), "%s of %s, failed at %d", property, name, fails)
+			}
+		}
+		require.Less(t, fails, 20)
+	}
+}
+
+// What is in use is not gone back over, and what it would lose is named.
+func TestRestoreOverWhatIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	w.host.Set("dst/a", "mounted", "yes")
+	req := Restore{Send: request(func(s *Send) { s.Plan.Recursive = false })}
+	run := func() (*Report, error) { return RunRestore(t.Context(), req, hosts.New(w), silent{}) }
+	_, err := run()
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Contains(t, fault.HintOf(err), "zfs unmount dst/a")
+	require.Equal(t, "yes", w.host.Get("dst/a", "mounted"))
+
+	req.Plan.Rollback = true
+	r, err := run()
+	require.NoError(t, err)
+	d := r.Plan.Datasets[0]
+	require.Equal(t, []string{"dst/a"}, d.Restore.Unmount)
+	require.True(t, d.Steps[0].Receive.Rollback, "what was written until it was unmounted goes, too")
+	require.Empty(t, d.Restore.Revert, "it was there before: its properties are its own")
+	require.Equal(t, "no", w.host.Get("dst/a", "mounted"))
+	require.Empty(t, w.host.Get("dst/a", zfs.RestoreProperty))
+
+	w.host.Write("dst/a", []byte("newer"))
+	_, err = run()
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "dst/a has @y itself, and what is newer: 5 bytes written since")
+	require.Contains(t, fault.HintOf(err), "zfs rollback dst/a@y")
+	r, _ = run()
+	require.Equal(t, plan.Diverged, r.Plan.Conflicts[0].ID)
+}
