@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -226,4 +227,31 @@ func TestDuration(t *testing.T) {
 	for _, text := range []string{"", "5", "-1h", "d", "1w", "1dd", "-1d"} {
 		require.Error(t, d.UnmarshalText([]byte(text)), "%q", text)
 	}
+}
+
+// A drill says what is wrong with it; a target's replaces the job's, but for the schedule.
+func TestDrillKeys(t *testing.T) {
+	t.Parallel()
+	job := "[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\n%s\n[[job.target]]\nname = \"t\"\nto = \"vault\"\n%s\n"
+	f, err := Parse("f", fmt.Appendf(nil, job, `drill = { schedule = "weekly", sample = "5%", command = ["/bin/x"], timeout = "2h" }`, ""))
+	require.NoError(t, err)
+	j := &f.Jobs[0]
+	require.Equal(t, "weekly", j.DrillSchedule())
+	require.InDelta(t, 0.05, float64(j.DrillAt(&j.Targets[0]).Sample), 1e-9)
+	f, err = Parse("f", fmt.Appendf(nil, job, `drill = { schedule = "weekly", sample = "5%" }`, `drill = { key_file = "/etc/k" }`))
+	require.NoError(t, err)
+	j = &f.Jobs[0]
+	require.Equal(t, Drill{KeyFile: "/etc/k"}, j.DrillAt(&j.Targets[0]))
+	for drill, want := range map[string]string{
+		`schedule = "sometimes"`: "drill.schedule", `sample = "0%"`: "write 5%", `sample = "101%"`: "write 5%", `sample = "5"`: "write 5%",
+		`command = ["check"]`: "not an absolute path", `writable = true`: "no effect without drill.command", `key_file = "k"`: "drill.key_file", `sampel = "5%"`: "unknown key",
+	} {
+		_, err := Parse("f", fmt.Appendf(nil, job, "drill = { "+drill+" }", ""))
+		require.Error(t, err, drill)
+		require.Contains(t, err.Error()+fault.HintOf(err), want, drill)
+	}
+	_, err = Parse("f", fmt.Appendf(nil, job, "", `drill = { schedule = "weekly" }`))
+	require.ErrorContains(t, err, "drill.schedule is the job's")
+	_, err = Parse("f", []byte("[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\nretention = { last = 2 }\ndrill = { sample = \"5%\" }\n"))
+	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }

@@ -95,3 +95,23 @@ func TestCron(t *testing.T) {
 	_, err = Cron(&f.Jobs[0], paths())
 	require.ErrorContains(t, err, "seconds")
 }
+
+// A drill with a schedule has units of its own, which may mount what nobody sees.
+func TestDrillUnits(t *testing.T) {
+	t.Parallel()
+	f := file()
+	f.Jobs[0].Drill = &replicate.Drill{Schedule: "weekly"}
+	f.Jobs[1].Drill = &replicate.Drill{}
+	files, err := Files(f, paths())
+	require.NoError(t, err)
+	require.Len(t, files, 7)
+	require.Contains(t, files["zxfer-drill-home.timer"], "OnCalendar=weekly\n")
+	service := files["zxfer-drill-home.service"]
+	for _, want := range []string{"ExecStart=/usr/bin/true replicate drill --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
+		"Restart=no\n", "RestrictNamespaces=mnt pid\n", "SystemCallFilter=@system-service @mount\n"} {
+		require.Contains(t, service, want)
+	}
+	line, err := DrillCron(&f.Jobs[0], paths())
+	require.NoError(t, err)
+	require.Contains(t, line, "root /usr/bin/true replicate drill --config")
+}

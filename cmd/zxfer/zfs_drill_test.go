@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// drilledJob is a replication of a job "home", with drill as its [job.drill], that ran.
+func drilledJob(t *testing.T, source, to, drill, rest string) *replication {
+	t.Helper()
+	r := newReplication(t, "")
+	r.drillAs(t, source, to, drill, rest)
+	run(t, "zpool", "sync")
+	o := r.do(t, "run", "home")
+	require.Equal(t, 0, o.code, o)
+	return r
+}
+
+func (r *replication) drillAs(t *testing.T, source, to, drill, rest string) {
+	t.Helper()
+	r.write(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nrecursive = true\nsnapshots = { take = \"s-%%Y%%m%%dT%%H%%M%%SZ\" }\n%s\n"+
+		"target = [{ name = \"t\", to = %q }]\n[job.drill]\n%s\n", source, rest, to, drill))
+}
+
+func (r *replication) do(t *testing.T, verb string, args ...string) ending {
+	t.Helper()
+	return start(t, append([]string{"replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...).wait(t)
+}
+
+// drill drills, and returns what came of it.
+func (r *replication) drill(t *testing.T, args ...string) (*record.Drill, ending) {
+	t.Helper()
+	o := r.do(t, "drill", append(args, "--json", "home")...)
+	var out struct{ Drills []*record.Drill }
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &out), o)
+	require.Len(t, out.Drills, 1, o)
+	return out.Drills[0], o
+}
+
+// clones are those of drills that are there.
+func clones(t *testing.T) (out []string) {
+	t.Helper()
+	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name")) {
+		if zfs.IsAside(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Files and volumes of good copies are read and compared, a sample of them by its seed,
+// and a command runs in the clone.
+func TestZFSDrill(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", "-o", "compression=lz4", src+"/a")
+	zfsCmd(t, "create", "-V", "8m", src+"/vol")
+	for i := range 40 {
+		fill(t, src+"/a", fmt.Sprint(i), 10<<10)
+	}
+	check := filepath.Join(t.TempDir(), "check")
+	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/sh\n"+text), 0o755)) }
+	script("echo looked at $ZXFER_DRILL_COPY; pwd; ls | wc -l; ! touch new 2>/dev/null")
+	r := drilledJob(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]", check), "")
+	there := func() string {
+		return zfsCmd(t, "list", "-t", "all", "-H", "-o", "name,guid,userrefs,readonly,canmount", "-r", alphaPool, betaPool)
+	}
+	before := there()
+	d, o := r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.Len(t, d.Copies, 3)
+	for _, c := range d.Copies {
+		require.Equal(t, outcome.Done, c.Outcome, c)
+		require.True(t, c.Compared, c)
+	}
+	require.Equal(t, "stream", d.Copies[2].Read)
+	require.EqualValues(t, 40, d.Copies[1].Files)
+	require.Contains(t, d.Copies[1].Output, "looked at "+dst+"/a\n")
+	require.Contains(t, d.Copies[1].Output, "\n40")
+	require.Equal(t, before, there(), "nothing stays")
+
+	d, _ = r.drill(t, "--sample", "20%", "--seed", "7")
+	read := d.Copies[1].Files
+	require.Less(t, read, uint64(40))
+	require.NotZero(t, read)
+	d, _ = r.drill(t, "--sample", "20%", "--seed", "7")
+	require.Equal(t, read, d.Copies[1].Files)
+
+	o = r.do(t, "status", "home")
+	require.Equal(t, 0, o.code, o)
+	require.Contains(t, o.stdout, "drill: 3 copies good")
+
+	script("echo it is broken; exit 3")
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, d.Copies[0].Error, "exit status 3")
+	require.Contains(t, d.Copies[0].Output, "it is broken")
+	o = r.do(t, "status", "home")
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, "NOT GOOD")
+
+	script("sleep 300 & trap '' TERM; sleep 200; sleep 100")
+	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]\ntimeout = \"2s\"", check), "")
+	began := time.Now()
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, d.Copies[0].Error, "it did not end within 2s")
+	require.Less(t, time.Since(began), 60*time.Second)
+
+	script("echo recovered > $ZXFER_DRILL_DIR/new && cat new")
+	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]\nwritable = true", check), "")
+	d, o = r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, "recovered", d.Copies[0].Output)
+	require.Equal(t, before, there())
+	nothingLeft(t, 20*time.Second)
+}
+
+// A drill that was killed leaves a clone, which the next destroys; another's stays.
+func TestZFSDrillKilled(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 1<<20)
+	r := drilledJob(t, src, "beta:"+dst, `command = ["/bin/sleep", "60"]`, "")
+	p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "home")
+	require.Eventually(t, func() bool { return len(clones(t)) == 1 }, 30*time.Second, 100*time.Millisecond)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
+	p.wait(t)
+	left := clones(t)
+	require.Len(t, left, 1)
+	o := r.do(t, "run", "home")
+	require.Equal(t, 0, o.code, "the clone is in nobody's way: %s", o)
+	strangers := betaPool + "/zxfer-drill-mine"
+	zfsCmd(t, "clone", "-o", "canmount=off", dst+"@"+snapshotNames(t, dst)[0], strangers)
+	r.drillAs(t, src, "beta:"+dst, "", "")
+	_, o = r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, []string{strangers}, clones(t))
+	zfsCmd(t, "destroy", strangers)
+}
+
+// Without its key a copy is not proved; with a file that has it the drill reads, and the
+// key is not loaded after.
+func TestZFSDrillEncrypted(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	zfsCmd(t, "create", "-V", "8m", src+"/vol")
+	fill(t, src, "f", 1<<20)
+	r := drilledJob(t, src, "beta:"+dst, "", "")
+	d, o := r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, record.Unproved, d.Outcome)
+	for _, c := range d.Copies {
+		require.Equal(t, record.Unproved, c.Outcome, c)
+		require.Equal(t, "stream", c.Read, c)
+		require.True(t, c.Compared, c)
+	}
+	o = r.do(t, "check", "home")
+	require.Contains(t, o.stdout, "it would not prove 2 copies")
+
+	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q\ncommand = [\"/bin/ls\", \"f\"]", key), "")
+	d, o = r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, "files", d.Copies[0].Read)
+	require.True(t, d.Copies[0].Compared, d.Copies[0])
+	require.Equal(t, "passed", d.Copies[0].Command)
+	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
+
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(other, bytes.Repeat([]byte("x"), 32), 0o600))
+	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q", other), "")
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, outcome.Failed, d.Outcome, o)
+	require.Empty(t, clones(t))
+}
+
+// A file of a damaged copy is named.
+func TestZFSDrillFindsDamage(t *testing.T) {
+	lab(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", "-o", "compression=off", src)
+	fill(t, src, "good", 1<<20)
+	fill(t, src, "bad", 1<<20)
+	disk := filepath.Join(t.TempDir(), "disk")
+	run(t, "truncate", "-s", "200m", disk)
+	run(t, "zpool", "create", "-O", "mountpoint=none", "zxdrill", disk)
+	t.Cleanup(func() { run(t, "zpool", "destroy", "-f", "zxdrill") })
+	r := drilledJob(t, src, "zxdrill/copy", "", "")
+	_, o := r.drill(t)
+	require.Equal(t, 0, o.code, o)
+
+	text, err := os.ReadFile(filepath.Join(mountpoint(t, src), "bad"))
+	require.NoError(t, err)
+	run(t, "zpool", "export", "zxdrill")
+	pool, err := os.ReadFile(disk)
+	require.NoError(t, err)
+	at := bytes.Index(pool, text[256<<10:][:512])
+	require.Positive(t, at)
+	f, err := os.OpenFile(disk, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(bytes.Repeat([]byte("junk"), 16<<10), int64(at))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	run(t, "zpool", "import", "-d", filepath.Dir(disk), "zxdrill")
+	d, o := r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, outcome.Failed, d.Copies[0].Outcome)
+	require.Contains(t, strings.Join(d.Copies[0].Differ, "\n"), "bad")
+	require.NotContains(t, strings.Join(d.Copies[0].Differ, "\n"), "good")
+	require.Empty(t, clones(t))
+}
+
+// A key that may drill clones and reads what it names, and runs no command.
+func TestRestrictedAgentDrill(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 1<<20)
+	r := drilledJob(t, src, "beta:"+dst, "", "")
+	rsh, _ := restricted(t, "--allow", "drill="+dst)
+	with := fmt.Sprintf("transfer = { rsh = %q }", rsh)
+	r.drillAs(t, src, "beta:"+dst, "", with)
+	d, o := r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.True(t, d.Copies[0].Compared, d.Copies[0])
+	require.Equal(t, "files", d.Copies[0].Read)
+	require.Empty(t, clones(t))
+
+	r.drillAs(t, src, "beta:"+dst, `command = ["/bin/true"]`, with)
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, record.Unproved, d.Outcome)
+	require.Contains(t, d.Copies[0].Error, "no rule allows")
+	require.Empty(t, clones(t))
+
+	rsh, _ = restricted(t, "--allow", "receive="+dst)
+	r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
+	_, o = r.drill(t)
+	require.NotEqual(t, 0, o.code, o)
+	require.Contains(t, o.stderr, "policy forbids")
+}
