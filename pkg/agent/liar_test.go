@@ -179,6 +179,7 @@ func questions() []question {
 		{opScrub.name, func(ctx context.Context, s site.Full) (any, error) {
 			return nil, s.Scrub(ctx, site.ScrubQuery{Dataset: "tank/a"})
 		}, none{}},
+		{opRevert.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
 	}
 }
 

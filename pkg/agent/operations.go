@@ -22,8 +22,8 @@ func all() []servable {
 		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
 		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opOccupied,
-		opDamage, opScrub,
 		opCloneAside, opRemoveAside, opRunAside,
+		opDamage, opScrub, opRevert,
 	}
 }
 
@@ -399,3 +399,14 @@ var opScrub = operation[site.ScrubQuery, none]{
 
 // Scrub asks the agent.
 func (r *Remote) Scrub(ctx context.Context, q site.ScrubQuery) error { return tell(ctx, r, opScrub, q) }
+
+var opRevert = operation[string, none]{
+	name: "revert",
+	do:   does(site.Healer.Revert),
+	rule: policy.Changes(policy.Revert, policy.Name),
+}
+
+// Revert asks the agent.
+func (r *Remote) Revert(ctx context.Context, snapshot string) error {
+	return tell(ctx, r, opRevert, snapshot)
+}

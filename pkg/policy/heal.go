@@ -19,6 +19,15 @@ func Scrub(_ context.Context, g *Guard, q *site.ScrubQuery) error { return g.hea
 // Scrubs tells of a scrub.
 func Scrubs(q *site.ScrubQuery) Account { return Name(&q.Dataset) }
 
+// Revert removes what was healed through; that no more is lost the site sees to.
+func Revert(_ context.Context, g *Guard, snapshot *string) error {
+	dataset, _, err := zfs.ParseSnapshot(*snapshot)
+	if err != nil {
+		return err
+	}
+	return g.healable(dataset)
+}
+
 func (g *Guard) healable(dataset string) error {
 	if !below(dataset, g.policy.Heal) {
 		return fmt.Errorf("nothing of %q may be healed", cut(dataset))

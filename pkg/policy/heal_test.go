@@ -33,6 +33,9 @@ func TestHealing(t *testing.T) {
 	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
 	require.NoError(t, Snapshot(ctx, healer, &own))
 	require.NoError(t, Destroy(ctx, healer, &own))
+	base, other := "vault/a/b@daily", "vault/c@daily"
+	require.NoError(t, Revert(ctx, healer, &base))
+	require.Error(t, Revert(ctx, healer, &other))
 	require.NoError(t, List(ctx, healer, &site.ListQuery{Dataset: dataset}))
 
 	for name, err := range map[string]error{
@@ -55,4 +58,5 @@ func TestHealing(t *testing.T) {
 	require.Error(t, Scrub(ctx, receiver, &site.ScrubQuery{Dataset: dataset}))
 	require.Error(t, Transfer(ctx, receiver, corrective("vault/a", nil)))
 	require.Error(t, Destroy(ctx, receiver, &own))
+	require.Error(t, Revert(ctx, receiver, &base))
 }

@@ -30,7 +30,18 @@ func (l *Local) Scrub(ctx context.Context, q ScrubQuery) error {
 	if err != nil {
 		return err
 	}
-	return pool.Scrub(ctx, zfs.PoolOf(q.Dataset), q.ErrorsOnly)
+	return pool.Scrub(ctx, zfs.PoolOf(q.Dataset))
+}
+
+// Revert removes what was healed through.
+func (l *Local) Revert(ctx context.Context, snapshot string) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	pool, err := l.pools()
+	if err != nil {
+		return err
+	}
+	return pool.Revert(ctx, snapshot)
 }
 
 func (l *Local) pools() (zfsexec.Pools, error) {
@@ -43,7 +54,7 @@ func (l *Local) pools() (zfsexec.Pools, error) {
 
 // CheckDamage refuses what is no list of errors of a dataset.
 func CheckDamage(dataset string, d *zfs.Damage) error {
-	if len(d.Things) > zfs.MaxDamage || d.More < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
+	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
 		strings.ContainsFunc(d.Scan.Text, unicode.IsControl) {
 		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
 	}

@@ -165,6 +165,9 @@ type Healer interface {
 	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
 	// Scrub begins one of a dataset's pool, and returns.
 	Scrub(ctx context.Context, q ScrubQuery) error
+	// Revert makes a dataset what it was at a snapshot ("pool/a@x"), where all that
+	// came after it are snapshots of zfs.HealPrefix, which go.
+	Revert(ctx context.Context, snapshot string) error
 }
 
 // Rehearser takes a copy up as after a loss, without anybody else seeing it.
@@ -246,8 +249,6 @@ type Result struct {
 // ScrubQuery says what to scrub.
 type ScrubQuery struct {
 	Dataset string `json:"dataset"` // of the pool
-	// ErrorsOnly reads only what is in the list of errors (2.3 and later).
-	ErrorsOnly bool `json:"errors_only,omitempty"`
 }
 
 // ContentQuery asks what a stream holds. Its Flags are as they would be sent.

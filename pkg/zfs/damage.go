@@ -39,6 +39,7 @@ type Scan struct {
 	Running  bool    `json:"running,omitempty"`
 	Paused   bool    `json:"paused,omitempty"`
 	Resilver bool    `json:"resilver,omitempty"`
+	Errors   int     `json:"errors,omitempty"` // that the last found
 	Percent  float64 `json:"percent,omitempty"`
 	Text     string  `json:"text,omitempty"` // the line behind "scan:"
 }
@@ -46,14 +47,8 @@ type Scan struct {
 // StatusArgs returns the arguments of zpool(8) that print what ParseDamage reads.
 func StatusArgs(pool string) []string { return []string{"status", "-v", pool} }
 
-// ScrubArgs returns the arguments of zpool(8) that begin a scrub; of the blocks in
-// the list of errors only, where that is asked for (2.3 and later).
-func ScrubArgs(pool string, errorsOnly bool) []string {
-	if errorsOnly {
-		return []string{"scrub", "-e", pool}
-	}
-	return []string{"scrub", pool}
-}
+// ScrubArgs returns the arguments of zpool(8) that begin a scrub.
+func ScrubArgs(pool string) []string { return []string{"scrub", pool} }
 
 // MountedArgs returns the arguments of zfs(8) that print what ParseMounted reads.
 func MountedArgs(pool string) []string {
@@ -71,6 +66,8 @@ func ParseMounted(out string) map[string]string {
 	}
 	return at
 }
+
+var scanErrors = regexp.MustCompile(` with ([0-9]{1,9}) errors on `)
 
 var percentDone = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)% done`)
 
@@ -106,6 +103,9 @@ func ParseDamage(out string, mounted map[string]string) Damage {
 			scanning = true
 			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"),
 				Resilver: strings.HasPrefix(rest, "resilver"), Text: rest}
+			if m := scanErrors.FindStringSubmatch(rest); m != nil {
+				d.Scan.Errors, _ = strconv.Atoi(m[1])
+			}
 		case head == "config:", text == "config:":
 			scanning = false
 		case head == "errors":

@@ -25,7 +25,7 @@ func TestParseDamage(t *testing.T) {
 	require.Equal(t, Damaged{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Things[0])
 	require.Equal(t, Damaged{Dataset: "za/lb", Snapshot: "s1", Path: "/f1", Shown: "za/lb@s1:/f1"}, d.Things[12])
 	require.Equal(t, "za", d.Things[11].Dataset, "what is mounted where zfs list does not know is of what is above")
-	require.Equal(t, Scan{Text: "scrub repaired 0B in 00:00:00 with 14 errors on Sun Nov 22 20:22:44 2026"}, d.Scan)
+	require.Equal(t, Scan{Errors: 14, Text: "scrub repaired 0B in 00:00:00 with 14 errors on Sun Nov 22 20:22:44 2026"}, d.Scan)
 	for _, thing := range d.Within("za/emb").Things {
 		require.Equal(t, "za/emb", thing.Dataset)
 	}

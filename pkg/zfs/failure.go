@@ -31,6 +31,7 @@ const (
 	OpStatus   = "status" // zpool status
 	OpScrub    = "scrub"
 	OpClone    = "clone"
+	OpRevert   = "rollback"
 )
 
 // Failure is what is known of an operation that failed.

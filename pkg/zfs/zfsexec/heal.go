@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/fault"
@@ -17,7 +18,9 @@ type Pools interface {
 	// Damage reads the list of permanent errors of a pool.
 	Damage(ctx context.Context, pool string) (zfs.Damage, error)
 	// Scrub begins a scrub.
-	Scrub(ctx context.Context, pool string, errorsOnly bool) error
+	Scrub(ctx context.Context, pool string) error
+	// Revert makes a dataset what it was at a snapshot.
+	Revert(ctx context.Context, snapshot string) error
 }
 
 var _ Pools = (*CLI)(nil)
@@ -39,11 +42,46 @@ func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 }
 
 // Scrub begins a scrub.
-func (c *CLI) Scrub(ctx context.Context, pool string, errorsOnly bool) error {
+func (c *CLI) Scrub(ctx context.Context, pool string) error {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return err
 	}
-	_, err := c.output(ctx, zfs.Failure{Op: zfs.OpScrub, Subject: pool}, c.zpool, zfs.ScrubArgs(pool, errorsOnly))
+	_, err := c.output(ctx, zfs.Failure{Op: zfs.OpScrub, Subject: pool}, c.zpool, zfs.ScrubArgs(pool))
+	return err
+}
+
+// Revert makes a dataset what it was at a snapshot. It refuses to lose anything but
+// snapshots that were healed through.
+func (c *CLI) Revert(ctx context.Context, snapshot string) error {
+	dataset, name, err := zfs.ParseSnapshot(snapshot)
+	if err != nil {
+		return err
+	}
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Versions: true, Alone: true})
+	if err != nil {
+		return err
+	}
+	p, err := c.Properties(ctx, []string{dataset}, []string{"written"})
+	if err != nil {
+		return err
+	}
+	d := l.Find(dataset)
+	at := -1
+	if d != nil {
+		at = slices.IndexFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name })
+	}
+	if at < 0 {
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpRevert, Subject: snapshot, Detail: "dataset does not exist"}
+	}
+	for _, v := range d.Versions[at+1:] {
+		if !strings.HasPrefix(v.Name, zfs.HealPrefix) {
+			return fault.Refusef("", "%s is not rolled back to @%s: it has %s, which is newer", dataset, name, v.Short())
+		}
+	}
+	if p[dataset]["written"].Value != "0" {
+		return fault.Refusef("", "%s is not rolled back to @%s: it was written to since", dataset, name)
+	}
+	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRevert, Subject: snapshot}, []string{"rollback", "-r", snapshot})
 	return err
 }
 

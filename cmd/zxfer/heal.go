@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/option"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/report"
+	"zxfer/pkg/way"
+)
+
+// healOptions are the flags of heal.
+type healOptions struct {
+	req         job.Heal
+	config      replicateOptions
+	json, quiet bool
+}
+
+func newHeal(a *app) *cobra.Command {
+	o := &healOptions{}
+	cmd := &cobra.Command{
+		Use:   "heal [FLAGS] POOL|DATASET [COPY]",
+		Short: "Heal damaged blocks from a copy",
+		Long: `heal writes damaged blocks of files and volumes anew, from a copy that has them.
+
+It reads the list of errors of the pool (zpool status -v) and finds for each
+damaged dataset what holds the same: COPY, [[user@]host:]DATASET, or what the job
+file names, in both directions: a source is healed from its copy, a copy from its
+source. Then it takes a snapshot of the source, sends what is new to the copy, has
+the good one sent over the damaged one (zfs receive -c, OpenZFS 2.2 and later),
+removes the snapshot from both, scrubs, and tells what became of each error and
+what remains to be done.
+
+Only damaged blocks are written, and only where the kernel finds that they have
+the checksum that they should: no data, snapshot or property changes. Blocks that
+the newest state has are healed, in all snapshots that share them. Those of
+metadata, and those that only an older snapshot has, are not: for files of these
+the last lines say how to bring them back.`,
+		Example: `  zxfer heal -n tank
+      what is damaged, and what could heal it; change nothing
+  zxfer heal tank
+      heal from the copies that the job file names
+  zxfer heal tank/home backup1:vault/home
+      heal from this copy
+  zxfer heal backup1:vault/home tank/home
+      heal the copy from its source`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 {
+				return nil
+			}
+			return fault.Usagef(helpOf(cmd), "heal takes POOL or DATASET, and the COPY where the job file does not name it")
+		},
+		ValidArgsFunction: completeEnds(end{datasets: true}, end{datasets: true}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.request(a, args, cmd.Flags().Changed("config")); err != nil {
+				return err
+			}
+			return o.run(cmd, a)
+		},
+	}
+	o.req.Retries = way.Retries
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, "the job `FILE` that names copies")
+	})
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Send) })
+	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
+		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
+		f.Var(option.Count(&o.req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
+		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+	})
+	completeWay(cmd, way.Send)
+	return cmd
+}
+
+// request makes the job's request.
+func (o *healOptions) request(a *app, args []string, named bool) error {
+	o.req.Stamp = a.now().UTC().Format("2006-01-02T15:04:05Z")
+	ends := make([]endpoint.Endpoint, len(args))
+	for i, arg := range args {
+		e, err := endpoint.Parse(arg)
+		if err != nil {
+			return err
+		}
+		if e.Path() || e.Relative() || strings.ContainsAny(e.Name, "@#") || strings.HasSuffix(e.Name, "/") {
+			return fault.Usagef("write [[user@]host:]POOL or DATASET", "%s names no dataset", e)
+		}
+		ends[i] = e
+	}
+	o.req.At = ends[0]
+	if o.req.Wire == way.NC {
+		return fault.Usagef("choose another --wire", "--wire nc cannot heal: no zxfer runs on the other host")
+	}
+	if len(ends) == 2 {
+		o.req.Copies = []job.Copy{{Source: ends[0], Target: ends[1], Recursive: true, Way: o.req.Way}}
+		return checkWay(&o.req.Way, way.Send, ends[0], ends[1])
+	}
+	if _, err := os.Stat(o.config.file); errors.Is(err, os.ErrNotExist) && !named {
+		return nil // none is known
+	}
+	f, err := o.config.load()
+	if err != nil {
+		return err
+	}
+	o.req.Copies, err = copiesOf(f)
+	return err
+}
+
+// copiesOf are all pairs of source and copy of a job file.
+func copiesOf(f *replicate.File) (all []job.Copy, err error) {
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		source, err := endpoint.Parse(j.Source)
+		if err != nil {
+			return nil, err
+		}
+		for n := range j.Targets {
+			target, err := endpoint.Parse(j.Targets[n].To)
+			if err != nil {
+				return nil, err
+			}
+			if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
+				return nil, err
+			}
+			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Known: true, Way: j.TransferTo(&j.Targets[n]).Way})
+		}
+	}
+	return all, nil
+}
+
+func (o *healOptions) run(cmd *cobra.Command, a *app) error {
+	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Size: terminalSize(a.stderr)}
+	var rep interface {
+		job.Reporter
+		presenter
+	} = report.NewText(opts)
+	if o.json {
+		rep = report.NewJSON(opts)
+	}
+	stop := live(rep)
+	at := hosts.New(&opener{log: rep.Log})
+	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
+	_ = at.Close() // the results are in; agents end with their stdin
+	stop()
+	if t, ok := rep.(*report.Text); ok {
+		t.Over()
+	}
+	if o.json {
+		if shownErr := writeJSON(a.stdout, r); cmp.Or(err, shownErr) != nil {
+			return &shown{cmp.Or(err, shownErr)}
+		}
+		return nil
+	}
+	if len(r.Things) > 0 || err == nil && !o.quiet {
+		if failed := report.HealText(a.stdout, r); err == nil {
+			err = failed
+		}
+	}
+	return err
+}

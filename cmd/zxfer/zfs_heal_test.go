@@ -1,0 +1,203 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+)
+
+// sick is a pool of one file, whose blocks can be hurt.
+type sick struct {
+	pool, dir, image string
+	hurts            [][2]int64 // offset and length in image
+}
+
+func newSick(t *testing.T, pool string) *sick {
+	t.Helper()
+	s := &sick{pool: pool, dir: filepath.Join(poolDir(alphaPool), pool)}
+	s.image = filepath.Join(s.dir, "image")
+	require.NoError(t, os.MkdirAll(s.dir, 0o755))
+	f, err := os.Create(s.image)
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(400<<20))
+	require.NoError(t, f.Close())
+	run(t, "zpool", "create", "-o", "ashift=12", "-O", "compression=off", "-m", "/"+pool, pool, s.image)
+	t.Cleanup(func() { run(t, "zpool", "destroy", "-f", pool); _ = os.RemoveAll(s.dir) })
+	return s
+}
+
+var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
+
+// mark notes the n-th block of an object, from 0, all copies of it.
+func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n int) {
+	t.Helper()
+	run(t, "zpool", "sync", s.pool)
+	for line := range strings.Lines(run(t, "zdb", "-ddddd", "-bbbbb", dataset, strconv.FormatUint(object, 10))) {
+		if !strings.Contains(line, " "+level+" ") || !dva.MatchString(line) {
+			continue
+		}
+		if n--; n >= 0 {
+			continue
+		}
+		for _, m := range dva.FindAllStringSubmatch(line, -1) {
+			at, err := strconv.ParseInt(m[1], 16, 64)
+			require.NoError(t, err)
+			size, err := strconv.ParseInt(m[2], 16, 64)
+			require.NoError(t, err)
+			s.hurts = append(s.hurts, [2]int64{at + 4<<20, min(size, 64<<10)})
+		}
+		return
+	}
+	t.Fatalf("%s: object %d has no such block", dataset, object)
+}
+
+func (s *sick) markFile(t *testing.T, dataset, path string) {
+	t.Helper()
+	object, err := strconv.ParseUint(strings.TrimSpace(run(t, "stat", "-c", "%i", path)), 10, 64)
+	require.NoError(t, err)
+	s.mark(t, dataset, object, "L0", 0)
+}
+
+// hurt writes junk over what was marked, while the pool is exported, and scrubs.
+func (s *sick) hurt(t *testing.T) {
+	t.Helper()
+	run(t, "zpool", "export", s.pool)
+	f, err := os.OpenFile(s.image, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	for _, h := range s.hurts {
+		junk := make([]byte, h[1])
+		_, _ = rand.Read(junk)
+		_, err := f.WriteAt(junk, h[0])
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	s.hurts = nil
+	run(t, "zpool", "import", "-d", s.dir, s.pool)
+	run(t, "zpool", "scrub", "-w", s.pool)
+}
+
+func sum(t *testing.T, path string) string { return strings.Fields(run(t, "sha256sum", path))[0] }
+
+func healReport(t *testing.T, o ending) (r job.HealReport) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o)
+	return r
+}
+
+// Files of a plain, a compressed and an encrypted dataset and a volume are healed
+// from their copies, in all snapshots that have them; a dry run changes nothing; the
+// snapshots are as they were, and the next increment fits.
+func TestZFSHeal(t *testing.T) {
+	lab(t)
+	_, dst := dataset(t)
+	s := newSick(t, "zxsick")
+	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
+	plain, packed, locked, volume := s.pool+"/plain", s.pool+"/packed", s.pool+"/locked", s.pool+"/volume"
+	zfsCmd(t, "create", plain)
+	zfsCmd(t, "create", "-o", "compression=lz4", packed)
+	key := filepath.Join(s.dir, "key")
+	run(t, "dd", "if=/dev/urandom", "of="+key, "bs=32", "count=1", "status=none")
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, locked)
+	zfsCmd(t, "create", "-V", "16M", "-o", "volblocksize=16k", volume)
+	for _, d := range []string{plain, locked} {
+		fill(t, d, "one", 1<<20)
+	}
+	var text strings.Builder
+	for i := range 40000 {
+		fmt.Fprintf(&text, "line %d, %d\n", i, i*7919)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, packed), "one"), []byte(text.String()), 0o644))
+	zfsCmd(t, "snapshot", "-r", s.pool+"@a")
+	fill(t, plain, "two", 1<<20)
+	zfsCmd(t, "snapshot", "-r", s.pool+"@b")
+	for _, d := range []string{plain, packed, locked, volume} {
+		mustZxfer(t, "send", d, "beta:"+dst+"/"+filepath.Base(d))
+	}
+	at := func(d, f string) string { return filepath.Join(mountpoint(t, d), f) }
+	sums := map[string]string{}
+	for _, f := range []string{at(plain, "one"), at(plain, "two"), at(packed, "one"), at(locked, "one")} {
+		sums[f] = sum(t, f)
+		s.markFile(t, strings.TrimPrefix(filepath.Dir(f), "/"), f)
+	}
+	s.hurt(t)
+	// The key is not loaded: ZFS lists nothing.
+	args := []string{s.pool, "beta:" + dst}
+	had := func() string {
+		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,used,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
+	}
+	before := had()
+	o := mustZxfer(t, append([]string{"heal", "-n"}, args...)...)
+	require.Contains(t, o.stdout, locked+": would be healed from beta:"+dst+"/locked")
+	require.Equal(t, before, had())
+	mustZxfer(t, "heal", locked, "beta:"+dst+"/locked")
+	zfsCmd(t, "load-key", locked)
+	zfsCmd(t, "mount", locked)
+	require.Equal(t, sums[at(locked, "one")], sum(t, at(locked, "one")))
+
+	before = zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst)
+	o = mustZxfer(t, append([]string{"heal", "--json"}, args...)...)
+	r := healReport(t, o)
+	require.Equal(t, "done", r.Outcome)
+	require.NotEmpty(t, r.Things)
+	for _, thing := range r.Things {
+		require.Equal(t, job.Mended, thing.Outcome, thing)
+	}
+	for f, want := range sums {
+		require.Equal(t, want, sum(t, f), f)
+	}
+	require.Equal(t, sums[at(plain, "one")], sum(t, at(plain, ".zfs/snapshot/a/one")))
+	require.Equal(t, before, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst))
+	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
+	require.Contains(t, mustZxfer(t, append([]string{"heal"}, args...)...).stdout, "no known errors")
+	zfsCmd(t, "snapshot", plain+"@c")
+	mustZxfer(t, "send", plain, "beta:"+dst+"/plain")
+}
+
+// A copy is healed from its source by what the job file says. What only an older
+// snapshot has is not, and ZFS does not even list it here: that is no all-clear.
+func TestZFSHealACopy(t *testing.T) {
+	lab(t)
+	src, _ := dataset(t)
+	s := newSick(t, "zxcopy")
+	zfsCmd(t, "create", "-o", "recordsize=128k", src)
+	fill(t, src, "old", 300<<10)
+	zfsCmd(t, "snapshot", src+"@a")
+	fill(t, src, "new", 1<<20)
+	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, src), "old")))
+	zfsCmd(t, "snapshot", src+"@b")
+	copied := s.pool + "/copy"
+	mustZxfer(t, "send", src, copied)
+	zfsCmd(t, "mount", copied)
+	s.markFile(t, copied, filepath.Join(mountpoint(t, copied), "new"))
+	s.mark(t, copied+"@a", object(t, filepath.Join(mountpoint(t, copied), ".zfs/snapshot/a/old")), "L0", 0)
+	run(t, "umount", copied+"@a")
+	zfsCmd(t, "unmount", copied)
+	s.hurt(t)
+	zfsCmd(t, "mount", copied)
+
+	file := filepath.Join(s.dir, "job.toml")
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\n[job.snapshots]\nadopt = [\"*\"]\n[[job.target]]\nname = \"t\"\nto = %q\n", src, copied)), 0o600))
+	o := zxfer(t, "heal", "--config", file, s.pool)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "the scrub found 1 error that ZFS does not list")
+	require.Regexp(t, `  healed      \S+/new\n`, o.stdout)
+	require.Equal(t, sum(t, filepath.Join(mountpoint(t, src), "new")), sum(t, filepath.Join(mountpoint(t, copied), "new")))
+	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", s.pool, src), "zxfer-heal")
+}
+
+func object(t *testing.T, path string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(strings.TrimSpace(run(t, "stat", "-c", "%i", path)), 10, 64)
+	require.NoError(t, err)
+	return n
+}

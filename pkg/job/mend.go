@@ -1,0 +1,270 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+	"zxfer/pkg/wire"
+	"zxfer/pkg/zfs"
+)
+
+// Copy is a dataset and what is kept of it elsewhere. Each can heal the other.
+type Copy struct {
+	Source, Target endpoint.Endpoint
+	Recursive      bool
+	Known          bool // which is the source: from a job, not as typed
+	way.Way
+}
+
+// counterpart is a damaged dataset and one that holds the same.
+type counterpart struct {
+	bad, good endpoint.Endpoint
+	// fromBad tells that the damaged one is the source, and the good one its copy.
+	fromBad bool
+	shared  []string // snapshots of the good one that both have
+	way.Way
+}
+
+// pairs are the counterparts of a damaged dataset.
+func (r *Heal) pairs(dataset string) (all []*counterpart) {
+	for _, c := range r.Copies {
+		for _, turn := range []struct {
+			bad, good endpoint.Endpoint
+			fromBad   bool
+		}{{c.Source, c.Target, true}, {c.Target, c.Source, false}} {
+			below, ok := strings.CutPrefix(dataset, turn.bad.Name)
+			if turn.bad.Host != r.At.Host || !ok || below != "" && (below[0] != '/' || !c.Recursive) {
+				continue
+			}
+			good := turn.good
+			good.Name += below
+			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, Way: c.Way})
+			if !c.Known {
+				break
+			}
+		}
+	}
+	return all
+}
+
+// source finds what a dataset can be healed from, the first that fits.
+func (h *healing) source(ctx context.Context, out *HealedDataset) error {
+	all := h.req.pairs(out.Dataset)
+	if len(all) == 0 {
+		return fault.Refusef("name one: zxfer heal "+zfs.CommandLine([]string{out.Dataset})+" HOST:COPY", "no copy of %s is known", out.Dataset)
+	}
+	var errs []error
+	for _, p := range all {
+		if err := h.fit(ctx, out, p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.pair, out.Copy = p, p.good.String()
+		return nil
+	}
+	return errs[0]
+}
+
+// fit tells whether a counterpart can heal a dataset, and which of both is the source.
+func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) error {
+	defer h.rep.Doing("looking at " + p.good.String())()
+	bad, err := h.look(ctx, p.bad, &p.Way)
+	if err != nil {
+		return err
+	}
+	good, err := h.look(ctx, p.good, &p.Way)
+	if err != nil {
+		return err
+	}
+	for _, v := range good.Snapshots() {
+		if _, both := bad.SnapshotOf(v.GUID); both && !strings.HasPrefix(v.Name, zfs.HealPrefix) {
+			p.shared = append(p.shared, v.Name)
+			out.common = v.Name
+		}
+	}
+	if out.common == "" {
+		return fault.Refusef("", "%s and %s have no snapshot in common", p.bad, p.good)
+	}
+	out.pair = p
+	newest := func(d *zfs.Dataset) string {
+		own := slices.DeleteFunc(d.Snapshots(), func(v zfs.Version) bool { return strings.HasPrefix(v.Name, zfs.HealPrefix) })
+		return own[len(own)-1].Name
+	}
+	base, _ := good.SnapshotOf(guidOf(good, out.common))
+	badBase, _ := bad.SnapshotOf(base.GUID)
+	moreGood, moreBad := newest(good) != out.common, newest(bad) != badBase.Name
+	switch {
+	case moreGood && moreBad:
+		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, out.common)
+	case moreGood:
+		p.fromBad = false
+	case moreBad:
+		p.fromBad = true
+	default:
+		p.fromBad = bad.Get("readonly") != "on" || good.Get("readonly") == "on" && p.fromBad
+	}
+	source, target := p.ends()
+	switch {
+	case bad.Get("origin") != "-" && bad.Get("origin") != "":
+		return fault.Refusef("", "%s is a clone: OpenZFS crashes where blocks of one are healed", p.bad)
+	case !strings.Contains(target.Name, "/"):
+		return fault.Refusef("", "%s is a pool's own dataset, into which no snapshot of %s can be sent by its name", target, source)
+	}
+	at := h.at.At(p.good.Host, &p.Way)
+	spec := zfs.SendSpec{Dataset: p.good.Name, To: out.common, Flags: zfs.StreamFlags{Raw: good.Encrypted(), LargeBlocks: true, Compressed: true}}
+	return at.Again(ctx, func(s site.Site) error {
+		sizes, err := s.Estimate(ctx, []zfs.SendSpec{spec})
+		if err == nil && len(sizes) == 1 {
+			out.Bytes = sizes[0]
+		}
+		return err
+	})
+}
+
+func guidOf(d *zfs.Dataset, snapshot string) uint64 {
+	for _, v := range d.Snapshots() {
+		if v.Name == snapshot {
+			return v.GUID
+		}
+	}
+	return 0
+}
+
+// ends are the source and its copy.
+func (p *counterpart) ends() (source, target endpoint.Endpoint) {
+	if p.fromBad {
+		return p.bad, p.good
+	}
+	return p.good, p.bad
+}
+
+func (h *healing) look(ctx context.Context, e endpoint.Endpoint, w *way.Way) (*zfs.Dataset, error) {
+	l, err := h.at.At(e.Host, w).List(ctx, site.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	d := l.Find(e.Name)
+	if d == nil {
+		return nil, fault.Refusef("", "%s does not exist", e)
+	}
+	return d, nil
+}
+
+// mend heals a dataset through a snapshot of its own: taken on the source, sent to
+// the copy, and from the good one back over the blocks of the damaged one. Both lose
+// it in the end: see zfs.HealPrefix. A full stream of it has all blocks that the
+// newest state has, whatever other snapshots share them; an increment into zfs
+// receive -c heals those that were born in it.
+func (h *healing) mend(ctx context.Context, d *HealedDataset) (err error) {
+	p := d.pair
+	source, target := p.ends()
+	if err := h.sweep(ctx, p); err != nil { // what an interrupted one left
+		return err
+	}
+	defer func() {
+		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepWithin)
+		defer cancel()
+		if swept := h.sweep(over, p); err == nil {
+			err = swept
+		}
+	}()
+	name := zfs.HealPrefix + h.req.Stamp
+	sent, err := RunSend(ctx, Send{
+		Source: source, Target: target, TakeSnapshot: name, Way: p.Way, Parallel: 1, Retries: h.req.Retries,
+		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
+	}, h.at, h.rep)
+	if err != nil {
+		if len(sent.Results) > 0 { // half of a snapshot that goes
+			over := context.WithoutCancel(ctx)
+			_ = h.at.At(target.Host, &p.Way).Do(over, func(s site.Site) error { return s.DiscardPartial(over, target.Name) })
+		}
+		if errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}) && p.fromBad {
+			return fault.Failf("remove or replace what is damaged in no snapshot, then the same command", "something newer than the copy is damaged: what is new cannot be read: %w", err)
+		}
+		return err
+	}
+	for _, of := range sent.Plan.Datasets {
+		if len(of.Steps) > 0 {
+			return h.correct(ctx, d, of)
+		}
+	}
+	return fmt.Errorf("%s: @%s did not arrive", target, name)
+}
+
+// sweepWithin is how long removing the snapshots may take.
+const sweepWithin = time.Minute
+
+// sweep removes the snapshots that were healed through: on the copy first, which
+// would else be ahead of its source, and which is made what it was before, so that
+// the next increment fits.
+func (h *healing) sweep(ctx context.Context, p *counterpart) error {
+	source, target := p.ends()
+	for _, e := range []endpoint.Endpoint{target, source} {
+		d, err := h.look(ctx, e, &p.Way)
+		if err != nil {
+			return err
+		}
+		var own []string
+		base := ""
+		for _, v := range d.Snapshots() {
+			if strings.HasPrefix(v.Name, zfs.HealPrefix) {
+				own = append(own, v.In(e.Name))
+			} else if v.Kind == zfs.Snapshot {
+				base = v.In(e.Name)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		remove, byHand := func(s site.Site) error { return s.Destroy(ctx, own) }, "zfs destroy "+zfs.CommandLine(own)
+		if e == target {
+			remove, byHand = site.In(func(s site.Healer) error { return s.Revert(ctx, base) }), "zfs rollback -r "+zfs.CommandLine([]string{base})
+		}
+		if err := h.at.At(e.Host, &p.Way).Again(ctx, remove); err != nil {
+			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
+		}
+	}
+	return nil
+}
+
+// correct streams the good blocks over the damaged ones.
+func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
+	p, arrive := out.pair, of.Arrive
+	flags := of.Steps[0].Send.Flags
+	flags.Embedded = false // refused where the damaged one is encrypted; and what is embedded has its own checksum
+	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{{
+		Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes,
+		Send: zfs.SendSpec{Dataset: p.good.Name, To: arrive.Name, Flags: flags},
+		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Arrival: zfs.Arrival{
+			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Volume: of.Type == zfs.Volume, Raw: flags.Raw}},
+	}}}
+	e := endsAt(h.at, p.good, p.bad, &p.Way)
+	if err := e.reach(ctx); err != nil {
+		return err
+	}
+	if err := e.choose(p.Way); err != nil {
+		return err
+	}
+	if err := e.open(ctx, h.rep.Log); err != nil {
+		return err
+	}
+	req := &Send{Way: p.Way, Retries: h.req.Retries}
+	m := &mover{ends: e, req: req, rep: h.rep}
+	return (&effort{
+		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
+		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, tries) },
+		// All of it again: what was healed is passed over by the kernel.
+		curable: func(err, _ error) bool {
+			return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+		},
+	}).run(ctx)
+}
