@@ -99,6 +99,9 @@ func healReport(t *testing.T, o ending) (r job.HealReport) {
 // snapshots are as they were, and the next increment fits.
 func TestZFSHeal(t *testing.T) {
 	lab(t)
+	if cannotHeal(t) {
+		t.Skip("needs OpenZFS 2.2; TestZFSHealACopy tries what is said before")
+	}
 	_, dst := dataset(t)
 	s := newSick(t, "zxsick")
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
@@ -188,11 +191,20 @@ func TestZFSHealACopy(t *testing.T) {
 	file := filepath.Join(s.dir, "job.toml")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\n[job.snapshots]\nadopt = [\"*\"]\n[[job.target]]\nname = \"t\"\nto = %q\n", src, copied)), 0o600))
 	o := zxfer(t, "heal", "--config", file, s.pool)
+	if cannotHeal(t) {
+		require.Equal(t, 3, o.code, o)
+		require.Contains(t, o.stdout, "cannot heal blocks; 2.2 and later can")
+		return
+	}
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "the scrub found 1 error that ZFS does not list")
 	require.Regexp(t, `  healed      \S+/new\n`, o.stdout)
 	require.Equal(t, sum(t, filepath.Join(mountpoint(t, src), "new")), sum(t, filepath.Join(mountpoint(t, copied), "new")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", s.pool, src), "zxfer-heal")
+}
+
+func cannotHeal(t *testing.T) bool {
+	return strings.HasPrefix(run(t, "cat", "/sys/module/zfs/version"), "2.1.")
 }
 
 func object(t *testing.T, path string) uint64 {
