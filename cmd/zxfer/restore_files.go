@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/report"
@@ -61,6 +62,9 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
 	case send.Wire == way.NC:
 		return req, fault.Usagef("choose another --wire", "--wire nc moves datasets: files need zxfer on both hosts")
+	}
+	if err := (files.Archive{Paths: req.Paths}).Check(); err != nil {
+		return req, fault.Usagef("name them as they are below the root of the dataset", "--files: %w", err)
 	}
 	if cmd.Flags().Changed("at") {
 		if req.At, err = timeOf(cmd.Context(), o.at); err != nil {

@@ -140,7 +140,7 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 	whole, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}})
 	names, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}, Names: true})
 	want := list(t, dir, Query{Path: "b"})
-	for cut := 0; cut < len(whole); cut += 300 {
+	for cut := 0; cut < len(whole); cut += 900 {
 		to := t.TempDir()
 		u, err := Unpack(Into{Directory: to})
 		require.NoError(t, err)

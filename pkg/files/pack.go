@@ -12,6 +12,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
 )
 
 // maxLinks bounds how many files with several names are known as such. The names
@@ -95,7 +99,12 @@ type packing struct {
 func (k *packing) all(root *os.File, roots []string) error {
 	for _, at := range roots {
 		w := &walker{visit: func(e *entry) error { return k.entry(e, named(at, e.path)) }, problem: k.problem}
-		if err := w.walk(k.ctx, root, at); err != nil {
+		err := w.walk(k.ctx, root, at)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLoop) {
+			return fault.Refusef("a path begins at the root of the dataset, and each dataset below it has files of its own",
+				"%s in %s: %w", readable(at), k.archive.Snapshot, err)
+		}
+		if err != nil {
 			return fmt.Errorf("%s in %s: %w", readable(at), k.archive.Snapshot, err)
 		}
 	}

@@ -255,6 +255,6 @@ func (f *fetcher) bring(ctx context.Context) error {
 	if total.Failed == 0 {
 		return nil
 	}
-	return fault.Failf("zpool status -v tells of damage; another snapshot or copy may have them whole",
+	return fault.Failf("what is damaged in the copy, another snapshot or copy may have whole",
 		"%s", english.PluralWord(int(total.Failed), "1 file did not come as it was", fmt.Sprintf("%d files did not come as they were", total.Failed)))
 }

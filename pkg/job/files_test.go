@@ -88,6 +88,7 @@ func TestFilesAreRestored(t *testing.T) {
 
 	_, err = run(func(f *Files) { f.Paths = []string{"carol"} })
 	require.ErrorContains(t, err, "carol in src/a@x: no such file")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NoError(t, os.Remove(dir+"/bob"))
 	_, err = run(func(f *Files) { f.Source.Name = "src/a@w" })
 	require.ErrorContains(t, err, "src/a@w")

@@ -78,7 +78,7 @@ func fileCount(n uint64, one, many string) string {
 // filesHeadline says in one line what is done.
 func filesHeadline(r *job.FilesReport) string {
 	p := &r.Plan
-	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "") + ", " + size.Text(p.Bytes)}
+	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "files and folders") + ", " + size.Text(p.Bytes)}
 	if p.Replaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d replaced", p.Replaced))
 	}
@@ -156,7 +156,7 @@ func problemsText(problems []files.Problem, all uint64) string {
 func filesSummary(r *job.FilesReport) string {
 	a := r.Result
 	parts := []string{fmt.Sprintf("%s -> %s: %s, %s in %s", oneLine(r.Snapshot), oneLine(r.Target),
-		english.Plural(int(a.New+a.Replaced), "file", ""), size.Text(a.Bytes), Seconds(r.Seconds))}
+		english.Plural(int(a.New+a.Replaced), "file", "files and folders"), size.Text(a.Bytes), Seconds(r.Seconds))}
 	if a.Replaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d replaced", a.Replaced))
 	}
