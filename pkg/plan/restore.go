@@ -58,10 +58,26 @@ func (p *planner) giving(d *zfs.Dataset, out *Dataset) {
 			g.give(name, own.Value)
 		default:
 			g.Revert = append(g.Revert, name)
+			p.noteInherited(name, out)
 		}
 	}
 	if above := p.rootThere(zfs.ParentOf(out.Target)); out.Encrypted && above != nil && originDataset(d) == "" && zfs.ProvedKey(p.sourceRoot(d), above) {
 		g.Joins = p.targetOfRoot(above)
+	}
+}
+
+// noteInherited says that what is set above a dataset keeps it from being written to.
+func (p *planner) noteInherited(name string, out *Dataset) {
+	for above := zfs.ParentOf(out.Target); name == "readonly" && above != ""; above = zfs.ParentOf(above) {
+		if p.arriving[above] != nil {
+			return // it says so itself
+		}
+		if t := p.target[above]; t != nil {
+			if t.Get(name) == "on" {
+				p.note("%s will be read-only, as %s is: {{set readonly=off}} has it written to", out.Target, above)
+			}
+			return
+		}
 	}
 }
 

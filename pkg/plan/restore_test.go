@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// restored plans to bring vault/h and all below it back to tank/h; each dataset has a
+// snapshot, and where it is encrypted a key of its own with a salt.
+func restored(salts map[string]string, above map[string]string) Plan {
+	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
+	guid := uint64(0)
+	for name, salt := range salts {
+		guid++
+		d := &zfs.Dataset{Name: name, Type: zfs.Filesystem, GUID: guid, Properties: map[string]zfs.Property{
+			"readonly": {Value: "on", Source: "local"}, "canmount": {Value: "noauto", Source: "local"},
+		}, Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "a", GUID: 100 + guid, CreateTXG: guid}}}
+		if salt != "" {
+			for p, v := range map[string]string{"encryption": "aes-256-gcm", "encryptionroot": name, "keyformat": "passphrase", "pbkdf2salt": salt, "pbkdf2iters": "350000"} {
+				d.Properties[p] = zfs.Property{Value: v, Source: "-"}
+			}
+		}
+		s.Source.Datasets = append(s.Source.Datasets, d)
+	}
+	tank := &zfs.Dataset{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{"mountpoint": {Value: "/tank"}}}
+	for p, v := range above {
+		tank.Properties[p] = zfs.Property{Value: v}
+	}
+	s.Target.Ancestors = []*zfs.Dataset{tank}
+	return Make(Request{Source: "vault/h", Target: "tank/h", Recursive: true, Restore: true, CarryProperties: true}, s)
+}
+
+// A dataset takes its key from above only where the salts prove that it is one.
+func TestRestoreJoinsWhatIsProved(t *testing.T) {
+	t.Parallel()
+	p := restored(map[string]string{
+		"vault/h": "1", "vault/h/a": "1", "vault/h/a/b": "1", "vault/h/own": "2", "vault/h/own/c": "2", "vault/h/own/d": "1", "vault/h/plain": "", "vault/h/plain/e": "1",
+	}, nil)
+	require.Empty(t, p.Conflicts)
+	joins := map[string]string{}
+	for _, d := range p.Datasets {
+		joins[d.Target] = d.Restore.Joins
+		require.True(t, d.Restore.Due)
+		require.Equal(t, []string{"readonly", "canmount"}, d.Restore.Revert)
+		require.Equal(t, "/"+d.Target, d.Restore.Mountpoint)
+		set := d.Steps[0].Receive.Set
+		require.Equal(t, []string{"on", "noauto", "on"}, []string{set["readonly"], set["canmount"], set[zfs.RestoreProperty]})
+	}
+	require.Equal(t, map[string]string{
+		"tank/h": "", "tank/h/a": "tank/h", "tank/h/a/b": "tank/h", "tank/h/own": "", "tank/h/own/c": "tank/h/own", "tank/h/own/d": "", "tank/h/plain": "", "tank/h/plain/e": "",
+	}, joins)
+}
+
+// What keeps a dataset from being written to, and is not its own, is said.
+func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
+	require.Equal(t, []string{"tank/h will be read-only, as tank is: {{set readonly=off}} has it written to"}, p.Notes)
+	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
+}

@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// A key that may restore gives back what a restore brought, and no more; one that may
+// receive does nothing of it.
+func TestRestoreGrant(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web")
+	h.Set("tank/back", zfs.RestoreProperty, "on")
+	h.Set("vault/web", zfs.RestoreProperty, "on")
+	h.Edit(func(all map[string]*zfs.Dataset) {
+		all["tank/back/below"].Properties[zfs.RestoreProperty] = zfs.Property{Value: "on", Source: "inherited from tank/back"}
+	})
+	host := site.On(h, "test", func(string) {})
+	p, err := Parse([]string{"restore=tank", "receive=vault"}, nil, true)
+	require.NoError(t, err)
+	require.Equal(t, "--allow receive=vault --allow restore=tank --append-only", p.String())
+	g := NewGuard(p, host, func(string) {})
+	adjust := func(dataset, property, value string) string {
+		body, err := json.Marshal(zfs.Adjustment{Dataset: dataset, Set: map[string]string{property: value}})
+		require.NoError(t, err)
+		return string(body)
+	}
+	stream := func(target string, base uint64, property, value string) string {
+		body, err := json.Marshal(site.Task{From: site.Accept{Session: "x"}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{
+			Target: target, Set: map[string]string{property: value}, Arrival: zfs.Arrival{Base: base},
+		}}})
+		require.NoError(t, err)
+		return string(body)
+	}
+	for _, c := range []struct {
+		op, body string
+		allowed  bool
+	}{
+		{"adjust", adjust("tank/back", "readonly", "off"), true},
+		{"adjust", `{"dataset":"tank/back","revert":["readonly","canmount","zxfer:stream","zxfer:restore"]}`, true},
+		{"adjust", adjust("tank/back", "canmount", "off"), true},
+		{"adjust", adjust("tank/back", "mountpoint", "/etc"), false},
+		{"adjust", adjust("tank/back", "readonly", "x"), false},
+		{"adjust", `{"dataset":"tank/back","revert":["quota"]}`, false},
+		{"adjust", adjust("tank/a", "readonly", "off"), false},
+		{"adjust", adjust("tank/back/below", "readonly", "off"), false},
+		{"adjust", adjust("tank/gone", "readonly", "off"), false},
+		{"adjust", adjust("vault/web", "readonly", "off"), false},
+		{"mount", `"tank/back"`, true},
+		{"mount", `"tank/a"`, false},
+		{"mount", `"vault/web"`, false},
+		{"join-key", `"tank/back"`, true},
+		{"join-key", `"tank/a"`, false},
+		{"transfer", stream("tank/new", 0, zfs.RestoreProperty, "on"), true},
+		{"transfer", stream("tank/new", 0, "atime", "off"), true},
+		{"transfer", stream("tank/new", 0, "org.example:note", "x"), true},
+		{"transfer", stream("tank/new", 0, "mountpoint", "/etc"), false},
+		{"transfer", stream("tank/new", 0, "sharenfs", "on"), false},
+		{"transfer", stream("tank/new", 0, "keylocation", "https://evil"), false},
+		{"transfer", stream("tank/new", 0, "readonly", "off"), false},
+		{"transfer", stream("tank/new", 0, "checksum", "off"), false},
+		{"transfer", stream("tank/a", 7, zfs.RestoreProperty, "on"), false},
+		{"transfer", stream("tank/a", 7, "atime", "off"), false},
+		{"transfer", stream("vault/new", 0, zfs.RestoreProperty, "on"), false},
+		{"transfer", stream("vault/new", 0, "atime", "off"), false},
+	} {
+		_, err := admit(t, g, c.op, c.body)
+		if c.allowed {
+			require.NoError(t, err, "%s %s", c.op, c.body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", c.op, c.body)
+		}
+	}
+}
