@@ -72,11 +72,14 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		if err = c.files(ctx); err == nil {
 			return c.run(ctx)
 		}
-		if !errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
+		if !errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) && !errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			return err
 		}
 	}
-	return c.stream(ctx)
+	if err := c.stream(ctx); err != nil {
+		return err
+	}
+	return c.run(ctx)
 }
 
 // look lists both sides as they are now, as runs go on while copies are drilled, and

@@ -65,15 +65,19 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 func DrillName(job string) string { return "zxfer-drill-" + job }
 
 // task is what a service does for a job.
-type task struct{ verb, what, restart, namespaces, calls string }
+type task struct{ verb, what, restart, namespaces, calls, suid string }
 
 func runs() task {
-	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service"}
+	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes"}
 }
 
 // drills is what a drill needs more: mounts that nobody else sees, and a command's own
-// processes. One that was interrupted begins anew with the timer's next, not in a circle.
-func drills() task { return task{"drill", "drill", "no", "mnt pid", "@system-service @mount"} }
+// processes; and openat2(2), to follow no link, which RestrictSUIDSGID= has fail, as its
+// mode cannot be filtered. One that was interrupted begins anew with the timer's next,
+// not in a circle.
+func drills() task {
+	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no"}
+}
 
 // Service is the service of a job: one run, hardened to what a run needs.
 //
@@ -166,12 +170,12 @@ RemoveIPC=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 RestrictNamespaces=%s
 RestrictRealtime=yes
-RestrictSUIDSGID=yes
+RestrictSUIDSGID=%s
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
 `, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.JobFile, p.StateDir, j.Name, metrics, t.restart, user, capabilities,
-		strings.Join(writable, " "), t.namespaces, t.calls)
+		strings.Join(writable, " "), t.namespaces, t.suid, t.calls)
 }
 
 // reachesOut tells whether the source or any target is on another host.

@@ -34,7 +34,7 @@ func TestFiles(t *testing.T) {
 	for _, want := range []string{
 		"ExecStart=/usr/bin/true replicate run --wait --service --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
 		"Type=oneshot\n", "NotifyAccess=main\n", "Restart=on-failure\n", "RestartPreventExitStatus=1 2 3\nTimeoutStartSec=infinity\n", "ProtectSystem=strict\n",
-		"ReadWritePaths=/var/lib/zxfer -/var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE\n", "StartLimitIntervalSec=0\n", "DeviceAllow=/dev/zfs rw\n",
+		"ReadWritePaths=/var/lib/zxfer -/var/lib/prometheus\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE\n", "StartLimitIntervalSec=0\n", "DeviceAllow=/dev/zfs rw\n", "RestrictSUIDSGID=yes\n",
 	} {
 		require.Contains(t, service, want)
 	}
@@ -108,7 +108,7 @@ func TestDrillUnits(t *testing.T) {
 	require.Contains(t, files["zxfer-drill-home.timer"], "OnCalendar=weekly\n")
 	service := files["zxfer-drill-home.service"]
 	for _, want := range []string{"ExecStart=/usr/bin/true replicate drill --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
-		"Restart=no\n", "RestrictNamespaces=mnt pid\n", "SystemCallFilter=@system-service @mount\n"} {
+		"Restart=no\n", "RestrictSUIDSGID=no\n", "RestrictNamespaces=mnt pid\n", "SystemCallFilter=@system-service @mount\n"} {
 		require.Contains(t, service, want)
 	}
 	line, err := DrillCron(&f.Jobs[0], paths())
