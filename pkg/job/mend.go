@@ -30,6 +30,7 @@ type counterpart struct {
 	bad, good endpoint.Endpoint
 	// fromBad tells that the damaged one is the source, and the good one its copy.
 	fromBad bool
+	known   bool     // which is the source: see Copy
 	shared  []string // snapshots of the good one that both have
 	way.Way
 }
@@ -47,7 +48,7 @@ func (r *Heal) pairs(dataset string) (all []*counterpart) {
 			}
 			good := turn.good
 			good.Name += below
-			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, Way: c.Way})
+			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, known: c.Known, Way: c.Way})
 			if !c.Known {
 				break
 			}
@@ -105,6 +106,10 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 	switch {
 	case moreGood && moreBad:
 		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, out.common)
+	case p.known && (moreGood && p.fromBad || moreBad && !p.fromBad):
+		source, target := p.ends()
+		return fault.Refusef("", "%s has snapshots that are newer than those of %s, of which it is a copy by the job file", target, source)
+	case p.known:
 	case moreGood:
 		p.fromBad = false
 	case moreBad:
@@ -113,7 +118,14 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 		p.fromBad = bad.Get("readonly") != "on" || good.Get("readonly") == "on" && p.fromBad
 	}
 	source, target := p.ends()
+	copied := good
+	if target == p.bad {
+		copied = bad
+	}
 	switch {
+	case copied.Get("readonly") != "on":
+		return fault.Refusef("where "+target.String()+" is a copy that nobody writes to, there: zfs set readonly=on "+zfs.CommandLine([]string{target.Name}),
+			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, and what was written there would be lost", target, source)
 	case bad.Get("origin") != "-" && bad.Get("origin") != "":
 		return fault.Refusef("", "%s is a clone: OpenZFS crashes where blocks of one are healed", p.bad)
 	case !strings.Contains(target.Name, "/"):

@@ -19,13 +19,24 @@ func Scrub(_ context.Context, g *Guard, q *site.ScrubQuery) error { return g.hea
 // Scrubs tells of a scrub.
 func Scrubs(q *site.ScrubQuery) Account { return Name(&q.Dataset) }
 
-// Revert removes what was healed through; that no more is lost the site sees to.
-func Revert(_ context.Context, g *Guard, snapshot *string) error {
+// Revert removes what was healed through, from a copy that nobody writes to: who may
+// heal live data must not roll it back. That no more is lost the site sees to.
+func Revert(ctx context.Context, g *Guard, snapshot *string) error {
 	dataset, _, err := zfs.ParseSnapshot(*snapshot)
 	if err != nil {
 		return err
 	}
-	return g.healable(dataset)
+	if err := g.healable(dataset); err != nil {
+		return err
+	}
+	have, err := g.site.Properties(ctx, []string{dataset}, []string{"readonly"})
+	if err != nil {
+		return err
+	}
+	if have[dataset]["readonly"].Value != "on" {
+		return fmt.Errorf("%s is not read-only, and is not rolled back", dataset)
+	}
+	return nil
 }
 
 func (g *Guard) healable(dataset string) error {

@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 // What a key may heal it may look at and mend, through snapshots of zxfer's own;
@@ -16,7 +17,9 @@ func TestHealing(t *testing.T) {
 	guard := func(grants ...string) *Guard {
 		p, err := Parse(grants, nil, true)
 		require.NoError(t, err)
-		return NewGuard(p, nil, func(string) {})
+		h := zfsmem.New("vault/a/b", "vault/a/live")
+		h.Set("vault/a/b", "readonly", "on")
+		return NewGuard(p, site.On(h, "test", func(string) {}), func(string) {})
 	}
 	corrective := func(target string, bend func(*zfs.ReceiveSpec)) *site.Task {
 		r := zfs.ReceiveSpec{Target: target, Corrective: true, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "zxfer-heal-x", GUID: 1}}}}
@@ -33,9 +36,10 @@ func TestHealing(t *testing.T) {
 	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
 	require.NoError(t, Snapshot(ctx, healer, &own))
 	require.NoError(t, Destroy(ctx, healer, &own))
-	base, other := "vault/a/b@daily", "vault/c@daily"
+	base, other, live := "vault/a/b@daily", "vault/c@daily", "vault/a/live@daily"
 	require.NoError(t, Revert(ctx, healer, &base))
 	require.Error(t, Revert(ctx, healer, &other))
+	require.Error(t, Revert(ctx, healer, &live), "is written to")
 	require.NoError(t, List(ctx, healer, &site.ListQuery{Dataset: dataset}))
 
 	for name, err := range map[string]error{

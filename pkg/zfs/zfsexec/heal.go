@@ -51,7 +51,8 @@ func (c *CLI) Scrub(ctx context.Context, pool string) error {
 }
 
 // Revert makes a dataset what it was at a snapshot. It refuses to lose anything but
-// snapshots that were healed through.
+// snapshots that were healed through. What was written before one of these is in it
+// alone, so that only what nobody writes to is reverted.
 func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 	dataset, name, err := zfs.ParseSnapshot(snapshot)
 	if err != nil {
@@ -61,7 +62,7 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 	if err != nil {
 		return err
 	}
-	p, err := c.Properties(ctx, []string{dataset}, []string{"written"})
+	p, err := c.Properties(ctx, []string{dataset}, []string{"written", "readonly"})
 	if err != nil {
 		return err
 	}
@@ -77,6 +78,9 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 		if !strings.HasPrefix(v.Name, zfs.HealPrefix) {
 			return fault.Refusef("", "%s is not rolled back to @%s: it has %s, which is newer", dataset, name, v.Short())
 		}
+	}
+	if p[dataset]["readonly"].Value != "on" {
+		return fault.Refusef("", "%s is not rolled back to @%s: it is not read-only, and what was written to it would be lost", dataset, name)
 	}
 	if p[dataset]["written"].Value != "0" {
 		return fault.Refusef("", "%s is not rolled back to @%s: it was written to since", dataset, name)
