@@ -7,18 +7,13 @@ import (
 	"unicode"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
 )
 
 // Damage reads what is damaged.
 func (l *Local) Damage(ctx context.Context, dataset string) (d zfs.Damage, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	pool, err := l.pools()
-	if err != nil {
-		return d, err
-	}
-	d, err = pool.Damage(ctx, zfs.PoolOf(dataset))
+	d, err = l.tools.Damage(ctx, zfs.PoolOf(dataset))
 	return d.Within(dataset), err
 }
 
@@ -26,30 +21,14 @@ func (l *Local) Damage(ctx context.Context, dataset string) (d zfs.Damage, err e
 func (l *Local) Scrub(ctx context.Context, q ScrubQuery) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	pool, err := l.pools()
-	if err != nil {
-		return err
-	}
-	return pool.Scrub(ctx, zfs.PoolOf(q.Dataset))
+	return l.tools.Scrub(ctx, zfs.PoolOf(q.Dataset))
 }
 
 // Revert removes what was healed through.
 func (l *Local) Revert(ctx context.Context, snapshot string) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	pool, err := l.pools()
-	if err != nil {
-		return err
-	}
-	return pool.Revert(ctx, snapshot)
-}
-
-func (l *Local) pools() (zfsexec.Pools, error) {
-	p, ok := l.tools.(zfsexec.Pools)
-	if !ok {
-		return nil, fmt.Errorf("%T has no pools to look after", l.tools)
-	}
-	return p, nil
+	return l.tools.Revert(ctx, snapshot)
 }
 
 // CheckDamage refuses what is no list of errors of a dataset.

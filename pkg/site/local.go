@@ -64,6 +64,7 @@ type Tools interface {
 	InheritKey(ctx context.Context, dataset string) error
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 	Rehearser
+	zfsexec.Pools
 }
 
 // On returns a Site of this host that acts on other tools than its own.

@@ -31,6 +31,9 @@ type Host struct {
 	// and of each snapshot that has come. It may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
+	// Damaged is what its pools' lists of errors tell.
+	Damaged zfs.Damage
+
 	mu       sync.Mutex
 	txg      uint64
 	guid     uint64
