@@ -130,6 +130,7 @@ func named(root, p string) string {
 const (
 	xattrRecord   = "SCHILY.xattr."
 	sizeRecord    = "ZXFER.size"    // of contents that are left out, or that a hard link's file has
+	gnuRecord     = "GNU."          // begins those of sparse files, of which a few bytes make any size; none is ours
 	damagedRecord = "ZXFER.damaged" // of the file before: why its contents are not what they were
 )
 

@@ -259,6 +259,45 @@ func requireUntouched(t testing.TB, around string) {
 	require.Len(t, in, 2)
 }
 
+// A few bytes that say they are a file of an exabyte end at once.
+func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 512, Mode: 0o644, Format: tar.FormatPAX, PAXRecords: map[string]string{
+		"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "a", "GNX.sparse.realsize": "1152921504606846976"}}))
+	_, err := w.Write(append([]byte("0\n"), make([]byte, 510)...))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	u, err := Unpack(Into{Directory: t.TempDir()})
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := u.Write(bytes.ReplaceAll(b.Bytes(), []byte("GNX."), []byte("GNU."))) // which the writer does not take
+		done <- errors.Join(err, u.Commit(t.Context()))
+	}()
+	select {
+	case err := <-done:
+		require.ErrorContains(t, err, "GNU.sparse")
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+}
+
+// Below a folder with setgid a new one has that, too: it is told all the same.
+func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
+	t.Parallel()
+	to := t.TempDir()
+	require.NoError(t, unix.Chmod(to, 0o2755))
+	require.NoError(t, unix.Mkdir(to+"/a", unfinished)) // and then it was killed
+	a, err := unpack(t, forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir}), Into{Directory: to})
+	require.NoError(t, err)
+	require.True(t, a.Unfinished)
+	st, err := os.Stat(to + "/a")
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o644), st.Mode().Perm())
+}
+
 func FuzzUnpack(f *testing.F) {
 	f.Add(forged(f, tar.Header{Name: "a/", Typeflag: tar.TypeDir}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg},
 		tar.Header{Name: "a/c", Typeflag: tar.TypeSymlink, Linkname: "../.."}, tar.Header{Name: "d", Typeflag: tar.TypeLink, Linkname: "a/b"}))

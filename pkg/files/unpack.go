@@ -148,6 +148,11 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 		}
 		return nil
 	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, gnuRecord) {
+			return fmt.Errorf("the archive has the record %s", readable(key))
+		}
+	}
 	if err := u.settle(); err != nil {
 		return err
 	}
@@ -241,7 +246,8 @@ func (f folder) close() {
 const unfinished = 0o1700
 
 func (u *unpacking) unfinished(st *unix.Stat_t) bool {
-	return st.Mode&0o7777 == unfinished && int(st.Uid) == os.Geteuid()
+	// A folder takes setgid from the one above it.
+	return st.Mode&0o7777&^unix.S_ISGID == unfinished && int(st.Uid) == os.Geteuid()
 }
 
 // folder enters a folder.
@@ -253,9 +259,10 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 	if parent != nil && !(u.into.Look && found == absent) {
 		base := path.Base(name)
 		if found == absent {
-			if err := unix.Mkdirat(int(parent.Fd()), base, 0o700); err != nil {
+			if err := unix.Mkdirat(int(parent.Fd()), base, unfinished); err != nil {
 				return fmt.Errorf("%s: %w", readable(name), err)
 			}
+			// The folder above may have given it a mode of its own.
 			if err := unix.Fchmodat(int(parent.Fd()), base, unfinished, 0); err != nil {
 				return fmt.Errorf("%s: %w", readable(name), err)
 			}
