@@ -24,7 +24,7 @@ func (r *Remote) Adjust(ctx context.Context, a zfs.Adjustment) error {
 var opMount = operation[string, none]{
 	name: "mount",
 	do:   does(site.Owner.Mount),
-	rule: policy.Changes(policy.Restored, policy.Name),
+	rule: policy.Changes(policy.Mount, policy.Name),
 }
 
 // Mount asks the agent.

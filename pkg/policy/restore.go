@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,6 +37,31 @@ func Restored(ctx context.Context, g *Guard, dataset *string) error {
 		return fmt.Errorf("%s is not being restored", *dataset)
 	}
 	return nil
+}
+
+// Mount is for what a restore has brought, and for directories where it hides nothing.
+// What it would hide is not for this key to know.
+func Mount(ctx context.Context, g *Guard, dataset *string) error {
+	if err := Restored(ctx, g, dataset); err != nil {
+		return err
+	}
+	have, err := g.site.Properties(ctx, []string{*dataset}, []string{"mountpoint", "mounted"})
+	if err != nil {
+		return err
+	}
+	path := have[*dataset]["mountpoint"].Value
+	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
+		return nil
+	}
+	owner, err := site.As[site.Owner](g.site)
+	if err != nil {
+		return err
+	}
+	found, err := owner.Occupied(ctx, []string{path})
+	if err == nil && found[path] != "" {
+		err = fmt.Errorf("mounting %s would hide what is in its directory: look there, and mount it by hand", *dataset)
+	}
+	return err
 }
 
 // Adjust gives back what keeps a copy from being changed and mounted.

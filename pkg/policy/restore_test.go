@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -78,4 +79,82 @@ func TestRestoreGrant(t *testing.T) {
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", c.op, c.body)
 		}
 	}
+}
+
+// A key that may only restore loses nothing of the original, also without --append-only.
+func TestRestoreGrantDestroysNothing(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/home", "vault/web", "pool/src")
+	p, err := Parse([]string{"restore=tank/home", "receive=vault", "send=pool/src"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, site.On(h, "test", func(string) {}), func(string) {})
+	for _, c := range []struct {
+		op, body string
+		allowed  bool
+	}{
+		{"destroy", `["tank/home@a"]`, false},
+		{"destroy", `["vault/web@a", "tank/home@a"]`, false},
+		{"destroy", `["vault/web@a", "pool/src@a"]`, true},
+		{"release", `{"tag":"mine","snapshots":["tank/home@a"]}`, false},
+		{"release", `{"tag":"mine","snapshots":["vault/web@a","tank/home@a"]}`, false},
+		{"release", `{"tag":"zxfer:job","snapshots":["tank/home@a"]}`, true},
+		{"release", `{"tag":"mine","snapshots":["vault/web@a"]}`, true},
+	} {
+		_, err := admit(t, g, c.op, c.body)
+		if c.allowed {
+			require.NoError(t, err, "%s %s", c.op, c.body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", c.op, c.body)
+		}
+	}
+	for target, keeps := range map[string]bool{"tank/home": true, "vault/web": false} {
+		spec := zfs.ReceiveSpec{Target: target, Arrival: zfs.Arrival{Base: 7}}
+		require.NoError(t, g.receive(t.Context(), &spec))
+		require.Equal(t, keeps, spec.KeepKey, target)
+	}
+}
+
+// A stream into what is there and whole sets nothing of a restore, whatever origin it
+// is said to have; the rest of one that made it does.
+func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/live", "tank/half")
+	h.Set("tank/half", "inconsistent", "1")
+	p, err := Parse([]string{"restore=tank"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, site.On(h, "test", func(string) {}), func(string) {})
+	for target, allowed := range map[string]bool{"tank/live": false, "tank/half": true, "tank/new": true} {
+		for _, base := range []uint64{0, 7} {
+			spec := zfs.ReceiveSpec{Target: target, Origin: "tank/other@x", Set: map[string]string{zfs.RestoreProperty: "on"}, Arrival: zfs.Arrival{Base: base}}
+			err := g.receive(t.Context(), &spec)
+			require.Equal(t, allowed, err == nil, "%s: %v", target, err)
+		}
+	}
+}
+
+// full is a host whose directories all have files.
+type full struct{ site.Full }
+
+func (full) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, p := range paths {
+		found[p] = "is not empty (secret)"
+	}
+	return found, nil
+}
+
+func TestRestoreGrantHidesNothing(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/back")
+	h.Set("tank/back", zfs.RestoreProperty, "on")
+	h.Set("tank/back", "mountpoint", "/home")
+	p, err := Parse([]string{"restore=tank"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, full{site.On(h, "test", func(string) {})}, func(string) {})
+	_, err = admit(t, g, "mount", `"tank/back"`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.NotContains(t, err.Error(), "secret")
+	h.Set("tank/back", "mounted", "yes")
+	_, err = admit(t, g, "mount", `"tank/back"`)
+	require.NoError(t, err)
 }

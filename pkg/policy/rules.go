@@ -156,6 +156,13 @@ func (g *Guard) all() []string {
 	return append(g.policy.receivable(), g.policy.Send...)
 }
 
+// onlyAdded tells whether versions of a dataset are only added: where that is asked
+// for, and of what may be restored and nothing else. That are originals, and what is
+// newer in them than a copy is nowhere else.
+func (g *Guard) onlyAdded(dataset string) bool {
+	return g.policy.AppendOnly || !below(dataset, g.policy.Receive) && !below(dataset, g.policy.Send)
+}
+
 func (g *Guard) receivable(dataset string) error {
 	if !below(dataset, g.policy.receivable()) {
 		return fmt.Errorf("nothing may be received into %q", cut(dataset))
@@ -243,6 +250,9 @@ func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 		if !below(dataset, g.all()) {
 			return outside(n)
 		}
+		if g.onlyAdded(dataset) {
+			return fmt.Errorf("%q may be restored only: nothing of it is destroyed", cut(dataset))
+		}
 	}
 	return nil
 }
@@ -281,15 +291,20 @@ func Hold(_ context.Context, g *Guard, h *Tagged) error {
 	return g.snapshots(h.Snapshots, g.all(), "hold")
 }
 
-// Release removes holds; only zxfer's own, where versions are only added.
+// Release removes holds; only zxfer's own, where versions are only added (onlyAdded).
 func Release(_ context.Context, g *Guard, h *Tagged) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	if g.policy.AppendOnly && !strings.HasPrefix(h.Tag, ownTags) {
-		return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", h.Tag)
+	if err := g.snapshots(h.Snapshots, g.all(), "release"); err != nil {
+		return err
 	}
-	return g.snapshots(h.Snapshots, g.all(), "release")
+	for _, s := range h.Snapshots {
+		if dataset, _, _ := zfs.ParseSnapshot(s); g.onlyAdded(dataset) && !strings.HasPrefix(h.Tag, ownTags) {
+			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", cut(h.Tag))
+		}
+	}
+	return nil
 }
 
 // Holds tells of holds.

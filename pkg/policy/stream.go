@@ -63,7 +63,7 @@ func checks(v string) bool { return plain(v) && v != "off" && v != "noparity" }
 
 // receive judges where a stream may go, and adds what keeps it from being
 // mounted. What is inside of it a zfs.Gate judges, as in every receive.
-func (g *Guard) receive(r *zfs.ReceiveSpec) error {
+func (g *Guard) receive(ctx context.Context, r *zfs.ReceiveSpec) error {
 	if r.Corrective {
 		return g.correct(r)
 	}
@@ -81,13 +81,20 @@ func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 	// A new dataset, or a clone, to which nothing was set before.
 	first := r.Arrival.Base == 0 || r.Origin != ""
 	may, restored := taken(), below(r.Target, g.policy.Restored)
+	if first && restored {
+		whole, err := g.isWhole(ctx, r.Target)
+		if err != nil {
+			return err
+		}
+		first = !whole
+	}
 	for name, value := range r.Set {
 		if ok := may[name]; (ok == nil || !ok(value)) && !(first && restored && carried(name, value)) {
 			return fmt.Errorf("the property %q may not be set to %q by who sends; the administrator can set it on %s",
 				cut(name), cut(value), g.policy.receivable()[0])
 		}
 	}
-	if g.policy.AppendOnly && !below(r.Target, g.policy.Rekeyed) {
+	if g.onlyAdded(r.Target) && !below(r.Target, g.policy.Rekeyed) {
 		r.KeepKey = true
 	}
 	// A new dataset mounts nowhere by itself, whoever forgot to ask for that.
@@ -100,6 +107,17 @@ func (g *Guard) receive(r *zfs.ReceiveSpec) error {
 		r.Set = forced
 	}
 	return nil
+}
+
+// isWhole tells that a dataset is there, and not only the part of one that a receive
+// left: what is set to it stays, and is not the stream's, whatever that is said to be.
+func (g *Guard) isWhole(ctx context.Context, dataset string) (bool, error) {
+	have, err := g.site.Properties(ctx, []string{dataset}, []string{"type", "inconsistent"})
+	if err != nil {
+		return false, err
+	}
+	there := have[dataset]
+	return there != nil && there["inconsistent"].Value != "1", nil
 }
 
 // Transfer judges where streams come from and go to.
@@ -124,7 +142,7 @@ func Transfer(ctx context.Context, g *Guard, t *site.Task) error {
 	}
 	switch to := t.To.(type) {
 	case site.ReceiveStream:
-		if err = g.receive(&to.Spec); err == nil {
+		if err = g.receive(ctx, &to.Spec); err == nil {
 			err = g.options(ctx, &to.Options)
 		}
 		t.To = to
