@@ -29,7 +29,7 @@ func HealText(w io.Writer, r *job.HealReport) error {
 			}
 		case r.DryRun:
 			fmt.Fprintf(&b, "%s: would be healed from %s: a snapshot of its own, sent to both, about %s back over the damaged blocks, and the snapshot removed\n",
-				Line(d.Dataset), Line(d.Copy), size.Size(d.Bytes))
+				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes))
 		case d.Healed:
 			fmt.Fprintf(&b, "%s: blocks were healed from %s\n", Line(d.Dataset), Line(d.Copy))
 		}
