@@ -79,7 +79,7 @@ func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []st
 		facts = append(facts, fmt.Sprintf("%s good, %s", english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
 	}
 	switch {
-	case d.Age > 0:
+	case d.Age > 0 && !d.Good.IsZero():
 		facts = append(facts, "all were good "+Seconds(d.Age)+" ago")
 	case !d.Last.IsZero() && d.Good.IsZero():
 		facts = append(facts, "not all were ever proved good")

@@ -29,7 +29,7 @@ type Drill struct {
 }
 
 // Unproved is the outcome of a copy that may be good, and nobody can tell: its key was
-// not there.
+// not there, say, or no clone could be made.
 const Unproved = "not proved"
 
 // DrilledRun is a drill's part for one copy.
@@ -60,6 +60,9 @@ type DrilledRun struct {
 // Drills is what is known of a job's drills after the last one.
 type Drills struct {
 	Last *Drill `json:"last,omitempty"` // without its copies
+	// Whole is the begin of the last drill that came to its end: what it had no copy of is
+	// newer.
+	Whole time.Time `json:"whole,omitzero"`
 	// Copies are by dataset of the source and target's name.
 	Copies map[string]map[string]*Drilled `json:"copies"`
 }
@@ -67,27 +70,27 @@ type Drills struct {
 // Drilled is what is known of one copy.
 type Drilled struct {
 	Good time.Time `json:"good,omitzero"` // begin of the last drill that proved it good
+	// Failing is the begin of the first drill since that did not, none where that did.
+	Failing time.Time `json:"failing_since,omitzero"`
 	DrilledRun
 }
 
 // Conclude makes the drill's outcome of those of its copies, and of an error of the whole.
 func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 	d.Ended, d.Outcome = ended, outcome.Done
-	for _, c := range d.Copies {
-		switch {
-		case c.Outcome == outcome.Failed:
-			d.Outcome = outcome.Failed
-		case c.Outcome == outcome.Interrupted && d.Outcome != outcome.Failed:
-			d.Outcome = outcome.Interrupted
-		case c.Outcome == Unproved && d.Outcome == outcome.Done:
-			d.Outcome = Unproved
-		}
+	has := func(ended string) bool {
+		return slices.ContainsFunc(d.Copies, func(c *DrilledRun) bool { return c.Outcome == ended })
 	}
 	if err != nil {
 		d.Outcome, d.Error, d.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	}
-	if stopped && (err != nil || d.Outcome != outcome.Failed) {
+	switch {
+	case has(outcome.Failed): // which nothing else hides
+		d.Outcome = outcome.Failed
+	case stopped, err == nil && has(outcome.Interrupted):
 		d.Outcome = outcome.Interrupted
+	case err == nil && has(Unproved):
+		d.Outcome = Unproved
 	}
 }
 
@@ -102,7 +105,7 @@ func (d *Drill) Verdict(err error) error {
 			errs = append(errs, fault.Failf(c.Hint, "job %q: %s: %s of %s is %s: %s", d.Job, c.To, c.Target, c.Source, c.Standing(), c.Error))
 		}
 	}
-	err = errors.Join(errs...)
+	err = outcome.Join(errs...)
 	if d.Outcome == outcome.Interrupted {
 		return fault.Interrupt("the same command begins the drill anew", err)
 	}
@@ -140,16 +143,22 @@ func (s *Drills) Note(d *Drill) {
 	brief.Copies = nil
 	s.Last = &brief
 	known := s.Copies
-	if d.Error == "" && d.Outcome != outcome.Interrupted || s.Copies == nil {
+	whole := d.Error == "" && d.Outcome != outcome.Interrupted
+	if whole {
+		s.Whole = d.Started
+	}
+	if whole || s.Copies == nil {
 		s.Copies = map[string]map[string]*Drilled{}
 	}
 	for _, c := range d.Copies {
 		now := &Drilled{DrilledRun: *c}
 		if was := known[c.Source][c.To]; was != nil {
-			now.Good = was.Good
+			now.Good, now.Failing = was.Good, was.Failing
 		}
 		if c.Outcome == outcome.Done {
-			now.Good = d.Started
+			now.Good, now.Failing = d.Started, time.Time{}
+		} else if now.Failing.IsZero() || now.Failing.After(d.Started) { // or the clock was wrong then
+			now.Failing = d.Started
 		}
 		if s.Copies[c.Source] == nil {
 			s.Copies[c.Source] = map[string]*Drilled{}

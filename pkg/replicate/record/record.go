@@ -64,6 +64,9 @@ type State struct {
 	LastRun *Run `json:"last_run,omitempty"`
 	// Drills are in a file of their own: a drill may end while a run goes on.
 	Drills Drills `json:"-"`
+	// DrillSince is the begin of the first run that knew of a schedule of drills: from when
+	// one is waited for.
+	DrillSince time.Time `json:"drill_since,omitzero"`
 	replicate.State
 }
 

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -56,8 +57,15 @@ func (r *replica) standing() *JobStatus {
 func TestDrillOfGoodCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
-	require.True(t, r.standing().Drill.Late, "there was none yet")
-	d, err := r.drill(t, DrillOptions{})
+	require.False(t, r.standing().Drill.Late, "the schedule is new")
+	r.now += 3 * 24 * 3600
+	st := r.standing()
+	require.True(t, st.Drill.Late, "there was none yet")
+	require.Equal(t, 2, st.Drill.Copies)
+	require.Less(t, st.Drill.Age, st.Drill.Critical)
+	r.now += 13 * 24 * 3600
+	require.Greater(t, r.standing().Drill.Age, st.Drill.Critical, "a second was missed")
+	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
 	require.NoError(t, err)
 	require.Len(t, d.Copies, 2)
 	for _, c := range d.Copies {
@@ -69,8 +77,9 @@ func TestDrillOfGoodCopies(t *testing.T) {
 		require.Contains(t, c.Output, "/bin/true")
 	}
 	require.NotZero(t, d.Seed)
-	st := r.standing()
-	require.Equal(t, OK, st.State)
+	st = r.standing()
+	require.Empty(t, st.Drill.NotGood)
+	require.False(t, st.Drill.Late)
 	require.Equal(t, 2, st.Drill.Copies)
 	require.Equal(t, d.Started, st.Drill.Good)
 
@@ -256,4 +265,93 @@ func TestDrillIsInterrupted(t *testing.T) {
 	for _, n := range r.datasets("dst") {
 		require.False(t, zfs.IsAside(n), n)
 	}
+}
+
+// failing has an operation fail, after some calls of it that do not; zfs.OpGet that of
+// clones, which begins the reading of one.
+func (r *replica) failing(on string, after int, err error) {
+	around := r.Around
+	r.Around = func(c context.Context, op string, names []string, do func() error) error {
+		if op == on && (on != zfs.OpGet || zfs.IsAside(names[0])) {
+			if after--; after < 0 {
+				return err
+			}
+		}
+		return around(c, op, names, do)
+	}
+}
+
+// Of a copy that cannot be cloned, opened or looked into nobody can tell whether it is
+// good; a read error tells.
+func TestDrillCannotTell(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		op   string
+		kind zfs.Kind
+		want string
+	}{
+		{zfs.OpClone, zfs.NoSpace, record.Unproved},
+		{zfs.OpClone, zfs.Unknown, record.Unproved},
+		{zfs.OpGet, zfs.Busy, record.Unproved},
+		{zfs.OpGet, zfs.PoolFault, outcome.Failed},
+		{"run", zfs.Unknown, record.Unproved},
+	} {
+		r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
+		r.failing(c.op, 0, &zfs.Error{Kind: c.kind, Op: zfs.OpMount, Subject: "it"})
+		d, err := r.drill(t, DrillOptions{})
+		require.Error(t, err)
+		require.Equal(t, c.want, d.Copies[0].Outcome, c)
+	}
+}
+
+// A command that a lost connection leaves is not begun a second time beside it.
+func TestDrillCommandRunsOnce(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
+	runs, around := 0, r.Around
+	r.Around = func(c context.Context, op string, names []string, do func() error) error {
+		if op == "run" {
+			runs++
+			return site.ErrLost
+		}
+		return around(c, op, names, do)
+	}
+	d, err := r.drill(t, DrillOptions{})
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.Equal(t, outcome.Interrupted, d.Copies[0].Outcome)
+	require.Equal(t, len(d.Copies), runs)
+}
+
+// What is known to differ is not good, also where nobody can tell the names.
+func TestDrillDiffersWithoutNames(t *testing.T) {
+	t.Parallel()
+	r, _, there := drilled(t, nil)
+	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
+	r.failing(zfs.OpGet, 1, &zfs.Error{Kind: zfs.Busy, Op: zfs.OpMount, Subject: "it"})
+	d, err := r.drill(t, DrillOptions{})
+	require.ErrorContains(t, err, "its files are not those of src@")
+	require.Equal(t, outcome.Failed, d.Copies[0].Outcome)
+	require.True(t, d.Copies[0].Compared)
+}
+
+// A copy that no drill came to is not one that was proved, and neither is one that was
+// in the future.
+func TestDrillStatusDoubts(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
+	_, err := r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	st, err := record.Peek(r.dir, "j").Standing()
+	require.NoError(t, err)
+	at := func(days int) *DrillStatus {
+		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour))
+	}
+	require.False(t, at(1).Good.IsZero())
+	require.True(t, at(-30).Good.IsZero())
+	require.True(t, at(-30).Late)
+	delete(st.Drills.Copies, "src/a")
+	require.Equal(t, 2, at(1).Copies)
+	require.True(t, at(1).Good.IsZero())
+	require.False(t, at(1).Late, "it is newer than the last drill")
+	require.True(t, at(9).Late)
 }

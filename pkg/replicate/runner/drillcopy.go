@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +30,7 @@ type drillCopy struct {
 	source, there *zfs.Dataset // nil where it is not there
 	here          string       // the source's snapshot, by full name; "" = it is compared with nothing
 	clone         string
+	bad           bool // something says that the copy is not good
 	rec           *record.DrilledRun
 }
 
@@ -40,14 +43,41 @@ func (c *drillCopy) drill(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	c.rec.Outcome, c.rec.Error, c.rec.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	c.rec.Outcome, c.rec.Error, c.rec.Hint = record.Unproved, err.Error(), fault.HintOf(err)
 	switch {
-	case ctx.Err() != nil:
+	case c.bad:
+		c.rec.Outcome = outcome.Failed
+	case ctx.Err() != nil, outcome.Of(err) == outcome.Interrupted:
 		c.rec.Outcome = outcome.Interrupted
-	case c.rec.Outcome == outcome.Refused, errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}), errors.Is(err, &zfs.Error{Kind: zfs.Permission}):
-		c.rec.Outcome = record.Unproved
 	}
 	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.Standing(), c.rec.Error))
+}
+
+// notGood is what says that the copy is not good. Of what else goes wrong nobody can
+// tell whether it is.
+func (c *drillCopy) notGood(hint, format string, args ...any) error {
+	c.bad = true
+	return fault.Failf(hint, format, args...)
+}
+
+// unread is why the copy could not be read, which it is not good for, unless it is its
+// key, the host or zxfer that stands in the way.
+func (c *drillCopy) unread(ctx context.Context, err error) error {
+	var of *zfs.Error
+	errors.As(err, &of)
+	switch {
+	case err == nil, ctx.Err() != nil, outcome.Of(err) != outcome.Failed, errors.Is(err, site.ErrLost):
+	case of == nil: // of zxfer
+	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnload, of.Op == zfs.OpList, slices.Contains(hinders(), of.Kind):
+	default:
+		c.bad = true
+	}
+	return err
+}
+
+// hinders are the kinds of errors that tell nothing of what is read.
+func hinders() []zfs.Kind {
+	return []zfs.Kind{zfs.KeyMissing, zfs.Permission, zfs.NotSupported, zfs.NoSpace, zfs.NoZFS, zfs.NotFound, zfs.Busy, zfs.Killed, zfs.Feature}
 }
 
 func (c *drillCopy) prove(ctx context.Context) (err error) {
@@ -66,6 +96,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		}
 	}()
 	if err != nil {
+		c.bad = strings.Contains(err.Error(), "Incorrect key") // as ZFS says it: the job file's does not open the copy
 		return err
 	}
 	if c.there.Type == zfs.Filesystem {
@@ -76,8 +107,12 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	unopened := errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) // no file was read, whatever its blocks are
 	if err := c.stream(ctx); err != nil {
 		return err
+	}
+	if unopened {
+		return c.locked()
 	}
 	return c.run(ctx)
 }
@@ -86,11 +121,11 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 // picks the newest snapshot that the source has too, else the newest.
 func (c *drillCopy) look(ctx context.Context) error {
 	there, err := c.t.list(ctx, site.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
-	if err != nil {
+	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
 	if c.there = there.Find(c.rec.Target); c.there == nil || len(c.there.Snapshots()) == 0 {
-		return fault.Failf(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
+		return c.notGood(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
 	}
 	if !c.away {
 		here, err := c.work.source.list(ctx, site.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
@@ -123,7 +158,7 @@ func (c *drillCopy) choose() {
 // the source. That the source cannot answer is noted, and no fault of the copy.
 func (c *drillCopy) both(ctx context.Context, copied, source func(context.Context) error) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return copied(gctx) })
+	g.Go(func() error { return c.unread(ctx, copied(gctx)) })
 	if c.here != "" {
 		c.rec.Compared, c.rec.Note = false, ""
 		g.Go(func() error {
@@ -164,7 +199,7 @@ func (c *drillCopy) stream(ctx context.Context) error {
 		if from, to, err := zfs.FirstDifference(here, there); err == nil {
 			where = fmt.Sprintf(": the first that differs is one of the objects %d to %d", from, to-1)
 		}
-		return fault.Failf("zpool scrub on both pools, and drill again", "its contents are not those of %s%s", c.here, where)
+		return c.notGood("zpool scrub on both pools, and drill again", "its contents are not those of %s%s", c.here, where)
 	}
 	if c.there.Encrypted() && !c.there.KeyLoaded() && c.as.KeyFile == "" {
 		return c.locked()
@@ -187,19 +222,23 @@ func (c *drillCopy) run(ctx context.Context) error {
 	}
 	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	var out zfs.AsideResult
-	err := c.t.do(ctx, site.In(func(st site.Rehearser) (err error) {
+	// Not twice, should the connection be lost: the first may still be running.
+	err := replicate.InKeys(c.t.host.Do(ctx, site.In(func(st site.Rehearser) (err error) {
 		out, err = st.RunAside(ctx, zfs.AsideCommand{Clone: c.clone, Argv: as.Command, Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout),
 			Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{"ZXFER_DRILL_JOB=" + c.job.Name,
 				"ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 		return err
-	}))
+	})))
+	if errors.Is(err, site.ErrLost) {
+		return fault.Interrupt("", err)
+	}
 	if err != nil {
 		return err
 	}
 	c.rec.Command, c.rec.Output = "passed", out.Output
 	if out.Failure != "" {
 		c.rec.Command = "failed"
-		return fault.Failf("what it said is in the record: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
+		return c.notGood("what it said is in the record: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
 	}
 	return nil
 }

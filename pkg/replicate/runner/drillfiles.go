@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -21,6 +20,10 @@ const (
 func (c *drillCopy) files(ctx context.Context) error {
 	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
 	there, here, err := c.digests(ctx, q)
+	if err == nil && there.Read == 0 && q.Sample < 1 { // of few files it may take none, which proves nothing
+		q.Sample = 1
+		there, here, err = c.digests(ctx, q)
+	}
 	if err != nil {
 		return err
 	}
@@ -29,7 +32,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
 	}
 	if there.Failed > 0 {
-		return fault.Failf("zpool status -v "+zfs.PoolOf(c.rec.Target)+", there", "%d of its files cannot be read", there.Failed)
+		return c.notGood("zpool status -v "+zfs.PoolOf(c.rec.Target)+", there", "%d of its files cannot be read", there.Failed)
 	}
 	if !c.rec.Compared {
 		return nil
@@ -60,17 +63,14 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query) (there, here fil
 	return there, here, err
 }
 
-// differ finds out which files are not as on the source, and says so.
+// differ finds out which files are not as on the source, and says so: that some are not
+// is known, also where they cannot be named.
 func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) error {
 	found := 0
 	for _, part := range parts[:min(len(parts), mostParts)] {
 		q.Within = part
 		there, here, err := c.digests(ctx, q)
-		if err != nil {
-			return err
-		}
-		if !c.rec.Compared { // they were, and differ; now the source is away
-			c.rec.Compared = true
+		if err != nil || !c.rec.Compared {
 			break
 		}
 		for _, d := range files.Compare(here.Listed, there.Listed) {
@@ -79,6 +79,7 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 			}
 		}
 	}
+	c.rec.Compared, c.rec.Note = true, ""
 	which := ""
 	if len(c.rec.Differ) > 0 {
 		which = ": " + c.rec.Differ[0]
@@ -86,5 +87,5 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 	if found > 1 {
 		which += fmt.Sprintf(", and %d more or so", found-1)
 	}
-	return fault.Failf("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.here, which)
+	return c.notGood("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.here, which)
 }

@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
@@ -21,12 +23,13 @@ type DrillStatus struct {
 	Outcome  string    `json:"outcome,omitempty"` // of that, "" = there was none
 	// Good is the begin of the last drill that proved the copy good for which that was
 	// the longest ago; zero where one was never proved good.
-	Good     time.Time `json:"good,omitzero"`
-	Age      float64   `json:"age_seconds,omitempty"` // since then
-	Warning  float64   `json:"age_warning_seconds,omitempty"`
-	Critical float64   `json:"age_critical_seconds,omitempty"`
-	Late     bool      `json:"late"`
-	Copies   int       `json:"copies"`
+	Good time.Time `json:"good,omitzero"`
+	// Age is the time since then or, of one that never was, since it was first waited for.
+	Age      float64 `json:"age_seconds,omitempty"`
+	Warning  float64 `json:"age_warning_seconds,omitempty"`
+	Critical float64 `json:"age_critical_seconds,omitempty"`
+	Late     bool    `json:"late"`
+	Copies   int     `json:"copies"`
 	// NotGood are those of the last drill that it did not prove good.
 	NotGood []*record.Drilled `json:"not_good,omitempty"`
 }
@@ -43,7 +46,8 @@ func (d *DrillStatus) State() string {
 	return worst(state, stateOf(d.Outcome))
 }
 
-func drillStatusOf(j *replicate.Job, known *record.Drills, now time.Time) *DrillStatus {
+func drillStatusOf(j *replicate.Job, st *record.State, now time.Time) *DrillStatus {
+	known := &st.Drills
 	d := &DrillStatus{Schedule: j.DrillSchedule()}
 	due := deadline{now: now, grace: drillGrace}
 	if e, err := calendar.Parse(d.Schedule); err == nil { // "" is none
@@ -56,29 +60,68 @@ func drillStatusOf(j *replicate.Job, known *record.Drills, now time.Time) *Drill
 	if known.Last != nil {
 		d.Last, d.Outcome = known.Last.Started, known.Last.Outcome
 	}
-	never := false
+	var from time.Time // since when one that is good is waited for: the longest
+	never := known.Last == nil
+	add := func(good, since time.Time) {
+		if good.IsZero() || due.future(good) { // or the clock was wrong then, or is now
+			never, good = true, since
+		}
+		if from.IsZero() || !good.IsZero() && good.Before(from) {
+			from = good
+		}
+	}
 	known.All(func(c *record.Drilled) {
 		d.Copies++
-		never = never || c.Good.IsZero()
-		if d.Good.IsZero() || c.Good.Before(d.Good) {
-			d.Good = c.Good
-		}
+		add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		if c.Outcome != outcome.Done {
 			d.NotGood = append(d.NotGood, c)
 		}
 	})
-	if never {
-		d.Good = time.Time{}
+	for range unreached(j, st) {
+		d.Copies++
+		add(time.Time{}, cmp.Or(known.Whole, st.DrillSince))
 	}
-	d.Late = due.event != nil && d.Good.IsZero()
-	if !d.Good.IsZero() {
-		d.Age = max(0, now.Sub(d.Good).Seconds())
-		if first, second, ok := due.after(d.Good); ok {
-			d.Late = now.After(first.Add(drillGrace))
-			d.Warning, d.Critical = first.Add(drillGrace).Sub(d.Good).Seconds(), second.Add(drillGrace).Sub(d.Good).Seconds()
-		}
+	if from = cmp.Or(from, st.DrillSince); !never {
+		d.Good = from
+	}
+	if due.event == nil || from.IsZero() {
+		d.Age = age(now, d.Good)
+		return d
+	}
+	d.Age = age(now, from)
+	if d.Late = due.future(from); d.Late {
+		return d
+	}
+	if first, second, ok := due.after(from); ok {
+		d.Late = now.After(first.Add(drillGrace))
+		d.Warning, d.Critical = first.Add(drillGrace).Sub(from).Seconds(), second.Add(drillGrace).Sub(from).Seconds()
 	}
 	return d
+}
+
+func age(now, from time.Time) float64 {
+	if from.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(from).Seconds())
+}
+
+// unreached are the copies, by dataset and target, that arrived and that no drill came
+// to.
+func unreached(j *replicate.Job, st *record.State) (out [][2]string) {
+	at, err := endpoint.Parse(j.Source)
+	if err != nil {
+		return nil
+	}
+	for source, known := range st.Datasets {
+		for _, t := range j.Targets {
+			a := known.Targets[t.Name]
+			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.Selects(at.Name, source) {
+				out = append(out, [2]string{source, t.Name})
+			}
+		}
+	}
+	return out
 }
 
 // drilled takes over how the drills stand.

@@ -128,6 +128,12 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.state.LastRun = w.run.Brief()
+	switch {
+	case w.job.DrillSchedule() == "":
+		w.state.DrillSince = time.Time{}
+	case w.state.DrillSince.IsZero():
+		w.state.DrillSince = w.run.Started
+	}
 	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
 		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
 	}

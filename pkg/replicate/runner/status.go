@@ -197,7 +197,7 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
-	js.drilled(drillStatusOf(j, &st.Drills, now))
+	js.drilled(drillStatusOf(j, st, now))
 	return js
 }
 
