@@ -121,11 +121,19 @@ func TestZFSDrill(t *testing.T) {
 	require.Contains(t, d.Copies[0].Error, "it did not end within 2s")
 	require.Less(t, time.Since(began), 60*time.Second)
 
+	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // which nothing can run
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, record.Unproved, d.Outcome, o)
+
+	zfsCmd(t, "set", "readonly=on", betaPool) // which a clone that is written to does not inherit
+	t.Cleanup(func() { zfsCmd(t, "inherit", "readonly", betaPool) })
 	script("echo recovered > $ZXFER_DRILL_DIR/new && cat new")
 	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]\nwritable = true", check), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, "recovered", d.Copies[0].Output)
+	zfsCmd(t, "inherit", "readonly", betaPool)
 	require.Equal(t, before, there())
 	nothingLeft(t, 20*time.Second)
 }

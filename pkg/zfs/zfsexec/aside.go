@@ -46,9 +46,11 @@ func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 	} else {
 		args = append(args, "-o", "canmount=noauto", "-o", "mountpoint=none", "-o", "sharenfs=off", "-o", "sharesmb=off")
 	}
-	if !a.Writable {
-		args = append(args, "-o", "readonly=on")
+	readonly := "on"
+	if a.Writable { // also below a pool's root that is not
+		readonly = "off"
 	}
+	args = append(args, "-o", "readonly="+readonly)
 	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpClone, Subject: a.Snapshot}, append(args, a.Snapshot, name))
 	return name, err
 }
@@ -66,7 +68,7 @@ func (c *CLI) RemoveAside(ctx context.Context, a zfs.Asides) error {
 		if err != nil {
 			return err
 		}
-		names := slices.DeleteFunc(strings.Fields(out), func(n string) bool { return !zfs.IsAside(n) })
+		names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsAside(n) })
 		found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
 		if err != nil {
 			return err
@@ -102,7 +104,9 @@ func (c *CLI) checkAside(ctx context.Context, clone string) error {
 
 // inside runs a command, of which it is the last words, in a clone: mounted where no
 // other process sees it, with no process left behind.
-const inside = `mount --make-rprivate / && mount -t proc proc /proc && mount -i -t zfs -o "$1" "$2" "$3" && cd "$3" && shift 3 && exec "$@"`
+// What keeps the command from beginning ends with an exit code of its own, as in env(1):
+// 125, and 126 and 127 are the shell's.
+const inside = `{ mount --make-rprivate / && mount -t proc proc /proc && mount -i -t zfs -o "$1" "$2" "$3" && cd "$3"; } || exit 125; shift 3; exec "$@"`
 
 // commandWindDown is how long a command that was told to end may take.
 const commandWindDown = 5 * time.Second
@@ -143,8 +147,16 @@ func (c *CLI) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideRe
 		return out, context.Cause(ctx)
 	case bounded.Err() != nil:
 		out.Failure = fmt.Sprintf("it did not end within %s", a.Timeout)
+	case cannotTell(cmd):
+		return out, fmt.Errorf("%s: it could not run, or could not tell: %w: %s", a.Argv[0], err, text[strings.LastIndexByte(text, '\n')+1:])
 	case err != nil:
 		out.Failure = err.Error()
 	}
 	return out, nil
+}
+
+// cannotTell tells of a command that did not begin, or said so.
+func cannotTell(cmd *exec.Cmd) bool {
+	code := cmd.ProcessState.ExitCode()
+	return code >= 125 && code <= 127
 }
