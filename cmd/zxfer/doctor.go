@@ -280,6 +280,9 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
+	if f, err := (&replicateOptions{file: defaultJobFile}).load(); err == nil { // what is wrong with it replicate check tells
+		o.req.Copies, _ = copiesOf(f)
+	}
 	text := report.NewText(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Eager: true, Size: terminalSize(a.stderr)})
 	defer live(text)()
 	watch := watcher{text, o.verbose}

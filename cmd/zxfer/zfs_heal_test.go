@@ -139,6 +139,7 @@ func TestZFSHeal(t *testing.T) {
 		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,used,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
 	}
 	before := had()
+	require.Contains(t, mustZxfer(t, "doctor", "--quick", "--only", "pools").stdout, "zxfer heal -n "+s.pool+" HOST:COPY")
 	o := mustZxfer(t, append([]string{"heal", "-n"}, args...)...)
 	require.Contains(t, o.stdout, locked+": would be healed from beta:"+dst+"/locked")
 	require.Equal(t, before, had())

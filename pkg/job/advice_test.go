@@ -5,9 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
 )
@@ -70,5 +72,18 @@ func TestAdvice(t *testing.T) {
 				require.Equal(t, c.why, got.Why)
 			}
 		})
+	}
+}
+
+// Of the pools of a host those have copies that a job names there, as source or as copy.
+func TestPoolsThatCopiesAreKnownOf(t *testing.T) {
+	t.Parallel()
+	d := Doctor{Copies: []Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
+	for host, want := range map[string][]string{"": {"tank", "", ""}, "backup1": {"", "backup1:vault", ""}, "backup2": {"", "", ""}} {
+		pools := []sysinfo.Pool{{Name: "tank"}, {Name: "vault"}, {Name: "other"}}
+		d.known(pools, host)
+		for i, p := range pools {
+			require.Equal(t, want[i], p.Known, "%s on %q", p.Name, host)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
@@ -16,6 +17,8 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/zfs"
 )
 
 // DoctorSchema is what a doctor's report begins with.
@@ -32,6 +35,9 @@ type Doctor struct {
 	Target bool
 	// Path tells that Send.Target names a path, to be read and written.
 	Path bool
+
+	// Copies are those that a job file names.
+	Copies []Copy
 
 	Quick bool          // measure nothing
 	Full  bool          // measure also what the rate of a transfer does not need
@@ -241,7 +247,9 @@ func (d *doctor) look(ctx context.Context) error {
 			}
 			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
 			h, err := hostOf(d.report.Archives[i])
-			e.system = h.System
+			if e.system = h.System; err == nil {
+				d.req.known(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])
+			}
 			return err
 		})
 	}
@@ -254,6 +262,20 @@ func (d *doctor) look(ctx context.Context) error {
 	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Archive) bool { return a.Text == nil })
 	d.input.Source, d.input.Target = d.source.captured(), d.target.captured()
 	return nil
+}
+
+// known notes of a host's pools what zxfer heal calls those that it knows copies of: what
+// a job names, as source or as copy.
+func (d *Doctor) known(pools []sysinfo.Pool, host string) {
+	for _, c := range d.Copies {
+		for _, at := range []endpoint.Endpoint{c.Source, c.Target} {
+			pool := zfs.PoolOf(at.Name)
+			i := slices.IndexFunc(pools, func(p sysinfo.Pool) bool { return p.Name == pool })
+			if at.Host == host && i >= 0 {
+				pools[i].Known = endpoint.Endpoint{Host: at.Host, Name: pool}.String()
+			}
+		}
+	}
 }
 
 func labels(all []*end) (names []string) {

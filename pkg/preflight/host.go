@@ -30,7 +30,7 @@ func hostChecks() []Check {
 		{ID: "fletcher", Title: "ZFS checksums with the fastest implementation", Needs: "zfs_fletcher_4_impl, /proc/spl/kstat/zfs/fletcher_4_bench", Docs: fletcherSource, host: fletcher},
 		{ID: "aes", Title: "ZFS encrypts with the processor's AES instructions", Needs: "icp_aes_impl, /proc/cpuinfo", Docs: aesSource, host: aes},
 		{ID: "gcm", Title: "ZFS authenticates with the processor's carry-less multiplication", Needs: "icp_gcm_impl, /proc/cpuinfo", Docs: gcmSource, host: gcm},
-		{ID: "pools", Title: "The host's pools are healthy and not nearly full", Needs: "zpool get", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools},
+		{ID: "pools", Title: "The host's pools are healthy, have no data errors, and are not nearly full", Needs: "zpool get, zpool status", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", host: pools},
 		{ID: "mounts", Title: "No ZFS filesystem is hidden below another mount", Needs: "/proc/self/mounts", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", host: mounts},
 		{ID: "tcp-scaling", Title: "TCP windows may grow beyond 64 KiB", Needs: "net.ipv4.tcp_window_scaling", Docs: tcpSource, host: tcpScaling, device: true},
 		{ID: "tcp-buffers", Title: "Socket buffers may grow to what a fast link needs", Needs: "net.ipv4.tcp_rmem, tcp_wmem", Docs: tcpSource, host: tcpBuffers, device: true},
@@ -99,8 +99,15 @@ func pools(s *sysinfo.System) []finding.Finding {
 	for _, p := range s.Pools {
 		percent, _ := number(p.Properties["capacity"])
 		free, _ := number(p.Properties["free"])
+		ill := cmp.Or(unhealthy(p.Name, p.Properties["health"]), full(p.Name, percent))
+		if f := damaged(&p, s.ZFS); f != nil {
+			out = append(out, *f)
+			if ill == nil {
+				continue
+			}
+		}
 		ok := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("pool %s is online, %d %% full, %s free", p.Name, percent, size.Text(free))}
-		f := cmp.Or(unhealthy(p.Name, p.Properties["health"]), full(p.Name, percent), &ok)
+		f := cmp.Or(ill, &ok)
 		f.Evidence = fmt.Sprintf("zpool get health,capacity %s: %s, %d", p.Name, p.Properties["health"], percent)
 		out = append(out, *f)
 	}

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/finding"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
@@ -23,6 +26,23 @@ func unhealthy(pool, health string) *finding.Finding {
 		return nil
 	case "DEGRADED":
 		f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", pool)
+	}
+	return f
+}
+
+// damaged tells of a pool's data errors, and what shows what could mend them.
+func damaged(p *sysinfo.Pool, zfs string) *finding.Finding {
+	if p.Errors == 0 {
+		return nil
+	}
+	f := &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s has data errors: what they are in cannot be read or sent whole", p.Name),
+		Evidence: fmt.Sprintf("zpool status %s: %s", p.Name, english.Plural(int(p.Errors), "data error", "")),
+		Remedy:   command("zxfer", "heal", "-n", p.Name, "HOST:COPY") + " shows what a copy could mend, and changes nothing"}
+	if p.Known != "" {
+		f.Remedy = command("zxfer", "heal", "-n", p.Known) + " shows what its copies could mend, and changes nothing"
+	}
+	if v, ok := parseVersion(zfs); ok && v.before(version{2, 2, 0}) {
+		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY brings one back"
 	}
 	return f
 }

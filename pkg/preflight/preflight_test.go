@@ -269,3 +269,33 @@ func TestTable(t *testing.T) {
 		require.Regexp(t, `^https://`, c.Docs)
 	}
 }
+
+// A pool with data errors is told, with what shows how it can be mended; what else it
+// suffers from, too.
+func TestDataErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, zfs string
+		pool      sysinfo.Pool
+		want      []string // remedies
+	}{
+		{"sound", "2.3.9-1", sysinfo.Pool{}, []string{""}},
+		{"no copy is known", "2.3.9-1", sysinfo.Pool{Errors: 3}, []string{"zxfer heal -n tank HOST:COPY shows"}},
+		{"copies are known", "2.2.0-1", sysinfo.Pool{Errors: 1, Known: "backup1:tank"}, []string{"zxfer heal -n backup1:tank shows"}},
+		{"too old to heal", "2.1.11-1", sysinfo.Pool{Errors: 1, Known: "tank"}, []string{"zxfer restore --files"}},
+		{"degraded, too", "2.3.9-1", sysinfo.Pool{Errors: 1, Properties: map[string]string{"health": "DEGRADED"}},
+			[]string{"zxfer heal -n tank HOST:COPY shows", "zpool status -v tank"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.pool.Name = "tank"
+			found := pools(&sysinfo.System{ZFS: tt.zfs, Pools: []sysinfo.Pool{tt.pool}})
+			require.Len(t, found, len(tt.want))
+			for i, f := range found {
+				require.Contains(t, f.Remedy, tt.want[i])
+				require.Equal(t, tt.want[i] == "", f.Severity == finding.OK)
+			}
+		})
+	}
+}

@@ -35,8 +35,8 @@ const (
 
 // Capture reads all that facts are made of into one text archive, which
 // txtar.Parse and sysinfo.ReadSystem read again. What cannot be read is left
-// out. Options of mounts, symbols' addresses, and mounts that are neither
-// ZFS's nor a network's are not kept.
+// out. Options of mounts, symbols' addresses, mounts that are neither ZFS's nor a
+// network's, and names of pools' devices are not kept.
 //
 // A brief one takes a few milliseconds: it runs no program, and reads the
 // kernel's symbols, of which there are some 100,000, only where they decide.
@@ -72,6 +72,9 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 		out, err := output(ctx, argv)
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
+		}
+		if name == sysinfo.PoolStatus {
+			out = poolLines(out)
 		}
 		if err == nil || name == "nc-help" { // every nc -h has its own exit status
 			files[sysinfo.Command(name)] = out
@@ -127,6 +130,16 @@ func read(root fs.FS, name string) string {
 		return cpuinfo(string(raw))
 	}
 	return string(raw[:min(len(raw), maxFile)])
+}
+
+// poolLines keeps the lines of zpool status that are read.
+func poolLines(s string) string {
+	return keep(s, func(f []string) string {
+		if len(f) == 0 || !slices.Contains(sysinfo.PoolLines(), f[0]) {
+			return ""
+		}
+		return strings.Join(f, " ")
+	})
 }
 
 func keep(s string, line func(fields []string) string) string {

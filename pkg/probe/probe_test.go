@@ -357,6 +357,8 @@ func TestReadKeepsOnlyFacts(t *testing.T) {
 	require.Equal(t, "//nas/share /mnt/nas cifs\ntank/a /a zfs\n", read(root, "proc/self/mounts"))
 	require.Equal(t, "0 T kernel_fpu_begin\n", read(root, sysinfo.Symbols))
 	require.Equal(t, "processor : 0\nmodel name : CPU\nflags : aes\n\nprocessor : 1\n", read(root, "proc/cpuinfo"))
+	require.Equal(t, "pool: tank\nerrors: 3 data errors, use '-v' for a list\n",
+		poolLines("  pool: tank\n state: ONLINE\nconfig:\n\n\tNAME\ttank\n\t  ata-DISK_SERIAL0123  ONLINE  0 0 0\n\nerrors: 3 data errors, use '-v' for a list\n"))
 	write("etc/os-release", strings.Repeat("x", maxFile+1))
 	require.Len(t, read(root, "etc/os-release"), maxFile)
 }

@@ -59,11 +59,20 @@ func Programs() []string {
 	return []string{"nc", "ncat", "mbuffer", "zstd", "ssh", "zfs", "zpool", "python3"}
 }
 
+// PoolStatus is the command that tells of pools' data errors. Of what it prints, lines
+// that do not begin with one of PoolLines are not kept: they name devices by their
+// serial numbers.
+const PoolStatus = "zpool-status"
+
+// PoolLines are the first words of the lines of PoolStatus that are read.
+func PoolLines() []string { return []string{"pool:", "errors:"} }
+
 // Commands are run, and what they print on both outputs is kept.
 func Commands() map[string][]string {
 	return map[string][]string{
 		"nc-help":     {"nc", "-h"},
 		"zfs-version": {"zfs", "version"},
 		"zpool-get":   {"zpool", "get", "-Hp", "-o", "name,property,value", "health,capacity,readonly,free,size,ashift"},
+		PoolStatus:    {"zpool", "status"},
 	}
 }

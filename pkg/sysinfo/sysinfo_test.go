@@ -40,3 +40,15 @@ func TestFacts(t *testing.T) {
 		})
 	}
 }
+
+func TestPoolErrors(t *testing.T) {
+	t.Parallel()
+	get := "a b\thealth\tONLINE\nsound\thealth\tONLINE\ntank\thealth\tONLINE\n"
+	status := "pool: a b\nerrors: 2 data errors, use '-v' for a list\npool: sound\nerrors: No known data errors\n" +
+		"pool: gone\nerrors: 9 data errors, use '-v' for a list\npool: tank\nerrors: 1 data errors, use '-v' for a list\n"
+	found := map[string]uint64{}
+	for _, p := range parsePools(get, status) {
+		found[p.Name] = p.Errors
+	}
+	require.Equal(t, map[string]uint64{"a b": 2, "sound": 0, "tank": 1}, found)
+}

@@ -50,7 +50,7 @@ func ReadSystem(root fs.FS) System {
 		TCP:           readTCP(root),
 		Links:         readLinks(root),
 		Tools:         readTools(root),
-		Pools:         parsePools(text(root, Command("zpool-get"))),
+		Pools:         parsePools(text(root, Command("zpool-get")), text(root, Command(PoolStatus))),
 		Mounts:        parseMounts(text(root, "proc/self/mounts")),
 		Memory:        memory(text(root, "proc/meminfo")),
 	}
@@ -87,13 +87,17 @@ func memory(meminfo string) uint64 {
 	return 0
 }
 
-// Pool is what zpool get -Hp tells of an imported pool.
+// Pool is what zpool get -Hp and zpool status tell of an imported pool.
 type Pool struct {
 	Name       string
 	Properties map[string]string
+	Errors     uint64 // data errors, about as many as zpool status -v lists
+	// Known is what zxfer heal calls the pool where copies of it are known, "" where
+	// none is: no fact of the host, it is filled in by who knows them.
+	Known string
 }
 
-func parsePools(s string) []Pool {
+func parsePools(s, status string) []Pool {
 	var out []Pool
 	for l := range strings.Lines(s) {
 		f := strings.Split(strings.TrimRight(l, "\n"), "\t")
@@ -106,6 +110,15 @@ func parsePools(s string) []Pool {
 			out = append(out, Pool{Name: f[0], Properties: map[string]string{}})
 		}
 		out[i].Properties[f[1]] = f[2]
+	}
+	at := -1
+	for l := range strings.Lines(status) {
+		switch f := strings.Fields(l); {
+		case len(f) >= 2 && f[0] == "pool:":
+			at = slices.IndexFunc(out, func(p Pool) bool { return p.Name == strings.Join(f[1:], " ") })
+		case len(f) >= 4 && f[0] == "errors:" && f[2] == "data" && at >= 0: // "3 data errors, use '-v' for a list"
+			out[at].Errors, _ = strconv.ParseUint(f[1], 10, 31) // "No known data errors" is none
+		}
 	}
 	return out
 }
