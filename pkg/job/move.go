@@ -161,6 +161,10 @@ func (m *mover) effort(d *plan.Dataset) *effort {
 // replan surveys and plans one dataset anew. Conflicts are errors; that the target
 // is half received may pass, as right after a cut the other end still winds down.
 func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*plan.Dataset, error) {
+	if req.Restore && d.Source != req.Source { // it inherits that of the tree's root
+		req.Set = maps.Clone(req.Set)
+		delete(req.Set, "mountpoint")
+	}
 	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
 	req.NoResume = false // what there is now, this job left
 	state, err := survey(ctx, e, req)

@@ -53,6 +53,9 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	}
 	p.watchChain(d, t, out, base, there)
 	first := &out.Steps[0]
+	if p.req.Restore && len(out.Loses) > 0 {
+		p.note("%s: interrupted in its first stream, the same command begins that one anew", p.onTarget(t.Name))
+	}
 	first.Receive.Set = p.changedProperties(d)
 	first.Receive.Rollback = len(out.Loses) > 0 || p.req.Rollback && out.Restore != nil && len(out.Restore.Unmount) > 0
 	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", there.Name)

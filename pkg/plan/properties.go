@@ -181,6 +181,9 @@ func (p *planner) override(d *zfs.Dataset, set map[string]string) {
 			p.note("%s: {{set}} %s is left out: a %s has no such property", d.Name, name, d.Type)
 			continue
 		}
+		if name == "mountpoint" && p.req.Restore && d.Name != p.req.Source {
+			continue // inherited: all at one path would be mounted over each other
+		}
 		set[name] = p.req.Set[name]
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,23 +30,33 @@ type Giving struct {
 // givenBack tells whether a property of a copy is zxfer's own precaution.
 func givenBack(name string) bool { return name == "readonly" || name == "canmount" }
 
+// begun tells that a restore has begun to bring a dataset, and has not ended.
+func begun(t *zfs.Dataset) bool {
+	return t.Inconsistent() || t.Properties[zfs.RestoreProperty].Local()
+}
+
 // giving plans what a dataset is given back.
 func (p *planner) giving(d *zfs.Dataset, out *Dataset) {
 	if !p.req.Restore {
 		return
 	}
 	t := p.target[out.Target]
-	g := &Giving{Due: t == nil || t.Inconsistent() || t.Properties[zfs.RestoreProperty].Local()}
+	g := &Giving{Due: t == nil || begun(t)}
 	out.Restore = g
-	if d.Type == zfs.Filesystem {
-		g.Mountpoint = p.mountpoint(out.Target)
-		if t != nil && t.Get("mounted") == "yes" {
-			g.Mountpoint = ""
-		}
+	if g.Due {
+		p.giveBack(d, out, g)
 	}
+	canmount := cmp.Or(g.Set["canmount"], "on")
 	if !g.Due {
-		return
+		canmount = cmp.Or(p.req.Set["canmount"], t.Get("canmount"))
 	}
+	if d.Type == zfs.Filesystem && canmount == "on" && (t == nil || t.Get("mounted") != "yes") {
+		g.Mountpoint = p.mountpoint(out)
+	}
+}
+
+// giveBack plans what a dataset that is new is given.
+func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
 	for _, name := range []string{"readonly", "canmount"} {
 		if !zfs.Settable(d.Type, name) {
 			continue
@@ -130,15 +141,20 @@ func (p *planner) targetOfRoot(root *zfs.Dataset) string {
 	return root.Name
 }
 
-// mountpoint is where a filesystem of the target mounts, "" for nowhere.
-func (p *planner) mountpoint(target string) string {
-	at, below := p.req.Set["mountpoint"], strings.TrimPrefix(target, p.targetRoot)
-	if at != "" { // each gets it as it is
-		below = ""
+// mountpoint is where a filesystem of the target will mount, "" for nowhere.
+func (p *planner) mountpoint(out *Dataset) string {
+	at, below, asked := "", "", p.req.Set["mountpoint"]
+	if t := p.target[p.targetRoot]; t != nil && asked != "" {
+		if _, has := t.SnapshotOf(cmp.Or(p.arriving[p.targetRoot], out).Arrive.GUID); has {
+			asked = "" // no stream is left to set it with
+		}
 	}
-	for name := target; at == "" && name != ""; name = zfs.ParentOf(name) {
-		if t := p.target[name]; t != nil && !t.Inconsistent() && t.Get("mountpoint") != "" {
-			at, below = t.Get("mountpoint"), strings.TrimPrefix(target, name)
+	for name := out.Target; at == "" && name != ""; name = zfs.ParentOf(name) {
+		below = strings.TrimPrefix(out.Target, name)
+		if t := p.target[name]; asked != "" && name == p.targetRoot {
+			at = asked
+		} else if t != nil && !t.Inconsistent() && (asked == "" || !strings.HasPrefix(name, p.targetRoot+"/") || t.Properties["mountpoint"].Local()) {
+			at = t.Get("mountpoint")
 		}
 	}
 	if !strings.HasPrefix(at, "/") { // none, legacy
@@ -150,6 +166,14 @@ func (p *planner) mountpoint(target string) string {
 // mayUnmount refuses to go back over what is in use, unless that may lose what is
 // written there: whatever is written meanwhile, access times too, would be in the way.
 func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
+	if p.req.Restore && t.Type == zfs.Volume {
+		if p.req.Rollback {
+			out.Loses = append(out.Loses, "what programs write to /dev/zvol/"+t.Name+" meanwhile, or have in memory: stop what uses it first")
+		} else {
+			p.note("%s changes under whatever uses /dev/zvol/%s: stop that first", p.onTarget(t.Name), t.Name)
+		}
+		return true
+	}
 	if !p.req.Restore || t.Get("mounted") != "yes" {
 		return true
 	}
@@ -170,7 +194,8 @@ func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 
 // mayStay judges a dataset that has the snapshot which is to be restored, and went on
 // from there: nothing has to be fetched, and what it would lose is not for a restore
-// to decide about.
+// to decide about. It may stay as it is below what is restored, unless all is to be
+// as it was; and where an interrupted restore goes on, whose first datasets are in use.
 func (p *planner) mayStay(d, t *zfs.Dataset, at zfs.Version) bool {
 	var newer []string
 	for _, v := range t.Snapshots() {
@@ -191,13 +216,16 @@ func (p *planner) mayStay(d, t *zfs.Dataset, at zfs.Version) bool {
 	}
 	const text = "%s has @%s itself, and what is newer: %s"
 	list := strings.Join(newer[:min(evidence, len(newer))], ", ")
-	if d.Name != p.req.Source || p.req.Recursive {
+	if going := slices.ContainsFunc(p.state.Target.Datasets, begun); going || d.Name != p.req.Source && !p.req.Rollback {
 		p.note(text+"; it is left as it is; to lose what is newer: %s", p.onTarget(t.Name), at.Name, list, command(back...))
 		return true
 	}
 	hint := "there, to lose what is newer: " + command(back...)
 	if point := t.Get("mountpoint"); strings.HasPrefix(point, "/") {
 		hint = "single files are in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
+	}
+	if p.req.Recursive {
+		hint += "\nto restore only what is below it, name that"
 	}
 	p.conflict(Diverged, d.Name, t.Name, hint, text, p.onTarget(t.Name), at.Name, list)
 	return false

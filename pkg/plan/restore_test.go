@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,4 +61,45 @@ func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
 	require.Equal(t, []string{"tank/h will be read-only, as tank is: {{set readonly=off}} has it written to"}, p.Notes)
 	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
+}
+
+// One mountpoint that is asked for is that of the root of a tree: the others are below it.
+func TestRestoreMountsATreeElsewhere(t *testing.T) {
+	t.Parallel()
+	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
+	for i, name := range []string{"vault/h", "vault/h/a"} {
+		guid := uint64(i + 1)
+		s.Source.Datasets = append(s.Source.Datasets, &zfs.Dataset{Name: name, Type: zfs.Filesystem, GUID: guid,
+			Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "a", GUID: 100 + guid, CreateTXG: guid}}})
+	}
+	s.Target.Ancestors = []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{"mountpoint": {Value: "/tank"}}}}
+	req := Request{Source: "vault/h", Target: "tank/h", Recursive: true, Restore: true, Set: map[string]string{"mountpoint": "/srv/h"}}
+	p := Make(req, s)
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "/srv/h", p.Datasets[0].Steps[0].Receive.Set["mountpoint"])
+	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "mountpoint")
+	require.Equal(t, []string{"/srv/h", "/srv/h/a"}, []string{p.Datasets[0].Restore.Mountpoint, p.Datasets[1].Restore.Mountpoint})
+
+	// What will not be mounted has no place that would be in the way.
+	req.Set = map[string]string{"canmount": "off"}
+	for _, d := range Make(req, s).Datasets {
+		require.Empty(t, d.Restore.Mountpoint)
+	}
+}
+
+// A volume is not mounted: what would lose under its user is said.
+func TestRestoreOverAVolume(t *testing.T) {
+	t.Parallel()
+	at := func(name string, snapshots ...uint64) *zfs.Dataset {
+		d := &zfs.Dataset{Name: name, Type: zfs.Volume, GUID: 1, Properties: map[string]zfs.Property{}}
+		for _, guid := range snapshots {
+			d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: fmt.Sprintf("s%d", guid), GUID: guid, CreateTXG: guid})
+		}
+		return d
+	}
+	s := State{Source: zfs.Listing{Root: "vault/v", Datasets: []*zfs.Dataset{at("vault/v", 1, 2)}}, Target: zfs.Listing{Root: "tank/v", Datasets: []*zfs.Dataset{at("tank/v", 1)}}}
+	req := Request{Source: "vault/v", Target: "tank/v", Restore: true}
+	require.Contains(t, Make(req, s).Notes[0], "stop that first")
+	req.Rollback = true
+	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop what uses it first")
 }

@@ -83,6 +83,9 @@ func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (z
 	if latest, _ := t.Latest(); latest.GUID != token.FromGUID || written(t) > 0 {
 		return at, "the target has changed since, so that it could not be completed"
 	}
+	if p.req.Restore && t.Get("mounted") == "yes" { // see mayUnmount
+		return at, "the target is mounted, and what is written to it meanwhile would be in the way"
+	}
 	return at, ""
 }
 
