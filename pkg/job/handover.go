@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,17 +69,25 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
 	case zfs.ProvedKey(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		if err := h.own(ctx, func(o site.Owner) error { return o.JoinKey(ctx, d.Target) }); err != nil {
+		err := h.own(ctx, func(o site.Owner) error { return o.JoinKey(ctx, d.Target) })
+		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
+			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) alone needs both keys
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
 	case zfs.ProvedKey(at, above) || !at.HasPassphrase():
-		h.joins = append(h.joins, zfs.CommandLine([]string{"zfs", "change-key", "-i", d.Target})+
-			"  # if it had one key with "+above.Name+"; both have to be loaded")
+		h.joins = append(h.joins, joinByHand(d, above))
 	}
 	return nil
+}
+
+func joinByHand(d *plan.Dataset, above *zfs.Dataset) string {
+	return zfs.CommandLine([]string{"zfs", "change-key", "-i", d.Target}) + "  # if it had one key with " + above.Name + "; both have to be loaded"
 }
 
 // key notes a key that is to be loaded.
@@ -111,6 +120,12 @@ func (h *handover) mountBack(ctx context.Context, d *plan.Dataset, at *zfs.Datas
 
 // remount does the same for what this restore has unmounted.
 func (h *handover) remount(ctx context.Context) error {
+	for _, name := range h.idle { // who knows what unmounted them
+		if at := h.there.Find(name); at != nil && at.Get("mounted") != "yes" && !h.closed[name] && mounts(at) {
+			h.closed[name] = true
+			h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", name}))
+		}
+	}
 	for _, d := range h.report.Plan.Datasets {
 		if d.Restore == nil {
 			continue

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
@@ -33,6 +34,9 @@ type restoring struct {
 	at    time.Time
 	mount bool
 	notes []string // of what was chosen
+	// idle are filesystems of the target that were there and would be mounted: an
+	// interrupted --rollback may have unmounted them.
+	idle []string
 }
 
 // RunRestore runs `zxfer restore`. Errors are classed as those of RunSend.
@@ -51,15 +55,20 @@ func (t *restoring) restore(ctx context.Context) error {
 	if err := t.begin(ctx, &policy{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
-	if err := t.unmount(ctx); err != nil {
+	if err := t.persist(ctx, t.unmount); err != nil {
+		t.report.Next = t.outOfUse()
 		return changed(err)
 	}
 	if err := t.deliver(ctx); err != nil {
+		t.report.Next = t.outOfUse()
 		return err
 	}
 	handed := t.rep.Doing("giving back what the copy had changed")
 	err := t.persist(ctx, t.handOver)
 	handed()
+	if err != nil {
+		t.report.Next = t.outOfUse()
+	}
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data arrived, but: %w", changed(err))
 	}
@@ -94,26 +103,19 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 	if len(state.Target.Datasets) == 0 {
 		return state, nil
 	}
-	var names []string
-	for _, d := range state.Target.Datasets {
-		names = append(names, d.Name)
-	}
-	marks, err := t.target.Properties(ctx, names, []string{zfs.RestoreProperty})
-	if err != nil {
-		return state, err
-	}
-	for _, d := range state.Target.Datasets {
-		d.Properties[zfs.RestoreProperty] = marks[d.Name][zfs.RestoreProperty]
-	}
 	below := state.Target
 	if !t.req.Plan.Recursive {
 		if below, err = t.target.List(ctx, site.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true}); err != nil {
 			return state, err
 		}
 	}
+	t.idle = nil
 	for _, d := range below.Datasets {
-		if d.Get("mounted") == "yes" {
+		switch {
+		case d.Get("mounted") == "yes":
 			state.TargetMounted = append(state.TargetMounted, d.Name)
+		case t.req.Plan.Rollback && mounts(d):
+			t.idle = append(t.idle, d.Name)
 		}
 	}
 	return state, nil
@@ -173,6 +175,7 @@ func Clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
 // review says what was chosen, and what mounting would hide.
 func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
 	p.Notes = slices.Concat(t.notes, p.Notes)
+	t.inUse(ctx, p)
 	at := map[string]*plan.Dataset{}
 	var paths []string
 	for _, d := range p.Datasets {
@@ -200,12 +203,64 @@ func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
 			continue
 		}
 		p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
-			Remedy: "choose another place: {{set mountpoint=/PATH}}\nor leave {{mount}} out, and mount it by hand"})
+			Remedy: "choose another place: " + t.elsewhere(p) + "\nor leave {{mount}} out, and mount it by hand"})
 	}
 	return err
 }
 
-// unmount takes what streams go into out of use.
+// mounts tells whether a filesystem is one that zfs mount -a mounts.
+func mounts(d *zfs.Dataset) bool {
+	return d.Get("canmount") == "on" && strings.HasPrefix(d.Get("mountpoint"), "/")
+}
+
+// outOfUse are the commands that mount what was unmounted, now or before, where a
+// restore does not get to it.
+func (t *restoring) outOfUse() []string {
+	names := slices.Clone(t.idle)
+	for _, d := range t.report.Plan.Datasets {
+		if d.Restore != nil {
+			names = append(names, d.Restore.Unmount...)
+		}
+	}
+	slices.Sort(names) // those above first
+	var out []string
+	for _, name := range slices.Compact(names) {
+		out = append(out, zfs.CommandLine([]string{"zfs", "mount", name}))
+	}
+	return out
+}
+
+// elsewhere is how the tree gets another mountpoint: with the first stream of its
+// root, or by hand where that has arrived.
+func (t *restoring) elsewhere(p *plan.Plan) string {
+	for _, d := range p.Datasets {
+		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
+			return "there, " + zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", d.Target})
+		}
+	}
+	return "{{set mountpoint=/PATH}}"
+}
+
+// inUse refuses to change a volume under its user, where the host can tell of one.
+func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
+	for _, d := range p.Datasets {
+		if d.Type != zfs.Volume || len(d.Steps) == 0 || d.Restore == nil || d.Restore.Due {
+			continue
+		}
+		var f device.Facts
+		err := t.target.Do(ctx, site.In(func(s site.Devices) (err error) {
+			f, err = s.InspectDevice(ctx, "/dev/zvol/"+d.Target)
+			return err
+		}))
+		if err == nil && (f.Busy || len(f.Mounts)+len(f.Swap)+len(f.Holders) > 0) {
+			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
+				Summary: fmt.Sprintf("%s: /dev/zvol/%s is in use, and would change under its user", t.target.Label(), d.Target),
+				Remedy:  "stop what uses it: lsblk and fuser -vm tell what does"})
+		}
+	}
+}
+
+// unmount takes what streams go into out of use. It bears to be repeated.
 func (t *restoring) unmount(ctx context.Context) error {
 	for _, d := range t.report.Plan.Datasets {
 		if d.Restore == nil || len(d.Restore.Unmount) == 0 {

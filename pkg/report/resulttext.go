@@ -165,5 +165,8 @@ func failureText(r *job.Report) string {
 	if len(r.Results) > 0 && r.Plan != nil {
 		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size.Text(r.Bytes))
 	}
+	if len(r.Next) > 0 {
+		text += "not mounted any more; as it is now it is mounted, there, with:\n" + indented(r.Next)
+	}
 	return text
 }

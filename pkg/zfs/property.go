@@ -13,7 +13,7 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 	"receive_resume_token,inconsistent,origin," +
 	"recordsize,volsize,volblocksize,compression,checksum,copies,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
-	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty
+	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty
 
 // FlagsProperty is a user property of received datasets: the stream flags that
 // their first receive used ("w", "Lec"). A chain must keep them: toggling -L
