@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -169,11 +170,10 @@ func (f *fetcher) survey(ctx context.Context) error {
 		return fault.Refusef("check the name", "%s does not exist", f.req.Source)
 	}
 	if !f.req.At.IsZero() {
-		note, err := asOf(ctx, &f.source, &listed, f.req.At)
+		f.report.Notes, err = asOf(ctx, &f.source, &listed, f.req.At, func(string) bool { return true })
 		if err != nil {
 			return err
 		}
-		f.report.Notes = append(f.report.Notes, note)
 	}
 	newest, ok := d.Latest()
 	if !ok {
@@ -225,6 +225,7 @@ func (f *fetcher) refuse() error {
 // bring brings the files, anew after a cut behind those that came.
 func (f *fetcher) bring(ctx context.Context) error {
 	var total files.Account
+	var failed failures
 	e := &effort{
 		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
 		try: func(ctx context.Context, _ int) error {
@@ -239,6 +240,8 @@ func (f *fetcher) bring(ctx context.Context) error {
 			total.Replaced += p.Replaced - min(p.Replaced, f.now.Replaced)
 			total.Bytes += p.Bytes - min(p.Bytes, f.now.Bytes)
 			total.Same = p.Same
+			total.Failed, total.Problems = failed.with(&total)
+			failed = failures{total.Failed, total.Problems}
 			f.rep.FilesFinished(f.report, r.Bytes, err)
 			return err
 		},
@@ -257,4 +260,24 @@ func (f *fetcher) bring(ctx context.Context) error {
 	}
 	return fault.Failf("what is damaged in the copy, another snapshot or copy may have whole",
 		"%s", english.PluralWord(int(total.Failed), "1 file did not come as it was", fmt.Sprintf("%d files did not come as they were", total.Failed)))
+}
+
+// failures are what did not come as it was in the tries before: what is there is
+// passed over by the next, which tells nothing of it.
+type failures struct {
+	n     uint64
+	first []files.Problem
+}
+
+// with adds those of a try, of which some are the same.
+func (f failures) with(a *files.Account) (uint64, []files.Problem) {
+	all, n := slices.Clone(f.first), a.Failed
+	for _, p := range a.Problems {
+		if slices.Contains(all, p) {
+			n--
+		} else if len(all) < files.MaxProblems {
+			all = append(all, p)
+		}
+	}
+	return f.n + n, all
 }

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/site"
@@ -111,10 +112,12 @@ func (c *cutting) Transfer(ctx context.Context, t site.Task, progress func(trans
 	from := t.From.(site.SendFiles)
 	from.Archive.Paths = from.Archive.Paths[:1] // more does not come
 	t.From = from
-	if _, err := c.world.Transfer(ctx, t, nil); err != nil {
+	r, err := c.world.Transfer(ctx, t, nil)
+	if err != nil {
 		return site.Result{}, err
 	}
-	return site.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
+	r.Files.Problems, r.Files.Failed = []files.Problem{{Path: "alice/one", Why: "its owner could not be kept"}}, 1
+	return r, fmt.Errorf("%w: in the middle", wire.ErrCut)
 }
 
 func TestFilesGoOnBehindACut(t *testing.T) {
@@ -122,7 +125,9 @@ func TestFilesGoOnBehindACut(t *testing.T) {
 	w, _ := filesWorld(t)
 	to := t.TempDir()
 	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cutting{world: w, cuts: 1}), filesSilent{})
-	require.NoError(t, err)
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "what came with the first try did not come as it was")
+	require.ErrorContains(t, err, "1 file did not come as it was")
+	require.Equal(t, "alice/one", r.Result.Problems[0].Path)
 	require.EqualValues(t, 5, r.Result.New, "of both tries")
 	require.EqualValues(t, 6, r.Result.Bytes)
 	require.FileExists(t, to+"/bob")

@@ -100,8 +100,12 @@ func (h *handover) key(_ context.Context, _ *plan.Dataset, at *zfs.Dataset) erro
 	if root.Get("keyformat") != "passphrase" {
 		text = zfs.CommandLine([]string{"zfs", "load-key", "-L", "file:///PATH", root.Name}) + "  # PATH: the key file of the original"
 	}
-	if !slices.Contains(h.keys, text) {
-		h.keys = append(h.keys, text)
+	if slices.Contains(h.keys, text) {
+		return nil
+	}
+	h.keys = append(h.keys, text)
+	if root.Get("keyformat") != "passphrase" && !strings.Contains(root.Get("keylocation"), "://") {
+		h.keys = append(h.keys, zfs.CommandLine([]string{"zfs", "set", "keylocation=file:///PATH", root.Name})+"  # so that it is found after a restart, too")
 	}
 	return nil
 }

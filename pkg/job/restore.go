@@ -92,12 +92,8 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 		return state, err
 	}
 	if !t.at.IsZero() {
-		note, err := asOf(ctx, &t.source, &state.Source, t.at)
-		if err != nil {
+		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Wanted); err != nil {
 			return state, err
-		}
-		if note != "" {
-			t.notes = []string{note}
 		}
 	}
 	if len(state.Target.Datasets) == 0 {
@@ -122,8 +118,56 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 }
 
 // asOf leaves of a source what was there at the time that is asked for, and says
-// what that is.
-func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time) (note string, err error) {
+// what that is, of the snapshots that are wanted.
+func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, wanted func(name string) bool) (notes []string, err error) {
+	taken, err := creations(ctx, source, listing)
+	if err != nil {
+		return nil, err
+	}
+	var none []string // below the root, of then
+	for _, d := range listing.Datasets {
+		was := len(d.Snapshots())
+		var younger []zfs.Version
+		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
+			if v.Kind != zfs.Snapshot {
+				return false
+			}
+			when, there := taken[v.In(d.Name)]
+			is := there && when.After(at)
+			if is && wanted(v.Name) {
+				younger = append(younger, v)
+			}
+			return is || !there // it is gone meanwhile
+		})
+		then := d.Snapshots()
+		if d.Name != listing.Root {
+			if was > 0 && len(then) == 0 {
+				none = append(none, d.Name)
+			}
+			continue
+		}
+		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken[v.In(d.Name)]) }
+		then = slices.DeleteFunc(then, func(v zfs.Version) bool { return !wanted(v.Name) })
+		switch {
+		case len(then) == 0 && len(younger) > 0:
+			return nil, fault.Refusef("ask for a later time, or name the snapshot",
+				"%s: %s has no snapshot of %s or before; the oldest is %s", source.Label(), d.Name, Clock(at), named(younger[0]))
+		case len(then) > 0:
+			note := "of " + Clock(at) + " or before, the newest is " + named(then[len(then)-1])
+			if len(younger) > 0 {
+				note += "; the next one is " + named(younger[0])
+			}
+			notes = append(notes, note)
+		}
+	}
+	if len(none) > 0 {
+		notes = append(notes, "of then or before there is no snapshot of "+finding.Some(none, 3))
+	}
+	return notes, nil
+}
+
+// creations are when the snapshots of a listing were taken, of those that are there.
+func creations(ctx context.Context, source *end, listing *zfs.Listing) (map[string]time.Time, error) {
 	var names []string
 	for _, d := range listing.Datasets {
 		for _, v := range d.Snapshots() {
@@ -132,41 +176,21 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time) 
 	}
 	found, err := source.Properties(ctx, names, []string{"creation"})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	taken := func(d *zfs.Dataset, v zfs.Version) time.Time {
-		seconds, err := strconv.ParseInt(found[v.In(d.Name)]["creation"].Value, 10, 64)
-		if err != nil {
-			return time.Time{} // it is gone meanwhile
-		}
-		return time.Unix(seconds, 0)
-	}
-	for _, d := range listing.Datasets {
-		var younger []zfs.Version
-		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
-			is := v.Kind == zfs.Snapshot && taken(d, v).After(at)
-			if is {
-				younger = append(younger, v)
-			}
-			return is
-		})
-		if d.Name != listing.Root {
+	taken := map[string]time.Time{}
+	for _, name := range names {
+		creation, ok := found[name]["creation"]
+		if !ok {
 			continue
 		}
-		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken(d, v)) }
-		chosen, ok := d.Latest()
-		if !ok && len(younger) > 0 {
-			return "", fault.Refusef("ask for a later time, or name the snapshot",
-				"%s has no snapshot of %s or before; the oldest is %s", source.Label(), Clock(at), named(younger[0]))
+		seconds, err := strconv.ParseInt(creation.Value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s was taken at %q, which is no time", source.Label(), name, creation.Value)
 		}
-		if ok {
-			note = "of " + Clock(at) + " or before, the newest is " + named(chosen)
-			if len(younger) > 0 {
-				note += "; the next one is " + named(younger[0])
-			}
-		}
+		taken[name] = time.Unix(seconds, 0)
 	}
-	return note, nil
+	return taken, nil
 }
 
 // Clock shows a time as a person writes it, with its zone.

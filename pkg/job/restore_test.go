@@ -1,10 +1,13 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +16,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -54,7 +58,7 @@ func TestRestoreGoesOn(t *testing.T) {
 			r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
-		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome)
+		require.Equal(t, outcome.Done, r.Outcome, "failed at %d", fails)
 		for _, name := range []string{"dst/back", "dst/back/b"} {
 			for property, value := range map[string]string{"readonly": "", "canmount": "", "atime": "off", zfs.FlagsProperty: "", zfs.RestoreProperty: ""} {
 				require.Equal(t, value, w.host.Get(name, property), "%s of %s, failed at %d", property, name, fails)
@@ -94,4 +98,55 @@ func TestRestoreOverWhatIsThere(t *testing.T) {
 	require.Contains(t, fault.HintOf(err), "zfs rollback dst/a@y")
 	r, _ = run()
 	require.Equal(t, plan.Diverged, r.Plan.Conflicts[0].ID)
+}
+
+// timeless is a host that tells another time of a snapshot, or none.
+type timeless struct {
+	*world
+	snapshot, says string
+}
+
+func (c timeless) Open(context.Context, hosts.Line) (site.Site, error) { return c, nil }
+
+func (c timeless) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+	found, err := c.world.Properties(ctx, names, properties)
+	if of := found[c.snapshot]; of["creation"].Value != "" {
+		of["creation"] = zfs.Property{Value: c.says}
+		if c.says == "" {
+			delete(found, c.snapshot)
+		}
+	}
+	return found, err
+}
+
+func TestRestoreAsOf(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "skip", "y"}, "src/a/b": {"y"}, "dst": nil})
+	when := func(name string) time.Time {
+		found, err := w.Properties(t.Context(), []string{name}, []string{"creation"})
+		require.NoError(t, err)
+		seconds, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
+		require.NoError(t, err)
+		return time.Unix(seconds, 0)
+	}
+	run := func(at hosts.Opener, then time.Time) (*Report, error) {
+		req := Restore{At: then, Send: request(func(s *Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
+		return RunRestore(t.Context(), req, hosts.New(at), silent{})
+	}
+	then := when("src/a@skip")
+	r, err := run(w, then)
+	require.NoError(t, err)
+	notes := strings.Join(r.Plan.Notes, "\n")
+	require.Contains(t, notes, "the newest is src/a@x, of")
+	require.Contains(t, notes, "the next one is src/a@y, of")
+	require.Contains(t, notes, "of then or before there is no snapshot of src/a/b")
+	require.Equal(t, "x", r.Plan.Datasets[0].Arrive.Name)
+
+	_, err = run(timeless{w, "src/a@y", "soon"}, then)
+	require.ErrorContains(t, err, `src/a@y was taken at "soon", which is no time`)
+	r, err = run(timeless{w, "src/a@x", ""}, when("src/a@y"))
+	require.NoError(t, err)
+	require.Equal(t, "y", r.Plan.Datasets[0].Arrive.Name)
+	_, err = run(timeless{w, "src/a@x", ""}, then)
+	require.ErrorContains(t, err, "src/a has no snapshot of", "what is gone is not the newest")
 }

@@ -148,6 +148,8 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 	switch {
 	case !top && p.req.Snapshot != "":
 		p.note("%s is skipped: it has no snapshot @%s", d.Name, p.req.Snapshot)
+	case !top && p.req.Restore:
+		p.note("%s is skipped: it has no snapshot to restore", d.Name)
 	case !top:
 		p.note("%s is skipped: it has no snapshot to send", d.Name)
 	case p.req.Snapshot != "":

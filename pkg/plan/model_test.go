@@ -172,7 +172,7 @@ func TestPlansAreSound(t *testing.T) {
 		}
 		if len(d.Steps) > 0 {
 			for _, v := range source.Snapshots() {
-				chosen := req.wanted(v.Name) && !req.LatestOnly || v.GUID == d.Arrive.GUID
+				chosen := req.Wanted(v.Name) && !req.LatestOnly || v.GUID == d.Arrive.GUID
 				if v.CreateTXG > base && v.CreateTXG <= d.Arrive.CreateTXG && chosen {
 					want = append(want, v.GUID)
 				}

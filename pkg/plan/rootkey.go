@@ -81,7 +81,17 @@ func (p *planner) rootArrives(out *Dataset, from, to string) bool {
 	return true
 }
 
+// beside is the way out of a restore over the original, whose keys are none to change
+// for it.
+func beside(root string) string {
+	return fmt.Sprintf("restore beside it: name another target, with the original as it is\n{{skip-check %s}} goes on all the same, where the key of %s is still the one that the copy was made with", KeyChanged, root)
+}
+
 func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
+	if p.req.Restore {
+		p.conflict(KeyChanged, d.Name, out.Target, beside(encryptionRoot(t)), format, args...)
+		return
+	}
 	p.conflict(KeyChanged, d.Name, out.Target,
 		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s\nor keep that copy and begin another: %s\n{{skip-check %s}} goes on all the same, where the key of %s is the source's",
 			opened(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
@@ -143,9 +153,12 @@ func (p *planner) checkInheritors() {
 		if zfs.SameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
-		p.conflict(KeyChanged, above.Source, root.Name,
-			fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
-				command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged),
+		hint := fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
+			command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged)
+		if p.req.Restore {
+			hint = beside(root.Name)
+		}
+		p.conflict(KeyChanged, above.Source, root.Name, hint,
 			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",
 			p.onTarget(t.Name), root.Name, p.onSource(source.Name))
 	}

@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// wanted tells whether a snapshot of this name is carried by choice; the one
+// Wanted tells whether a snapshot of this name is carried by choice; the one
 // that the transfer arrives at always is.
-func (r *Request) wanted(name string) bool {
+func (r *Request) Wanted(name string) bool {
 	if len(r.IncludeSnapshots) > 0 && !matches(r.IncludeSnapshots, name) {
 		return false
 	}
@@ -27,7 +27,7 @@ func matches(patterns []string, name string) bool {
 // arrival returns the snapshot that a dataset's transfer arrives at.
 func (r *Request) arrival(d *zfs.Dataset) (zfs.Version, bool) {
 	for _, v := range slices.Backward(d.Versions) {
-		if v.Kind == zfs.Snapshot && (r.Snapshot == "" && r.wanted(v.Name) || r.Snapshot != "" && v.Name == r.Snapshot) {
+		if v.Kind == zfs.Snapshot && (r.Snapshot == "" && r.Wanted(v.Name) || r.Snapshot != "" && v.Name == r.Snapshot) {
 			return v, true
 		}
 	}
@@ -41,7 +41,7 @@ func (r *Request) carried(d *zfs.Dataset, to zfs.Version) []zfs.Version {
 	}
 	var out []zfs.Version
 	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.CreateTXG <= to.CreateTXG && (v.GUID == to.GUID || r.wanted(v.Name)) {
+		if v.Kind == zfs.Snapshot && v.CreateTXG <= to.CreateTXG && (v.GUID == to.GUID || r.Wanted(v.Name)) {
 			out = append(out, v)
 		}
 	}
@@ -111,7 +111,7 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 	for _, v := range d.Versions {
 		switch {
 		case v.Kind != zfs.Snapshot || v.CreateTXG <= after || v.CreateTXG > to.CreateTXG:
-		case v.GUID != to.GUID && !r.wanted(v.Name):
+		case v.GUID != to.GUID && !r.Wanted(v.Name):
 			// A stream of several snapshots (-I) carries every one in
 			// between: behind this gap, one goes alone (-i).
 			alone, open = true, false
