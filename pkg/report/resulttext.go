@@ -81,6 +81,9 @@ func networkText(n *transfer.Network) string {
 
 // summary is the last word of a job that succeeded.
 func summary(r *job.Report) string {
+	if r.Outcome == "done" && len(r.Results) == 0 {
+		return fmt.Sprintf("%s -> %s: no data was left to send, and what else was left is done\n", oneLine(r.Source), oneLine(r.Target))
+	}
 	if r.Outcome == "up-to-date" || len(r.Results) == 0 {
 		return fmt.Sprintf("%s is up to date on %s%s\n", oneLine(r.Source), oneLine(r.Target), upToDateAt(r))
 	}
