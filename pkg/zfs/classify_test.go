@@ -103,6 +103,9 @@ func TestHints(t *testing.T) {
 		{"in the way", Failure{Op: OpReceive, Subject: "vault/a", Stderr: `contains partially-complete state from "zfs receive -s".`},
 			"the state of an interrupted receive is kept there; drop it: zfs receive -A vault/a"},
 		{"large blocks", Failure{Op: OpReceive, Subject: "vault/a", Stderr: "requires -L (--large-block), to match"}, ""},
+		{"damaged source", Failure{Op: OpSend, Subject: "tank/a@x", Stderr: "warning: cannot send 'tank/a@x': Input/output error"},
+			"zpool status -v tank; data errors that it lists a copy may mend: zxfer heal -n tank"},
+		{"faulty target", Failure{Op: OpReceive, Subject: "vault/a", Stderr: "cannot receive: I/O error"}, "zpool status -v vault"},
 		{"not found", Failure{Op: OpSend, Subject: "tank/a@x", Stderr: "dataset does not exist"}, ""},
 	} {
 		require.Equal(t, test.want, test.f.Err().HintText(), test.name)

@@ -120,7 +120,11 @@ func (f Failure) Hint(k Kind) string {
 			return "drop the interrupted receive's state and start again: zfs receive -A " + name
 		}
 	case PoolFault:
-		return "zpool status -v " + shellQuote(PoolOf(ds))
+		hint := "zpool status -v " + shellQuote(PoolOf(ds))
+		if f.Op == OpSend { // blocks of the source that cannot be read
+			hint += "; data errors that it lists a copy may mend: zxfer heal -n " + shellQuote(PoolOf(ds))
+		}
+		return hint
 	case NoZFS:
 		return "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"
 	case InvalidName:

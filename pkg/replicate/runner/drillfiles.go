@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/files"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -32,7 +33,10 @@ func (c *drillCopy) files(ctx context.Context) error {
 		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
 	}
 	if there.Failed > 0 {
-		return c.notGood("zpool status -v "+zfs.PoolOf(c.rec.Target)+", there", "%d of its files cannot be read", there.Failed)
+		pool := zfs.PoolOf(c.rec.Target)
+		// What was found in the clone is listed as of nothing once that is gone.
+		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
+		return c.notGood(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", there.Failed)
 	}
 	if !c.rec.Compared {
 		return nil
