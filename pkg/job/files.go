@@ -165,6 +165,7 @@ func (f *fetcher) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	listed.PassOver(zfs.HealPrefix)
 	d := listed.Find(dataset)
 	if d == nil {
 		return fault.Refusef("check the name", "%s does not exist", f.req.Source)

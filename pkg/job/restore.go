@@ -91,6 +91,7 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
 		return state, err
 	}
+	state.Source.PassOver(zfs.HealPrefix)
 	if !t.at.IsZero() {
 		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Wanted); err != nil {
 			return state, err

@@ -150,3 +150,20 @@ func TestRestoreAsOf(t *testing.T) {
 	_, err = run(timeless{w, "src/a@x", ""}, then)
 	require.ErrorContains(t, err, "src/a has no snapshot of", "what is gone is not the newest")
 }
+
+// What blocks are being healed through is no state to go back to.
+func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
+	_, err := RunRestore(t.Context(), Restore{Send: request(nil)}, hosts.New(w), silent{})
+	require.NoError(t, err)
+	l, err := w.List(t.Context(), site.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
+	require.NoError(t, err)
+	var names []string
+	for _, d := range l.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.Name)
+		}
+	}
+	require.Equal(t, []string{"x"}, names)
+}

@@ -108,6 +108,13 @@ func (d *Dataset) Snapshots() []Version {
 	return out
 }
 
+// PassOver leaves out the snapshots whose names begin so.
+func (l *Listing) PassOver(prefix string) {
+	for _, d := range l.Datasets {
+		d.Versions = slices.DeleteFunc(d.Versions, func(v Version) bool { return v.Kind == Snapshot && strings.HasPrefix(v.Name, prefix) })
+	}
+}
+
 // SnapshotOf returns the snapshot of that GUID.
 func (d *Dataset) SnapshotOf(guid uint64) (Version, bool) {
 	for _, v := range d.Versions {

@@ -355,3 +355,16 @@ func TestDrillStatusDoubts(t *testing.T) {
 	require.False(t, at(1).Late, "it is newer than the last drill")
 	require.True(t, at(9).Late)
 }
+
+// What blocks are being healed through can neither be mounted nor cloned, and goes.
+func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{})
+	name := r.names("src")[0]
+	require.NoError(t, r.Snapshot(t.Context(), []string{"dst/copy@" + zfs.HealPrefix + "x"}))
+	d, err := r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	for _, c := range d.Copies {
+		require.Equal(t, name, c.Snapshot)
+	}
+}

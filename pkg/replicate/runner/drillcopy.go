@@ -124,6 +124,7 @@ func (c *drillCopy) look(ctx context.Context) error {
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
+	there.PassOver(zfs.HealPrefix) // which can neither be mounted nor cloned
 	if c.there = there.Find(c.rec.Target); c.there == nil || len(c.there.Snapshots()) == 0 {
 		return c.notGood(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
 	}
