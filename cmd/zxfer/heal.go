@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -72,6 +73,7 @@ the last lines say how to bring them back.`,
 	o.req.Retries = way.Retries
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, "the job `FILE` that names copies")
+		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
@@ -114,6 +116,15 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	if err != nil {
 		return err
 	}
+	o.req.Lock = func(ctx context.Context, name string) (func(), error) {
+		r, _ := o.config.runner(a)
+		unlock, err := r.Hold(ctx, f.Find(name))
+		if err != nil {
+			_ = r.Close()
+			return nil, err
+		}
+		return func() { unlock(); _ = r.Close() }, nil
+	}
 	o.req.Copies, err = copiesOf(f)
 	return err
 }
@@ -134,7 +145,7 @@ func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 			if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
 				return nil, err
 			}
-			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Known: true, Way: j.TransferTo(&j.Targets[n]).Way})
+			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Way: j.TransferTo(&j.Targets[n]).Way})
 		}
 	}
 	return all, nil

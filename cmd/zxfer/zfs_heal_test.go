@@ -140,7 +140,10 @@ func TestZFSHeal(t *testing.T) {
 	}
 	before := had()
 	require.Contains(t, mustZxfer(t, "doctor", "--quick", "--only", "pools").stdout, "zxfer heal -n "+s.pool+" HOST:COPY")
-	o := mustZxfer(t, append([]string{"heal", "-n"}, args...)...)
+	o := zxfer(t, append([]string{"heal", "-n"}, args...)...)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zxfer heal "+locked)
+	o = mustZxfer(t, "heal", "-n", locked, "beta:"+dst+"/locked")
 	require.Contains(t, o.stdout, locked+": would be healed from beta:"+dst+"/locked")
 	require.Equal(t, before, had())
 	mustZxfer(t, "heal", locked, "beta:"+dst+"/locked")
@@ -198,7 +201,7 @@ func TestZFSHealACopy(t *testing.T) {
 		return
 	}
 	require.Equal(t, 1, o.code, o)
-	require.Contains(t, o.stderr, "the scrub found 1 error that ZFS does not list")
+	require.Contains(t, o.stderr, "found 1 error that ZFS does not list")
 	require.Regexp(t, `  healed      \S+/new\n`, o.stdout)
 	require.Equal(t, sum(t, filepath.Join(mountpoint(t, src), "new")), sum(t, filepath.Join(mountpoint(t, copied), "new")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", s.pool, src), "zxfer-heal")

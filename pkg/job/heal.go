@@ -28,6 +28,8 @@ type Heal struct {
 	Retries int
 	// Stamp makes the name of the snapshot that is healed through one of its own.
 	Stamp string
+	// Lock keeps a job of the job file from running, until it is unlocked.
+	Lock func(ctx context.Context, job string) (unlock func(), err error)
 	way.Way
 }
 
@@ -84,12 +86,14 @@ type healing struct {
 	rep     Reporter
 	report  *HealReport
 	changed bool
+	locks   map[string]func() // of jobs
 }
 
 // RunHeal runs `zxfer heal`: look, plan, mend each dataset through a snapshot of its
 // own, scrub, look again. Errors are of class fault.Refused where nothing was changed.
 func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
-	h := &healing{req: req, at: at, rep: rep, host: at.At(req.At.Host, &req.Way), report: &HealReport{Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun}}
+	h := &healing{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.At(req.At.Host, &req.Way), report: &HealReport{Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun}}
+	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
 		err = changed(err)
@@ -123,7 +127,9 @@ func (h *healing) run(ctx context.Context) error {
 	}
 	mend := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
 	switch {
-	case len(h.report.Datasets) == 0 && len(h.report.Things) == 0, h.req.DryRun:
+	case len(h.report.Datasets) == 0 && len(h.report.Things) == 0:
+		return h.unlisted(d)
+	case h.req.DryRun:
 		return nil
 	case !mend:
 		return fault.Refusef("", "%s: nothing of the damage can be healed; nothing was changed", h.req.At)
@@ -143,6 +149,7 @@ func (h *healing) run(ctx context.Context) error {
 			d.Healed = true
 		}
 	}
+	h.unlock()
 	return h.conclude(ctx)
 }
 
@@ -170,13 +177,9 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 		}
 	}
 	if d.Unlisted {
-		locked, err := h.locked(ctx)
+		locked, err := h.suspects(ctx, d.Reason)
 		if err != nil {
 			return err
-		}
-		if len(locked) == 0 {
-			return fault.Refusef("zpool scrub -w "+zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})+"\nthen the same command",
-				"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
 		}
 		damaged = locked
 		for _, name := range locked {
@@ -211,15 +214,38 @@ func corrects(version string) bool {
 	return err != nil || major > 2 || major == 2 && minor >= 2
 }
 
-// locked are the encrypted datasets whose keys are not loaded.
-func (h *healing) locked(ctx context.Context) (names []string, err error) {
+// suspects are the datasets that may be damaged where ZFS does not list errors: the
+// encrypted ones whose keys are not loaded. Without a dataset that is named none is
+// healed on suspicion, as all of it would cross.
+func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
+	pool := zfs.PoolOf(h.req.At.Name)
+	if reason != "" && reason != zfs.KeyNotLoaded {
+		return nil, fault.Refusef("as root, there: zpool status -v "+pool, "%s: ZFS does not list the errors: %s", h.req.At, reason)
+	}
 	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
 	for _, d := range l.Datasets {
 		if d.Encrypted() && d.Get("keystatus") == "unavailable" {
 			names = append(names, d.Name)
 		}
 	}
-	return names, err
+	switch {
+	case len(names) == 0:
+		return nil, fault.Refusef("zpool scrub -w "+zfs.CommandLine([]string{pool})+"\nthen the same command",
+			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
+	case h.req.At.Name == pool:
+		commands := ""
+		for _, name := range names[:min(len(names), 10)] {
+			at := h.req.At
+			at.Name = name
+			commands += "\nzxfer heal " + zfs.CommandLine([]string{at.String()})
+		}
+		return nil, fault.Refusef("zfs load-key -a, there, and the same command; or, where it is one of them that is damaged:"+commands,
+			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset is without", "datasets are without"))
+	}
+	return names, nil
 }
 
 // judge says of a thing why it will not be, or was not, healed, and what remains to
@@ -228,8 +254,11 @@ func (h *healing) judge(t *HealedThing) {
 	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
 	if i < 0 {
 		t.Outcome, t.Why = NotMended, "metadata, or of a dataset that is gone: no copy has its blocks"
-		if strings.HasPrefix(t.Shown, "<0x") {
+		switch {
+		case strings.HasPrefix(t.Shown, "<0x"):
 			t.Why = "of a dataset that is gone: two scrubs clear it"
+		case strings.HasPrefix(t.Shown, "/"):
+			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: zpool status -v "+zfs.PoolOf(h.req.At.Name)
 		}
 		return
 	}
@@ -258,31 +287,60 @@ func (h *healing) restorable(d *HealedDataset, t *HealedThing) string {
 
 // conclude scrubs, and holds what is damaged now against what was.
 func (h *healing) conclude(ctx context.Context) error {
+	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed }) {
+		for _, t := range h.report.Things {
+			t.Outcome = NotMended
+			h.judge(t)
+		}
+		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
+	}
+	unsure := "no scrub was done since"
 	if !h.req.NoScrub {
-		if err := h.scrub(ctx); err != nil {
-			if ctx.Err() != nil {
-				return fault.Interrupt("the streams went through; a scrub tells what they healed: zpool scrub "+zfs.PoolOf(h.req.At.Name), err)
-			}
-			h.rep.Log("scrub: " + err.Error())
-		} else {
+		err := h.scrub(ctx)
+		switch {
+		case err == nil:
 			h.report.Scrubbed = true
+		case ctx.Err() != nil:
+			return fault.Interrupt("the streams went through; a scrub tells what they healed: zpool scrub "+zfs.PoolOf(h.req.At.Name), err)
+		default:
+			unsure = "the scrub: " + err.Error()
+			h.rep.Log(unsure)
 		}
 	}
 	now, err := h.damage(ctx)
 	if err != nil {
 		return err
 	}
-	now.Things = slices.DeleteFunc(now.Things, func(t zfs.Damaged) bool { return strings.HasPrefix(t.Snapshot, zfs.HealPrefix) })
+	if now.Unlisted {
+		unsure = "ZFS does not list what is left"
+	}
+	remain := h.compare(now, unsure)
+	switch pool := zfs.PoolOf(h.req.At.Name); {
+	case now.Unlisted:
+		return fault.Failf("zfs load-key, or another scrub, then: zpool status -v "+pool, "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+	case !h.report.Scrubbed:
+		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
+	case remain+now.More > 0:
+		return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
+	}
+	return h.unlisted(now)
+}
+
+// compare notes what became of each thing, and returns how many are not healed for
+// sure. Only a scrub that came to its end, and its list, tell: one that was cancelled
+// takes off the list what it has not come to.
+func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
 	left := map[string]bool{}
 	for _, t := range now.Things {
-		left[t.Shown] = true
+		if !strings.HasPrefix(t.Snapshot, zfs.HealPrefix) {
+			left[t.Shown] = true
+		}
 	}
-	remain := 0
 	for _, t := range h.report.Things {
 		known := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset && d.Healed })
 		switch {
-		case now.Unlisted:
-			t.Outcome = Unknown
+		case now.Unlisted, !h.report.Scrubbed:
+			t.Outcome, t.Why = Unknown, unsure
 		case !left[t.Shown]:
 			t.Outcome, t.Why, t.Remedy = Mended, "", ""
 			continue
@@ -295,18 +353,24 @@ func (h *healing) conclude(ctx context.Context) error {
 		h.judge(t)
 		remain++
 	}
-	if remain == 0 && now.More == 0 {
-		if n := now.Scan.Errors; h.report.Scrubbed && n > 0 && !now.Unlisted && zfs.PoolOf(h.req.At.Name) == h.req.At.Name {
-			// Seen with 2.3.9 of what only older snapshots of an unmounted filesystem have.
-			return fault.Failf("mount what is damaged, and read the list again: zpool status -v "+zfs.PoolOf(h.req.At.Name),
-				"%s: what was listed is healed, but the scrub found %s that ZFS does not list", h.req.At, english.Plural(n, "error", ""))
-		}
-		return nil
+	return remain
+}
+
+// unlisted fails where the last scrub found errors that ZFS does not list, as seen with
+// 2.3.9 of what only older snapshots of an unmounted filesystem have.
+func (h *healing) unlisted(d zfs.Damage) error {
+	pool := zfs.PoolOf(h.req.At.Name)
+	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
+	switch {
+	case d.Scan.Errors == 0:
+	case pool == h.req.At.Name:
+		return fault.Failf("mount what is damaged, scrub, and read the list again: zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list", h.req.At, found)
+	case d.Elsewhere > 0:
+		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
+	default:
+		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
 	}
-	if now.Unlisted {
-		return fault.Failf("zfs load-key, or another scrub, then: zpool status -v "+zfs.PoolOf(h.req.At.Name), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
-	}
-	return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
+	return nil
 }
 
 // scrubPoll is how often it is asked how far a scrub is.
@@ -332,6 +396,8 @@ func (h *healing) scrub(ctx context.Context) error {
 			return err
 		case d.Scan.Paused:
 			return errors.New("it was paused")
+		case !d.Scan.Running && !strings.HasPrefix(d.Scan.Text, "scrub repaired"):
+			return fmt.Errorf("it did not come to its end: %q", d.Scan.Text)
 		case !d.Scan.Running:
 			return nil
 		case d.Scan.Percent >= said+10:

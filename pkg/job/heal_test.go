@@ -1,12 +1,18 @@
 package job
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 // Which of both is received into and rolled back is what the job file says, else what
@@ -43,7 +49,10 @@ func TestWhatIsHealedThrough(t *testing.T) {
 			}
 			w.host.Set("dst/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.readonly])
 			w.host.Set("src/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.sourceReadonly])
-			c := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Known: tt.known}
+			c := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}}
+			if tt.known {
+				c.Job = "j"
+			}
 			h := &healing{req: Heal{Copies: []Copy{c}}, at: hosts.New(w), rep: silent{}}
 			damaged := "dst/a"
 			if tt.bad {
@@ -60,4 +69,121 @@ func TestWhatIsHealedThrough(t *testing.T) {
 			require.Equal(t, tt.toward, target.Name == "dst/a")
 		})
 	}
+}
+
+// A list of errors is believed after a scrub that came to its end, and errors that it
+// does not have are no all-clear.
+func TestWhatAScrubTells(t *testing.T) {
+	t.Parallel()
+	const clean = "scrub repaired 0B in 00:00:01 with 0 errors on Sun"
+	for name, tt := range map[string]struct {
+		at    string
+		after zfs.Damage
+		thing string
+		want  string // of the error
+	}{
+		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Mended, ""},
+		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
+		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "found 2 errors that ZFS does not list"},
+		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "nobody can tell"},
+		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Mended, ""},
+		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list what is left"},
+		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotMended, "not healed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pools := &sickPools{Host: zfsmem.New("src/a"), damage: tt.after}
+			local := site.On(pools, "test", func(string) {})
+			t.Cleanup(func() { require.NoError(t, local.Close()) })
+			at := hosts.New(&world{Local: local})
+			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
+			h := &healing{req: req, at: at, host: at.At("", &req.Way), rep: silent{}, report: &HealReport{
+				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
+				Things:   []*HealedThing{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: ToMend}},
+			}}
+			err := h.conclude(t.Context())
+			require.Equal(t, tt.thing, h.report.Things[0].Outcome)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			require.Equal(t, fault.Failed, fault.ClassOf(err))
+			require.True(t, pools.scrubbed)
+			h.report.Datasets[0].Healed, pools.scrubbed = false, false
+			require.ErrorContains(t, h.conclude(t.Context()), "nothing was healed")
+			require.False(t, pools.scrubbed, "there is nothing to prove")
+		})
+	}
+}
+
+// sickPools are pools with damage.
+type sickPools struct {
+	*zfsmem.Host
+	damage   zfs.Damage
+	scrubbed bool
+	reverted []string
+}
+
+func (p *sickPools) Damage(context.Context, string) (zfs.Damage, error) { return p.damage, nil }
+func (p *sickPools) Scrub(context.Context, string) error                { p.scrubbed = true; return nil }
+func (p *sickPools) Revert(ctx context.Context, snapshot string) error {
+	p.reverted = append(p.reverted, snapshot)
+	dataset, _, _ := strings.Cut(snapshot, "@")
+	return p.Destroy(ctx, []string{dataset + "@" + zfs.HealPrefix + "1"})
+}
+
+// What was healed through goes from both, and what a run brought to the copy in the
+// meantime stays.
+func TestSweepLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, meanwhile := range []bool{false, true} {
+		pools := &sickPools{Host: zfsmem.New("src/a", "dst/a")}
+		snaps := []string{"daily", zfs.HealPrefix + "1"}
+		if meanwhile {
+			snaps = append(snaps, "later")
+		}
+		for _, dataset := range []string{"src/a", "dst/a"} {
+			for _, s := range snaps {
+				require.NoError(t, pools.Snapshot(t.Context(), []string{dataset + "@" + s}))
+			}
+		}
+		local := site.On(pools, "test", func(string) {})
+		t.Cleanup(func() { require.NoError(t, local.Close()) })
+		h := &healing{at: hosts.New(&world{Local: local}), rep: silent{}}
+		p := &counterpart{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
+		require.NoError(t, h.sweep(t.Context(), p))
+		require.Equal(t, meanwhile, len(pools.reverted) == 0)
+		for _, e := range []endpoint.Endpoint{p.bad, p.good} {
+			d, err := h.look(t.Context(), e, &p.Way)
+			require.NoError(t, err)
+			require.Len(t, d.Snapshots(), len(snaps)-1)
+		}
+	}
+}
+
+// A job's run would take the snapshot for a base: it waits, or what is asked is refused.
+func TestAJobIsKeptFromRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
+	_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+	require.NoError(t, err)
+	w.host.Set("dst/a", "readonly", "on")
+	held := 0
+	req := Heal{Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
+	req.Lock = func(_ context.Context, job string) (func(), error) {
+		require.Equal(t, "j", job)
+		held++
+		return func() { held-- }, nil
+	}
+	h := &healing{req: req, at: hosts.New(w), rep: silent{}, locks: map[string]func(){}}
+	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.Equal(t, 1, held)
+	h.unlock()
+	require.Zero(t, held)
+	h.req.Lock = func(context.Context, string) (func(), error) { return nil, fault.Refusef("", "it runs") }
+	require.ErrorContains(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}), "it runs")
+	h.req.DryRun = true
+	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }

@@ -21,7 +21,9 @@ import (
 type Copy struct {
 	Source, Target endpoint.Endpoint
 	Recursive      bool
-	Known          bool // which is the source: from a job, not as typed
+	// Job is that of the job file which keeps it, and says which is the source; "" =
+	// as typed.
+	Job string
 	way.Way
 }
 
@@ -30,7 +32,7 @@ type counterpart struct {
 	bad, good endpoint.Endpoint
 	// fromBad tells that the damaged one is the source, and the good one its copy.
 	fromBad bool
-	known   bool     // which is the source: see Copy
+	job     string   // see Copy
 	shared  []string // snapshots of the good one that both have
 	way.Way
 }
@@ -48,8 +50,8 @@ func (r *Heal) pairs(dataset string) (all []*counterpart) {
 			}
 			good := turn.good
 			good.Name += below
-			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, known: c.Known, Way: c.Way})
-			if !c.Known {
+			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, job: c.Job, Way: c.Way})
+			if c.Job == "" {
 				break
 			}
 		}
@@ -65,6 +67,11 @@ func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 	}
 	var errs []error
 	for _, p := range all {
+		if err := h.lock(ctx, p.job); err != nil {
+			return err
+		}
+	}
+	for _, p := range all {
 		if err := h.fit(ctx, out, p); err != nil {
 			errs = append(errs, err)
 			continue
@@ -73,6 +80,26 @@ func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 		return nil
 	}
 	return errs[0]
+}
+
+// lock keeps a job from running until the streams are through: a run would take the
+// snapshot that is healed through for a base.
+func (h *healing) lock(ctx context.Context, job string) error {
+	if _, held := h.locks[job]; held || job == "" || h.req.DryRun || h.req.Lock == nil {
+		return nil
+	}
+	unlock, err := h.req.Lock(ctx, job)
+	if err == nil {
+		h.locks[job] = unlock
+	}
+	return err
+}
+
+func (h *healing) unlock() {
+	for _, unlock := range h.locks {
+		unlock()
+	}
+	clear(h.locks)
 }
 
 // fit tells whether a counterpart can heal a dataset, and which of both is the source.
@@ -106,10 +133,10 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 	switch {
 	case moreGood && moreBad:
 		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, out.common)
-	case p.known && (moreGood && p.fromBad || moreBad && !p.fromBad):
+	case p.job != "" && (moreGood && p.fromBad || moreBad && !p.fromBad):
 		source, target := p.ends()
 		return fault.Refusef("", "%s has snapshots that are newer than those of %s, of which it is a copy by the job file", target, source)
-	case p.known:
+	case p.job != "":
 	case moreGood:
 		p.fromBad = false
 	case moreBad:
@@ -217,7 +244,7 @@ const sweepWithin = time.Minute
 
 // sweep removes the snapshots that were healed through: on the copy first, which
 // would else be ahead of its source, and which is made what it was before, so that
-// the next increment fits.
+// the next increment fits. What came to the copy since stays.
 func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 	source, target := p.ends()
 	for _, e := range []endpoint.Endpoint{target, source} {
@@ -225,25 +252,51 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 		if err != nil {
 			return err
 		}
-		var own []string
-		base := ""
-		for _, v := range d.Snapshots() {
-			if strings.HasPrefix(v.Name, zfs.HealPrefix) {
-				own = append(own, v.In(e.Name))
-			} else if v.Kind == zfs.Snapshot {
-				base = v.In(e.Name)
-			}
+		older, newer, base := healedThrough(d)
+		if e == source || base == "" {
+			older, newer = slices.Concat(older, newer), nil
 		}
-		if len(own) == 0 {
-			continue
+		byHand := ""
+		if len(older) > 0 {
+			byHand = "zfs destroy " + zfs.CommandLine(older)
+			err = h.at.At(e.Host, &p.Way).Again(ctx, func(s site.Site) error { return s.Destroy(ctx, older) })
 		}
-		remove, byHand := func(s site.Site) error { return s.Destroy(ctx, own) }, "zfs destroy "+zfs.CommandLine(own)
-		if e == target {
-			remove, byHand = site.In(func(s site.Healer) error { return s.Revert(ctx, base) }), "zfs rollback -r "+zfs.CommandLine([]string{base})
+		if len(newer) > 0 && err == nil {
+			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
+			err = h.at.At(e.Host, &p.Way).Again(ctx, site.In(func(s site.Healer) error { return s.Revert(ctx, base) }))
 		}
-		if err := h.at.At(e.Host, &p.Way).Again(ctx, remove); err != nil {
+		if byHand != "" && err == nil {
+			err = h.gone(ctx, e, &p.Way)
+		}
+		if err != nil {
 			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
 		}
+	}
+	return nil
+}
+
+// healedThrough are the snapshots of a dataset that were healed through, by full
+// names: those before and those after base, the newest of all others.
+func healedThrough(d *zfs.Dataset) (older, newer []string, base string) {
+	for _, v := range d.Snapshots() {
+		if strings.HasPrefix(v.Name, zfs.HealPrefix) {
+			newer = append(newer, v.In(d.Name))
+			continue
+		}
+		older, newer, base = append(older, newer...), nil, v.In(d.Name)
+	}
+	return older, newer, base
+}
+
+// gone fails where what was healed through is still there.
+func (h *healing) gone(ctx context.Context, e endpoint.Endpoint, w *way.Way) error {
+	d, err := h.look(ctx, e, w)
+	if err != nil {
+		return err
+	}
+	older, newer, _ := healedThrough(d)
+	if left := append(older, newer...); len(left) > 0 {
+		return fmt.Errorf("%s is still there", left[0])
 	}
 	return nil
 }

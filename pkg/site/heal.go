@@ -33,8 +33,8 @@ func (l *Local) Revert(ctx context.Context, snapshot string) error {
 
 // CheckDamage refuses what is no list of errors of a dataset.
 func CheckDamage(dataset string, d *zfs.Damage) error {
-	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
-		strings.ContainsFunc(d.Scan.Text, unicode.IsControl) {
+	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
+		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
 		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
 	}
 	for _, t := range d.Things {

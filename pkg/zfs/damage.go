@@ -16,9 +16,16 @@ type Damage struct {
 	// Unlisted tells that there are errors whose list ZFS does not show: since a
 	// damaged dataset's key is not loaded, or a damaged snapshot was destroyed
 	// after the last scrub (seen with 2.3.9 and 2.4.4).
-	Unlisted bool `json:"unlisted,omitempty"`
-	Scan     Scan `json:"scan,omitzero"`
+	Unlisted bool   `json:"unlisted,omitempty"`
+	Reason   string `json:"reason,omitempty"` // why, in zpool's words; KeyNotLoaded
+	// Elsewhere counts the listed things of other datasets than was asked for.
+	Elsewhere int  `json:"elsewhere,omitempty"`
+	Scan      Scan `json:"scan,omitzero"`
 }
+
+// KeyNotLoaded is why errors are not listed where one is of a dataset whose key is not
+// loaded.
+const KeyNotLoaded = "permission denied"
 
 // MaxDamage bounds a list of errors.
 const MaxDamage = 10000
@@ -50,21 +57,38 @@ func StatusArgs(pool string) []string { return []string{"status", "-v", pool} }
 // ScrubArgs returns the arguments of zpool(8) that begin a scrub.
 func ScrubArgs(pool string) []string { return []string{"scrub", pool} }
 
-// MountedArgs returns the arguments of zfs(8) that print what ParseMounted reads.
-func MountedArgs(pool string) []string {
-	return []string{"list", "-H", "-r", "-t", "filesystem", "-o", "mounted,mountpoint,name", pool}
-}
+// Mount is where a filesystem or snapshot is mounted.
+type Mount struct{ At, Of string }
 
-// ParseMounted returns the mounted filesystems by their mountpoints.
-func ParseMounted(out string) map[string]string {
-	at := map[string]string{}
-	for line := range strings.Lines(out) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
-		if len(f) == 3 && f[0] == "yes" {
-			at[f[1]] = f[2]
+// ParseMounts reads what of a pool a file mountinfo(5) tells. zpool prints paths by
+// that, whatever the property mountpoint says.
+func ParseMounts(mountinfo, pool string) (all []Mount) {
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		place, of := strings.Fields(before), strings.Fields(after)
+		if len(place) < 5 || len(of) < 2 || of[0] != "zfs" {
+			continue
+		}
+		m := Mount{At: mangled.Replace(place[4]), Of: mangled.Replace(of[1])}
+		if dataset, _, _ := strings.Cut(m.Of, "@"); PoolOf(dataset) == pool {
+			all = append(all, m)
 		}
 	}
-	return at
+	return all
+}
+
+// mangled undoes how the kernel writes what would end a field.
+var mangled = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
+
+var unavailable = regexp.MustCompile(`(?m)^errors: List of errors unavailable: (.{1,200})$`)
+
+// WhyUnlisted is what zpool status says on standard error of a list that it does not
+// show.
+func WhyUnlisted(stderr string) string {
+	if m := unavailable.FindStringSubmatch(stderr); m != nil {
+		return strings.TrimSpace(m[1])
+	}
+	return ""
 }
 
 var scanErrors = regexp.MustCompile(` with ([0-9]{1,9}) errors on `)
@@ -72,12 +96,12 @@ var scanErrors = regexp.MustCompile(` with ([0-9]{1,9}) errors on `)
 var percentDone = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)% done`)
 
 // ParseDamage reads the output of zpool status -v. Files of mounted filesystems are
-// printed by their paths, so mounted tells which is mounted where. The text is the
+// printed by their paths, so mounts tell which is mounted where. The text is the
 // same from 2.1 to 2.4; -p and -P change nothing in the list, and the JSON of 2.3
 // and later has the very same words in it, so that it is not more exact.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (print_error_log)
-func ParseDamage(out string, mounted map[string]string) Damage {
+func ParseDamage(out string, mounts []Mount) Damage {
 	d := Damage{Unlisted: true} // the reason is on standard error, in place of the line "errors:"
 	lines := bufio.NewScanner(strings.NewReader(out))
 	lines.Buffer(nil, 1<<20)
@@ -98,7 +122,7 @@ func ParseDamage(out string, mounted map[string]string) Damage {
 			d.More++
 		case listing:
 			shown := strings.ReplaceAll(strings.TrimPrefix(line, "        "), "\t", "?")
-			d.Things = append(d.Things, parseDamaged(shown, mounted))
+			d.Things = append(d.Things, parseDamaged(shown, mounts))
 		case head == "scan":
 			scanning = true
 			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"),
@@ -121,18 +145,24 @@ func ParseDamage(out string, mounted map[string]string) Damage {
 }
 
 // parseDamaged takes a line of the list apart.
-func parseDamaged(shown string, mounted map[string]string) Damaged {
+func parseDamaged(shown string, mounts []Mount) Damaged {
 	d := Damaged{Shown: shown}
 	if strings.HasPrefix(shown, "/") {
-		at := ""
-		for mountpoint := range mounted {
-			below := shown == mountpoint || strings.HasPrefix(shown, strings.TrimSuffix(mountpoint, "/")+"/")
-			if below && len(mountpoint) > len(at) {
-				at = mountpoint
+		var in Mount
+		for _, m := range mounts {
+			if shown != m.At && !strings.HasPrefix(shown, strings.TrimSuffix(m.At, "/")+"/") {
+				continue
+			}
+			switch {
+			case len(m.At) > len(in.At):
+				in = m
+			case m.At == in.At && m.Of != in.Of:
+				in.Of = "" // one over the other: nobody can tell
 			}
 		}
-		if at != "" {
-			d.Dataset, d.Path = mounted[at], "/"+strings.TrimPrefix(strings.TrimPrefix(shown, at), "/")
+		if in.Of != "" {
+			d.Dataset, d.Snapshot, _ = strings.Cut(in.Of, "@")
+			d.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(shown, in.At), "/")
 		}
 		return d
 	}
@@ -161,13 +191,21 @@ func parseDamaged(shown string, mounted map[string]string) Damaged {
 }
 
 // Within leaves what is of a dataset and below it; what is of no known dataset is
-// told where the dataset is the pool's own.
+// told where the dataset is the pool's own. That there are paths of no known dataset
+// concerns each, but which they are is not for all to know.
 func (d Damage) Within(dataset string) Damage {
 	things := d.Things
 	d.Things = nil
+	unknown := false
 	for _, t := range things {
-		if t.Dataset == dataset || strings.HasPrefix(t.Dataset, dataset+"/") || t.Dataset == "" && PoolOf(dataset) == dataset {
+		switch {
+		case t.Dataset == dataset, strings.HasPrefix(t.Dataset, dataset+"/"), t.Dataset == "" && PoolOf(dataset) == dataset:
 			d.Things = append(d.Things, t)
+		case t.Dataset != "":
+			d.Elsewhere++
+		case strings.HasPrefix(t.Shown, "/") && !unknown:
+			unknown = true
+			d.Things = append(d.Things, Damaged{Shown: "/…"})
 		}
 	}
 	return d

@@ -18,13 +18,13 @@ func status(t testing.TB, name string) string {
 // zpool status -v of OpenZFS 2.3.9: blocks of files under 64 KiB of junk, after a scrub.
 func TestParseDamage(t *testing.T) {
 	t.Parallel()
-	mounted := ParseMounted("yes\t/a\tza\nyes\t/a/inc\tza/inc\nyes\t/a/emb\tza/emb\nno\t/a/gone\tza/gone\n")
+	mounted := []Mount{{"/a", "za"}, {"/a/inc", "za/inc"}, {"/a/emb", "za/emb"}}
 	d := ParseDamage(status(t, "2.3.9-files.txt"), mounted)
 	require.Len(t, d.Things, 35)
 	require.False(t, d.Unlisted)
 	require.Equal(t, Damaged{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Things[0])
 	require.Equal(t, Damaged{Dataset: "za/lb", Snapshot: "s1", Path: "/f1", Shown: "za/lb@s1:/f1"}, d.Things[12])
-	require.Equal(t, "za", d.Things[11].Dataset, "what is mounted where zfs list does not know is of what is above")
+	require.Equal(t, "za", d.Things[11].Dataset)
 	require.Equal(t, Scan{Errors: 14, Text: "scrub repaired 0B in 00:00:00 with 14 errors on Sun Nov 22 20:22:44 2026"}, d.Scan)
 	for _, thing := range d.Within("za/emb").Things {
 		require.Equal(t, "za/emb", thing.Dataset)
@@ -46,10 +46,12 @@ func TestParseDamageWithoutKey(t *testing.T) {
 
 func TestParseDamagedSpellings(t *testing.T) {
 	t.Parallel()
-	mounted := map[string]string{"/": "rpool/root", "/home": "tank/home", "/home/b": "tank/b"}
+	mounted := []Mount{{"/", "rpool/root"}, {"/home", "tank/home"}, {"/home/b", "tank/b"}, {"/home/.zfs/snapshot/s1", "tank/home@s1"}, {"/two", "tank/x"}, {"/two", "tank/y"}}
 	for shown, want := range map[string]Damaged{
 		"/home/b/x y":               {Dataset: "tank/b", Path: "/x y"},
 		"/home/bc":                  {Dataset: "tank/home", Path: "/bc"},
+		"/home/.zfs/snapshot/s1/f":  {Dataset: "tank/home", Snapshot: "s1", Path: "/f"},
+		"/two/f":                    {},
 		"/etc/passwd":               {Dataset: "rpool/root", Path: "/etc/passwd"},
 		"tank/enc:/f1":              {Dataset: "tank/enc", Path: "/f1"},
 		"tank/sp ace:/a:/b":         {Dataset: "tank/sp ace", Path: "/a:/b"},
@@ -64,6 +66,33 @@ func TestParseDamagedSpellings(t *testing.T) {
 		want.Shown = shown
 		require.Equal(t, want, parseDamaged(shown, mounted), shown)
 	}
+}
+
+// Paths are printed by what is mounted where, whatever zfs list calls its mountpoint.
+func TestParseMounts(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []Mount{{"/srv/my files", "tank/legacy"}, {"/srv/.zfs/snapshot/a", "tank/x@a"}}, ParseMounts(
+		"36 25 0:32 / /srv/my\\040files rw,noatime shared:1 - zfs tank/legacy rw,xattr\n"+
+			"37 25 0:33 / /boot rw - ext4 tank/fake rw\n38 25 0:34 / /other rw - zfs tanker/x rw\n"+
+			"39 25 0:35 / /srv/.zfs/snapshot/a ro - zfs tank/x@a ro\n40 25\n", "tank"))
+}
+
+// A path that nothing mounted has may be of each dataset: none is healthy for sure.
+func TestAPathOfNoKnownDataset(t *testing.T) {
+	t.Parallel()
+	const head = "errors: Permanent errors have been detected in the following files:\n\n"
+	d := ParseDamage(head+"        /gone/f\n        /gone/g\n        tank/b:/x\n", []Mount{{"/home", "tank/home"}})
+	require.Len(t, d.Within("tank").Things, 3)
+	in := d.Within("tank/home")
+	require.Equal(t, []Damaged{{Shown: "/…"}}, in.Things)
+	require.Equal(t, 1, in.Elsewhere)
+}
+
+func TestWhyErrorsAreNotListed(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "insufficient privileges", WhyUnlisted("errors: List of errors unavailable: insufficient privileges\n"))
+	require.Equal(t, KeyNotLoaded, WhyUnlisted("x\nerrors: List of errors unavailable: permission denied\n"))
+	require.Empty(t, WhyUnlisted("no such pool\n"))
 }
 
 func TestParseDamageOfAScrub(t *testing.T) {
@@ -83,10 +112,10 @@ func TestParseDamageIsBounded(t *testing.T) {
 }
 
 func FuzzDamage(f *testing.F) {
-	f.Add(status(f, "2.3.9-files.txt"), "yes\t/a\tza\n")
+	f.Add(status(f, "2.3.9-files.txt"), "36 25 0:32 / /a rw - zfs za rw\n")
 	f.Add("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x0>\n", "")
 	f.Fuzz(func(t *testing.T, text, mounted string) {
-		d := ParseDamage(text, ParseMounted(mounted))
+		d := ParseDamage(text, ParseMounts(mounted, "za"))
 		for _, thing := range d.Things {
 			if thing.Snapshot != "" {
 				require.NoError(t, CheckComponent(thing.Snapshot))

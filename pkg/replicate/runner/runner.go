@@ -141,6 +141,13 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	return w.run, w.run.Verdict(err)
 }
 
+// Hold keeps a job from running, until it is unlocked. Where it runs it fails with
+// record.ErrRunning (fault.Refused).
+func (r *Runner) Hold(ctx context.Context, j *replicate.Job) (unlock func(), err error) {
+	_, unlock, err = r.locked(ctx, j, false, "wait for its end, then the same command")
+	return unlock, err
+}
+
 // move does the work between the hooks. Its error concerns the whole run.
 func (w *work) move(ctx context.Context) error {
 	settled := w.store.Settled(w.job)

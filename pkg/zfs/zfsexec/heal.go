@@ -1,7 +1,6 @@
 package zfsexec
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"os"
@@ -30,15 +29,19 @@ func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return zfs.Damage{}, err
 	}
-	mounted, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpList, Subject: pool}, zfs.MountedArgs(pool))
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return zfs.Damage{}, err
 	}
-	out, err := c.output(ctx, zfs.Failure{Op: zfs.OpStatus, Subject: pool}, c.zpool, zfs.StatusArgs(pool))
+	out, stderr, err := c.outputs(ctx, zfs.Failure{Op: zfs.OpStatus, Subject: pool}, c.zpool, zfs.StatusArgs(pool))
 	if err != nil {
 		return zfs.Damage{}, err
 	}
-	return zfs.ParseDamage(out, zfs.ParseMounted(mounted)), nil
+	d := zfs.ParseDamage(out, zfs.ParseMounts(string(mountinfo), pool))
+	if d.Unlisted {
+		d.Reason = zfs.WhyUnlisted(stderr)
+	}
+	return d, nil
 }
 
 // Scrub begins a scrub.
@@ -133,22 +136,11 @@ func mountedAt(snapshot string) string {
 			continue
 		}
 		seen[namespace] = true
-		f, err := os.Open(file)
-		if err != nil {
-			continue // it just ended
-		}
-		lines := bufio.NewScanner(f)
-		at := ""
-		for at == "" && lines.Scan() {
-			before, after, _ := strings.Cut(lines.Text(), " - ")
-			kind, place := strings.Fields(after), strings.Fields(before)
-			if len(kind) > 1 && len(place) > 4 && kind[0] == "zfs" && strings.ReplaceAll(kind[1], `\040`, " ") == snapshot {
-				at = place[4]
+		text, _ := os.ReadFile(file) // nothing where it just ended
+		for _, m := range zfs.ParseMounts(string(text), zfs.PoolOf(snapshot)) {
+			if m.Of == snapshot {
+				return m.At
 			}
-		}
-		f.Close()
-		if at != "" {
-			return at
 		}
 	}
 	return ""

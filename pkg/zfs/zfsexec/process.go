@@ -180,18 +180,24 @@ func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []str
 	if c.elsewhere != nil {
 		return c.outputElsewhere(ctx, f, tool, args)
 	}
+	out, _, err := c.outputs(ctx, f, tool, args)
+	return out, err
+}
+
+// outputs is output with what was said on standard error, of this host.
+func (c *CLI) outputs(ctx context.Context, f zfs.Failure, tool string, args []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
 	var out strings.Builder
 	p, err := c.start(ctx, start{tool: tool, args: args, failure: f, stdout: &out})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	err = p.wait()
 	var failed *zfs.Error
 	if err != nil && !errors.As(err, &failed) {
-		return "", err // the child may still write to out
+		return "", "", err // the child may still write to out
 	}
-	return out.String(), err
+	return out.String(), p.stderr.String(), err
 }
