@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +41,10 @@ func TestRestoreGoesOn(t *testing.T) {
 		}
 		w.host.Set("dst", "mountpoint", "/dst")
 		n := 0
+		var one sync.Mutex // both ends are looked at, at once
 		w.before = func(op string) error {
+			one.Lock()
+			defer one.Unlock()
 			if handsOver(op) {
 				n++
 			}
