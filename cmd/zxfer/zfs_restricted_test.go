@@ -140,7 +140,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	}{
 		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
 		{"destroy another's snapshot", request("destroy", `["`+vault+`/secret@a"]`), "append-only"},
-		{"destroy a dataset", request("destroy", `["`+b+`"]`), "append-only"},
+		{"destroy a dataset", request("destroy", `["`+b+`"]`), "no snapshot or bookmark"},
 		{"release a hold of the administrator", request("release", `{"tag":"legal","snapshots":["`+b+`@a"]}`), "append-only"},
 		{"release a hold elsewhere", request("release", `{"tag":"zxfer:x:y","snapshots":["`+vault+`/secret@a"]}`), "not below"},
 		{"hold elsewhere", request("hold", `{"tag":"t","snapshots":["`+vault+`/secret@a"]}`), "not below"},
