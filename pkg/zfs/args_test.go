@@ -123,7 +123,7 @@ func TestProperties(t *testing.T) {
 	require.True(t, Settable(Volume, "org:note"))
 	require.True(t, ShapesData("compression"))
 	require.False(t, ShapesData("mountpoint"))
-	for _, p := range []string{"mountpoint", "canmount", "sharenfs", "readonly", "quota", "encryption", "keylocation", "volsize"} {
+	for _, p := range []string{"filesystem_count", "snapshot_count", "mountpoint", "canmount", "sharenfs", "readonly", "quota", "encryption", "keylocation", "volsize"} {
 		require.False(t, Carryable(Filesystem, p), p)
 	}
 	for _, p := range []string{"recordsize", "compression", "atime", "org:note", "xattr"} {

@@ -161,9 +161,10 @@ func freeText(property string) bool {
 }
 
 // Carryable tells whether the value of a property that is set locally on a
-// source may be set with -o when its type is received elsewhere.
+// source may be set with -o when its type is received elsewhere. ZFS tells of some
+// that only report as set locally: filesystem_count, where a limit is above.
 func Carryable(t Type, property string) bool {
-	return Settable(t, property) && !PlaceBound(property) && !slices.Contains(fixedAtCreation, property)
+	return Settable(t, property) && !ReadOnly(property) && !PlaceBound(property) && !slices.Contains(fixedAtCreation, property)
 }
 
 // Settable tells whether a dataset of the type can have the property. User
