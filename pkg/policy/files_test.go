@@ -24,7 +24,7 @@ func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
 		"granted":             {"tank/open@x", "", ""},
 		"of what is received": {"vault/a@x", "", "not below"},
 		"what is there now":   {"tank/plain", "", "snapshot"},
-		"with a key":          {"tank/open@x", "/root/key", "not for who has this one"},
+		"with a key":          {"tank/open@x", "/etc/zxfer/key", "not for who has this one"},
 	} {
 		for op, args := range map[string]any{
 			"read-files": files.Query{Snapshot: c.snapshot, KeyFile: c.keyFile, Sample: 1},
