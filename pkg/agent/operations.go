@@ -377,36 +377,3 @@ var opMeasure = operation[probe.Request, probe.Ceiling]{
 func (r *Remote) Measure(ctx context.Context, q probe.Request) (probe.Ceiling, error) {
 	return ask(ctx, r, opMeasure, q, nil)
 }
-
-var opDamage = operation[string, zfs.Damage]{
-	name:   "damage",
-	do:     asks(site.Healer.Damage),
-	rule:   policy.Reads(policy.Damage),
-	answer: func(string, int) int { return 2 * maxAnswer },
-	check:  site.CheckDamage,
-}
-
-// Damage asks the agent.
-func (r *Remote) Damage(ctx context.Context, dataset string) (zfs.Damage, error) {
-	return ask(ctx, r, opDamage, dataset, nil)
-}
-
-var opScrub = operation[site.ScrubQuery, none]{
-	name: "scrub",
-	do:   does(site.Healer.Scrub),
-	rule: policy.Changes(policy.Scrub, policy.Scrubs),
-}
-
-// Scrub asks the agent.
-func (r *Remote) Scrub(ctx context.Context, q site.ScrubQuery) error { return tell(ctx, r, opScrub, q) }
-
-var opRevert = operation[string, none]{
-	name: "revert",
-	do:   does(site.Healer.Revert),
-	rule: policy.Changes(policy.Revert, policy.Name),
-}
-
-// Revert asks the agent.
-func (r *Remote) Revert(ctx context.Context, snapshot string) error {
-	return tell(ctx, r, opRevert, snapshot)
-}

@@ -2,11 +2,9 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -371,38 +369,4 @@ func (h *healing) unlisted(d zfs.Damage) error {
 		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
 	}
 	return nil
-}
-
-// scrubPoll is how often it is asked how far a scrub is.
-const scrubPoll = 500 * time.Millisecond
-
-// scrub scrubs the pool and waits. Of what is in the list of errors alone (zpool scrub
-// -e) is no proof: 2.3.9 takes an error that only an older snapshot has off the list,
-// still damaged, where the newest state has another block in that place.
-func (h *healing) scrub(ctx context.Context) error {
-	q := site.ScrubQuery{Dataset: h.req.At.Name}
-	if err := h.host.Do(ctx, site.In(func(s site.Healer) error { return s.Scrub(ctx, q) })); err != nil {
-		return err
-	}
-	defer h.rep.Doing("scrubbing " + zfs.PoolOf(h.req.At.Name))()
-	for said := 0.0; ; {
-		if !hosts.Sleep(ctx, scrubPoll) {
-			return errors.New("interrupted")
-		}
-		var d zfs.Damage
-		err := h.host.Again(ctx, site.In(func(s site.Healer) (err error) { d, err = s.Damage(ctx, h.req.At.Name); return err }))
-		switch {
-		case err != nil:
-			return err
-		case d.Scan.Paused:
-			return errors.New("it was paused")
-		case !d.Scan.Running && !strings.HasPrefix(d.Scan.Text, "scrub repaired"):
-			return fmt.Errorf("it did not come to its end: %q", d.Scan.Text)
-		case !d.Scan.Running:
-			return nil
-		case d.Scan.Percent >= said+10:
-			said = d.Scan.Percent
-			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", said))
-		}
-	}
 }

@@ -25,9 +25,14 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 
 // DeviceStarted shows that a copy begins.
 func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
+	t.begin(r.Source, r.Target, r.Size, done)
+}
+
+// begin shows that the only stream of a command begins.
+func (t *Text) begin(source, target string, size, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.streams.begin(r.Source, r.Target, r.Size, done, t.opts.now())
+	t.streams.begin(source, target, size, done, t.opts.now())
 	if t.screen != nil && !t.quiet {
 		t.paint("")
 	}

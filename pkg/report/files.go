@@ -25,12 +25,7 @@ func (t *Text) FilesPlanned(r *job.FilesReport) {
 
 // FilesStarted shows that files begin to come.
 func (t *Text) FilesStarted(r *job.FilesReport, bytes uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.streams.begin(r.Source, r.Target, bytes, 0, t.opts.now())
-	if t.screen != nil && !t.quiet {
-		t.paint("")
-	}
+	t.begin(r.Source, r.Target, bytes, 0)
 }
 
 // FilesFinished shows what came of a try.
