@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/zfs"
 )
 
 // Mount mounts a snapshot, or a filesystem that is then read as it is now, for
@@ -45,4 +47,10 @@ func mount(source string, flags ...string) (*os.File, error) {
 		return nil, fmt.Errorf("fsmount %s: %w", source, err)
 	}
 	return os.NewFile(uintptr(fd), source), nil
+}
+
+// NotSupported tells of a host on which no file can be read or written as it is here.
+func NotSupported(err error) error {
+	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
+		Hint: "files need Linux 5.6 or newer there (uname -r), and a container that allows openat2, fsopen and fsmount"}
 }

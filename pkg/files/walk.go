@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -66,6 +67,8 @@ func openBelow(folder int, name string, flags int) (*os.File, error) {
 			return os.NewFile(uintptr(fd), name), nil
 		case errors.Is(err, unix.ELOOP):
 			return nil, errLoop
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // which some filters of system calls say
+			return nil, NotSupported(fmt.Errorf("openat2: %w", err))
 		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
 			return nil, err
 		}
@@ -80,17 +83,13 @@ type walker struct {
 
 // walk walks what is at a clean path below a root.
 func (w *walker) walk(ctx context.Context, root *os.File, at string) error {
-	folder, name := root, "."
-	if at != "." {
-		parent, err := openBelow(int(root.Fd()), path.Dir(at), unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			return err
-		}
-		defer parent.Close()
-		folder, name = parent, path.Base(at)
+	parent, err := openBelow(int(root.Fd()), path.Dir(at), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
 	}
-	e := &entry{path: at, folder: int(folder.Fd()), name: name}
-	if err := unix.Fstatat(e.folder, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	defer parent.Close()
+	e := &entry{path: at, folder: int(parent.Fd()), name: path.Base(at)}
+	if err := unix.Fstatat(e.folder, e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	return w.each(ctx, e, 0)

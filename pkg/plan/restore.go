@@ -174,7 +174,13 @@ func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 		}
 		return true
 	}
-	if !p.req.Restore || t.Get("mounted") != "yes" {
+	if t.Get("mounted") != "yes" {
+		return true
+	}
+	if !p.req.Restore { // which leaves it mounted
+		if p.req.Rollback && t.Get("readonly") != "on" {
+			out.Loses = append(out.Loses, "what is written to "+t.Name+" until the stream begins")
+		}
 		return true
 	}
 	if !p.req.Rollback {

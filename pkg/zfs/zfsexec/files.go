@@ -25,7 +25,7 @@ func (c *CLI) MountFiles(source string) (*os.File, error) {
 	case errors.Is(err, syscall.EPERM):
 		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root may mount", "log in as root there"
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENODEV):
-		e.Kind, e.Detail, e.Hint = zfs.NotSupported, err.Error(), "files are read by Linux 5.6 and newer"
+		return nil, files.NotSupported(err)
 	case errors.Is(err, syscall.EIO):
 		e.Kind = zfs.PoolFault
 	}
