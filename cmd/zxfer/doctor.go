@@ -251,7 +251,10 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 			return err
 		}
 	}
+	failed := finding.Failed(r.Findings)
 	switch {
+	case o.printAllow && len(r.Allow) == 0: // nothing is known to be needed
+		err = finding.Refusal(failed)
 	case o.printAllow:
 		err = report.DoctorAllow(a.stdout, r)
 	case o.json:
@@ -266,7 +269,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	if err != nil {
 		return err
 	}
-	if failed := finding.Failed(r.Findings); len(failed) > 0 && !o.printAllow {
+	if len(failed) > 0 && !o.printAllow {
 		return &shown{fault.Refusef("", "%d checks failed", len(failed))}
 	}
 	return nil

@@ -116,6 +116,9 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(f.Jobs) == 0 {
+		return nil, nil, fault.Usagef("", "%s has no job", o.file)
+	}
 	var out []*replicate.Job
 	var all []string
 	for i := range f.Jobs {

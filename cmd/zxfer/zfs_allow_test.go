@@ -102,6 +102,13 @@ func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
 	allow(lines[5])
 	mustZxfer(t, "send", "-e", rsh, src, "beta:"+dst+"/copy")
 	require.Equal(t, guids(t, src), guids(t, dst+"/copy"))
+
+	zfsCmd(t, "create", src+"/other")
+	zfsCmd(t, "snapshot", src+"/other@a")
+	o = zxfer(t, "doctor", "--print-allow", src+"/other", "beta:"+dst+"/copy") // which is of another
+	require.Equal(t, 3, o.code, o.String())
+	require.Empty(t, o.stdout)
+	require.Contains(t, o.stderr, "common")
 }
 
 // openzfs#18773: frees contents of files in the copy. It is told before anything moves.

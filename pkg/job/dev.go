@@ -224,7 +224,7 @@ func (d *copier) judge(ctx context.Context) error {
 	if !d.req.NoResume {
 		d.report.Resumable, d.report.Unusable = uint64(d.state.Stored), d.state.Unusable
 	}
-	d.report.Problems = slices.Concat(d.report.Problems, d.task.CheckSource(), d.task.CheckTarget(d.state))
+	d.report.Problems = append(append(d.report.Problems, d.task.CheckSource()...), d.task.CheckTarget(d.state)...)
 	return nil
 }
 

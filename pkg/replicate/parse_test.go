@@ -103,6 +103,14 @@ target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer
 	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
 }
 
+// That the last job is gone is written down: a file that was cut short does not say so.
+func TestParseOfNoJob(t *testing.T) {
+	t.Parallel()
+	f, err := Parse("x.toml", []byte("job = []\n"))
+	require.NoError(t, err)
+	require.Empty(t, f.Jobs)
+}
+
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	job := "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.adopt = ['*']\n"

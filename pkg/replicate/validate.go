@@ -27,8 +27,8 @@ func (f *File) Validate() error { return f.validate(places{}) }
 // validate is Validate for a file whose places are known.
 func (f *File) validate(at places) error {
 	var errs []error
-	if len(f.Jobs) == 0 {
-		errs = append(errs, fault.Usagef("zxfer replicate init writes one", "the file has no [[job]]"))
+	if f.Jobs == nil { // as a file that was cut short has none
+		errs = append(errs, fault.Usagef("zxfer replicate init writes one; where the last is to go, for install and holds --gc: job = []", "the file has no [[job]]"))
 	}
 	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
 		errs = append(errs, fault.Usagef("the collector reads only such files", "metrics.textfile %q is not an absolute path that ends in .prom", t))

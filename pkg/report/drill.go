@@ -70,7 +70,11 @@ func drillFacts(c *record.DrilledRun) (facts []string) {
 
 // DrillFacts are how the copies of a job stand in drills.
 func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []string) {
+	if d.Running {
+		facts = append(facts, "one is under way")
+	}
 	switch {
+	case d.Last.IsZero() && d.Running:
 	case d.Last.IsZero():
 		facts = append(facts, "there was none")
 	case len(d.NotGood) > 0:

@@ -122,8 +122,8 @@ func levelOf(j *runner.JobStatus) Level {
 // inBrief is what is not well with a job.
 func inBrief(j *runner.JobStatus) string {
 	var parts []string
-	if j.LastRun.IsZero() && !j.Failed {
-		parts = append(parts, "never ran")
+	if j.LastRun.IsZero() {
+		parts = Course(j)
 	}
 	if len(j.Problems) > 0 {
 		parts = append(parts, Problem(j.Problems[0]))

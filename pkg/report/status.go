@@ -42,12 +42,10 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 
 func jobText(b *strings.Builder, j *runner.JobStatus) {
 	parts := []string{oneLine(j.Source)}
-	switch {
-	case !j.LastRun.IsZero():
+	if !j.LastRun.IsZero() {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))
-	case !j.Failed:
-		parts = append(parts, "never ran")
 	}
+	parts = append(parts, Course(j)...)
 	if j.Next.IsZero() {
 		parts = append(parts, "no schedule")
 	} else {
@@ -60,6 +58,19 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 		parts = append(parts, loud(runner.Late))
 	}
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
+}
+
+// Course tells of a run under way, and that there was none.
+func Course(j *runner.JobStatus) []string {
+	switch {
+	case j.Running && j.LastRun.IsZero():
+		return []string{"its first run is under way"}
+	case j.Running:
+		return []string{"a run is under way"}
+	case j.LastRun.IsZero() && !j.Failed:
+		return []string{"never ran"}
+	}
+	return nil
 }
 
 // standingText is a line of the table.

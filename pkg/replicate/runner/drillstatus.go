@@ -29,6 +29,7 @@ type DrillStatus struct {
 	Warning  float64 `json:"age_warning_seconds,omitempty"`
 	Critical float64 `json:"age_critical_seconds,omitempty"`
 	Late     bool    `json:"late"`
+	Running  bool    `json:"running,omitempty"` // a drill is under way
 	Copies   int     `json:"copies"`
 	// NotGood are those of the last drill that it did not prove good.
 	NotGood []*record.Drilled `json:"not_good,omitempty"`

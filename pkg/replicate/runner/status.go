@@ -25,7 +25,7 @@ const defaultGrace = 15 * time.Minute
 // Interrupted, Refused and Failed, which its last run ended with, or record.Unproved.
 const (
 	OK      = "ok"      // the last run succeeded, and none is late
-	Unknown = "unknown" // it never ran, or its records cannot be read
+	Unknown = "unknown" // it has no schedule and never ran, runs for the first time, or its records cannot be read
 	Late    = "late"
 )
 
@@ -73,6 +73,7 @@ type JobStatus struct {
 	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or why the records cannot be read
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
+	Running  bool      `json:"running,omitempty"` // a run is under way
 	// Failed tells that the last run did not bring all to an end, or that nobody can
 	// tell.
 	Failed bool `json:"failed"`
@@ -123,8 +124,15 @@ type DatasetStatus struct {
 func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
-		st, err := record.Peek(stateDir, j.Name).Standing()
+		store := record.Peek(stateDir, j.Name)
+		st, err := store.Standing()
 		js := statusOf(j, cmp.Or(st, &record.State{}), now)
+		if js.Running = store.Running(); js.Running && js.LastRun.IsZero() {
+			js.State, js.Late = Unknown, false
+		}
+		if js.Drill != nil {
+			js.Drill.Running = store.Drilling()
+		}
 		if err != nil {
 			js.unreadable(err)
 		}
@@ -136,7 +144,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
 
 // unreadable notes that nobody can tell how the job stands.
 func (j *JobStatus) unreadable(err error) {
-	j.Late, j.Failed, j.Error, j.Hint = false, true, err.Error(), fault.HintOf(err)
+	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
 	if errors.Is(err, fs.ErrPermission) {
 		j.Hint = "root may read it, and the job's user"
 	}
@@ -188,6 +196,9 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 			a := known.Targets[target]
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
+	}
+	if js.Late && last == nil {
+		js.State = Late
 	}
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })

@@ -129,3 +129,28 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }
+
+// A job with a schedule that never ran is late, without one nobody can tell; that its
+// first run is under way is neither. A run is seen by its lock, which stays its own.
+func TestStatusOfAFirstRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	jobs := []*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}
+	now := time.Unix(1e9, 0)
+	s := StatusOf(jobs, dir, now)
+	require.Equal(t, []string{Late, Unknown}, []string{s.Jobs[0].State, s.Jobs[1].State})
+	require.Equal(t, []bool{true, false}, []bool{s.Jobs[0].Late, s.Jobs[1].Late})
+
+	store, err := record.Open(dir, "a")
+	require.NoError(t, err)
+	unlock, err := store.Lock(t.Context(), false)
+	require.NoError(t, err)
+	s = StatusOf(jobs, dir, now)
+	require.True(t, s.Jobs[0].Running)
+	require.False(t, s.Late || s.Jobs[1].Running)
+	require.Equal(t, Unknown, s.Jobs[0].State)
+	unlock()
+	s = StatusOf(jobs, dir, now)
+	require.False(t, s.Jobs[0].Running)
+	require.True(t, s.Late)
+}

@@ -193,12 +193,10 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 
 // jobFacts are what there is to say of a job's runs.
 func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
-	switch {
-	case !j.LastRun.IsZero():
+	if !j.LastRun.IsZero() {
 		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
-	case !j.Failed:
-		facts = append(facts, "never ran")
 	}
+	facts = append(facts, report.Course(j)...)
 	if j.Next.IsZero() {
 		facts = append(facts, "no schedule")
 	} else {
