@@ -135,7 +135,11 @@ func newReplicateHolds(a *app) *cobra.Command {
 		Long: `holds lists the holds that jobs placed (tag zxfer:JOB:TARGET), on the sources
 and targets of the file and of jobs that have records but are gone from it. A
 hold is stale when its job or target is gone, or when it is not on the newest
-common snapshot; --gc releases those. Holds of others are never touched.`,
+common snapshot; --gc releases those. Holds of others are never touched.
+
+Clones that drills made (POOL/zxfer-drill-ID) are listed, too. Those of a job that
+is not in the file are stale, and --gc destroys them; others the job's next drill
+does. A clone without the mark of a drill is never touched.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := o.load()
@@ -158,7 +162,11 @@ common snapshot; --gc releases those. Holds of others are never touched.`,
 				case h.Stale:
 					state = "stale"
 				}
-				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, cmp.Or(h.Host, "local"), h.Snapshot, h.Tag); err != nil {
+				what, by := h.Snapshot, h.Tag
+				if h.Clone != "" {
+					what, by = h.Clone, "clone of "+h.Snapshot+", drill of "+h.Job
+				}
+				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, cmp.Or(h.Host, "local"), report.Line(what), report.Line(by)); err != nil {
 					errs = append(errs, err)
 				}
 			}

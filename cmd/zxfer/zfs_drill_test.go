@@ -258,6 +258,34 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	require.Contains(t, d.Copies[0].Error, "no rule allows")
 	require.Empty(t, clones(t))
 
+	// As if somebody with the key had made them: another job's, which this one removes none of.
+	for i := range zfs.MaxAsides {
+		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.AsideProperty+"=other", dst+"@"+snapshotNames(t, dst)[0], zfs.AsideOf(betaPool, fmt.Sprint(i)))
+	}
+	r.drillAs(t, src, "beta:"+dst, "", with)
+	d, o = r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, record.Unproved, d.Outcome)
+	require.Contains(t, d.Copies[0].Error, "there are 16 clones already")
+	require.Len(t, clones(t), zfs.MaxAsides)
+
+	// Of jobs that this host does not know they are listed, and removed where that is wanted.
+	r.drillAs(t, src, "beta:"+dst, "", "")
+	strangers := betaPool + "/zxfer-drill-mine"
+	zfsCmd(t, "clone", "-o", "canmount=off", dst+"@"+snapshotNames(t, dst)[0], strangers)
+	o = r.do(t, "holds")
+	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.AsideOf(betaPool, "0")+"\tclone of "+dst+"@"+snapshotNames(t, dst)[0]+", drill of other\n")
+	require.Len(t, clones(t), zfs.MaxAsides+1)
+	r.write(t, "job = []\n") // the last is gone
+	o = r.do(t, "holds", "--gc")
+	require.Equal(t, 0, o.code, o)
+	require.Contains(t, o.stdout, "\tzxfer:home:t\n")
+	require.NotContains(t, o.stdout, "needed")
+	require.Equal(t, 2, r.do(t, "run", "--all").code)
+	require.Contains(t, o.stdout, "released\tbeta:"+zfs.AsideOf(betaPool, "0"))
+	require.Equal(t, []string{strangers}, clones(t))
+	zfsCmd(t, "destroy", strangers)
+
 	rsh, _ = restricted(t, "--allow", "receive="+dst)
 	r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
 	_, o = r.drill(t)

@@ -7,7 +7,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CloneAside clones what may be drilled, to be read only.
+// CloneAside clones what may be drilled, to be read only, so often and no more.
 func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
 	if a.Writable {
 		return errors.New("a clone for this key is only read")
@@ -15,6 +15,7 @@ func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
 	if a.KeyFile != "" {
 		return errors.New("no key is loaded, or tried, for this key")
 	}
+	a.Among = g.policy.Drilled
 	return g.snapshots([]string{a.Snapshot}, g.policy.Drilled, "drill")
 }
 

@@ -31,6 +31,9 @@ func TestDrillGrant(t *testing.T) {
 	g := NewGuard(p, s, func(string) {})
 
 	require.NoError(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j"}))
+	asked := zfs.Aside{Snapshot: "vault/a@x", Job: "j", Among: []string{"vault/none"}}
+	require.NoError(t, CloneAside(t.Context(), g, &asked))
+	require.Equal(t, []string{"vault/a", "vault/e"}, asked.Among, "of all that the key may drill the clones are counted")
 	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/b@x", Job: "j"}))
 	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j", Writable: true}))
 	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j", KeyFile: "/etc/key"}))

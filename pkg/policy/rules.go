@@ -62,7 +62,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.Dial]():          fields("Ticket", ""),
 	reflect.TypeFor[site.Accept]():        fields("", "Session"),
 	reflect.TypeFor[site.Nothing]():       fields("", ""),
-	reflect.TypeFor[zfs.Aside]():          fields("Snapshot Writable KeyFile", "Job"),
+	reflect.TypeFor[zfs.Aside]():          fields("Snapshot Writable KeyFile Among", "Job"),
 	reflect.TypeFor[zfs.Asides]():         fields("Datasets", "Job"),
 }
 

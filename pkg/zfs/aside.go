@@ -34,7 +34,14 @@ type Aside struct {
 	// KeyFile is to be the key of the snapshot, where that is encrypted and its key not
 	// loaded. It is tried, and not loaded.
 	KeyFile string `json:"key_file,omitempty"`
+	// Among are datasets of which, and of what is below them, there may be MaxAsides clones
+	// at a time; with none there is no bound.
+	Among []string `json:"among,omitempty"`
 }
+
+// MaxAsides bounds the clones of what one key may drill: a drill has one at a time, and
+// the next removes what one that was killed left.
+const MaxAsides = 16
 
 // Asides are the clones that were made for a job of snapshots of datasets.
 type Asides struct {

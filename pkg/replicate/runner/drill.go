@@ -111,7 +111,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
 	}
 	// What a drill that was killed left behind.
-	if err := d.removeClones(ctx, t, namesOf(&there)); err != nil {
+	if err := t.removeClones(ctx, zfs.Asides{Job: d.job.Name, Datasets: namesOf(&there)}); err != nil {
 		return err
 	}
 	for _, name := range copies {
@@ -155,12 +155,10 @@ func namesOf(l *zfs.Listing) (names []string) {
 // clonesWithin bounds the removal of clones, which goes on after a drill was told to end.
 const clonesWithin = 2 * time.Minute
 
-func (d *drilling) removeClones(ctx context.Context, t *side, datasets []string) error {
+func (s *side) removeClones(ctx context.Context, a zfs.Asides) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clonesWithin)
 	defer cancel()
-	return t.do(ctx, site.In(func(st site.Rehearser) error {
-		return st.RemoveAside(ctx, zfs.Asides{Job: d.job.Name, Datasets: datasets})
-	}))
+	return s.do(ctx, site.In(func(st site.Rehearser) error { return st.RemoveAside(ctx, a) }))
 }
 
 // alert runs the job's alert, where not all is good.

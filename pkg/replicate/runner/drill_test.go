@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -367,4 +368,33 @@ func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	for _, c := range d.Copies {
 		require.Equal(t, name, c.Snapshot)
 	}
+}
+
+// Clones that drills left are listed; those of jobs that are not known go where that is
+// asked for, and what has no mark never.
+func TestHoldsOfDrills(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, nil)
+	snapshot := "dst/copy@" + r.names("dst/copy")[0]
+	left := map[string]string{} // by job
+	for _, job := range []string{"j", "gone"} {
+		var err error
+		left[job], err = r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: job})
+		require.NoError(t, err)
+	}
+	mine, err := r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: "gone"})
+	require.NoError(t, err)
+	r.Edit(func(all map[string]*zfs.Dataset) { delete(all[mine].Properties, zfs.AsideProperty) })
+	holds := func(release bool) (clones []*HeldSnapshot) {
+		all, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, release)
+		require.NoError(t, err)
+		return slices.DeleteFunc(all, func(h *HeldSnapshot) bool { return h.Clone == "" })
+	}
+	stale := HeldSnapshot{Snapshot: snapshot, Clone: left["gone"], Job: "gone", Stale: true}
+	want := []*HeldSnapshot{{Snapshot: snapshot, Clone: left["j"], Job: "j"}, &stale}
+	require.ElementsMatch(t, want, holds(false))
+	stale.Released = true
+	require.ElementsMatch(t, want, holds(true))
+	require.Equal(t, want[:1], holds(true))
+	require.Contains(t, r.datasets("dst"), mine)
 }

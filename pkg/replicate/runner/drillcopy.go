@@ -91,7 +91,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		return err
 	}))
 	defer func() {
-		if gone := c.removeClones(ctx, c.t, []string{c.rec.Target}); gone != nil {
+		if gone := c.t.removeClones(ctx, zfs.Asides{Job: c.job.Name, Datasets: []string{c.rec.Target}}); gone != nil {
 			c.note("%s: the clone of %s could not be removed, which the next drill tries again: %v", c.t.name, snapshot, gone)
 		}
 	}()

@@ -7,12 +7,14 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
 )
 
 // HeldSnapshot is a hold that a job placed.
@@ -20,15 +22,17 @@ type HeldSnapshot struct {
 	Host     string `json:"host"` // "" for this one
 	Snapshot string `json:"snapshot"`
 	Tag      string `json:"tag"`
-	Job      string `json:"job"`
+	// Clone is the one that a drill made, which holds the snapshot in place of a tag.
+	Clone string `json:"clone,omitempty"`
+	Job   string `json:"job"`
 	// Stale tells that nothing needs the hold: its job, or the job's target,
 	// is not in the file, or the hold is not on the base that the state knows.
 	Stale    bool `json:"stale"`
 	Released bool `json:"released"`
 }
 
-// Holds lists the holds of all jobs at the places that the file and the
-// records of earlier jobs name, and with release removes the stale ones.
+// Holds lists the holds of all jobs, and the clones of their drills, at the places that
+// the file and the records of earlier jobs name, and with release removes the stale ones.
 func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]*HeldSnapshot, error) {
 	places, err := r.places(f)
 	if err != nil {
@@ -165,8 +169,9 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 			}
 		}
 	}
-	if !release {
-		return out, nil
+	clones, err := r.clonesAt(ctx, f, p, names, release)
+	if out = append(out, clones...); err != nil || !release {
+		return out, err
 	}
 	for _, tag := range slices.Sorted(maps.Keys(stale)) {
 		var gone []string
@@ -179,6 +184,43 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		for _, h := range stale[tag] {
 			h.Released = true
 		}
+	}
+	return out, nil
+}
+
+// clonesAt are the clones that drills made of snapshots of a place. Those of jobs of the
+// file their drills need, or the next removes them.
+func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
+	found, err := p.properties(ctx, snapshots, "clones")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, of := range found {
+		names = append(names, slices.DeleteFunc(strings.Split(of["clones"].Value, ","), func(n string) bool { return !zfs.IsAside(n) })...)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	slices.Sort(names)
+	if found, err = p.properties(ctx, names, "origin", zfs.AsideProperty); err != nil {
+		return nil, err
+	}
+	var out []*HeldSnapshot
+	for _, name := range names {
+		mark := found[name][zfs.AsideProperty]
+		if !mark.Local() {
+			continue // another's
+		}
+		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: f.Find(mark.Value) == nil}
+		if out = append(out, h); !h.Stale || !release {
+			continue
+		}
+		dataset, _, _ := strings.Cut(h.Snapshot, "@")
+		if err := p.removeClones(ctx, zfs.Asides{Job: h.Job, Datasets: []string{dataset}}); err != nil {
+			return out, err
+		}
+		h.Released = true
 	}
 	return out, nil
 }

@@ -51,8 +51,57 @@ func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 		readonly = "off"
 	}
 	args = append(args, "-o", "readonly="+readonly)
-	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpClone, Subject: a.Snapshot}, append(args, a.Snapshot, name))
+	if _, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpClone, Subject: a.Snapshot}, append(args, a.Snapshot, name)); err != nil || len(a.Among) == 0 {
+		return name, err
+	}
+	if err = c.withinBound(ctx, name, a.Among); err != nil {
+		err = errors.Join(err, c.destroyAside(context.WithoutCancel(ctx), name))
+	}
 	return name, err
+}
+
+// withinBound refuses a clone that is one too many. It is counted when it is there: of
+// two that are made at once both see it.
+func (c *CLI) withinBound(ctx context.Context, name string, among []string) error {
+	all, err := c.asides(ctx, zfs.PoolOf(name))
+	n := 0
+	for _, one := range all {
+		if slices.ContainsFunc(among, func(root string) bool { return strings.HasPrefix(one.of+"/", root+"/") }) {
+			n++
+		}
+	}
+	if err == nil && n > zfs.MaxAsides {
+		err = fault.Refusef("the next drill of a job removes what one that was killed left", "of what this key may drill there are %d clones already", n-1)
+	}
+	return err
+}
+
+// aside is a clone that CloneAside made.
+type aside struct{ name, of, job string } // of: the dataset of its origin
+
+// asides are those of a pool: what has not their name and the mark is none.
+func (c *CLI) asides(ctx context.Context, pool string) (all []aside, err error) {
+	if _, err := zfs.ParseDataset(pool); err != nil {
+		return nil, err
+	}
+	out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpList, Subject: pool}, []string{"list", "-H", "-o", "name", "-d", "1", "-t", "filesystem,volume", pool})
+	if err != nil {
+		return nil, err
+	}
+	names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsAside(n) })
+	found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
+	for _, name := range names {
+		of, _, isClone := strings.Cut(found[name]["origin"].Value, "@")
+		if mark := found[name][zfs.AsideProperty]; isClone && mark.Local() {
+			all = append(all, aside{name, of, mark.Value})
+		}
+	}
+	return all, err
+}
+
+func (c *CLI) destroyAside(ctx context.Context, name string) error {
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: name}, []string{"destroy", "-r", name})
+	return except(err, zfs.NotFound)
 }
 
 // RemoveAside destroys the clones that CloneAside made, and nothing else: whatever has
@@ -61,23 +110,13 @@ func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 func (c *CLI) RemoveAside(ctx context.Context, a zfs.Asides) error {
 	var errs []error
 	for _, pool := range poolsOf(a.Datasets) {
-		if _, err := zfs.ParseDataset(pool); err != nil {
-			return err
-		}
-		out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpList, Subject: pool}, []string{"list", "-H", "-o", "name", "-d", "1", "-t", "filesystem,volume", pool})
+		all, err := c.asides(ctx, pool)
 		if err != nil {
 			return err
 		}
-		names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsAside(n) })
-		found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			origin, _, _ := strings.Cut(found[name]["origin"].Value, "@")
-			if mark := found[name][zfs.AsideProperty]; mark.Value == a.Job && mark.Local() && slices.Contains(a.Datasets, origin) {
-				_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: name}, []string{"destroy", "-r", name})
-				errs = append(errs, except(err, zfs.NotFound))
+		for _, one := range all {
+			if one.job == a.Job && slices.Contains(a.Datasets, one.of) {
+				errs = append(errs, c.destroyAside(ctx, one.name))
 			}
 		}
 	}

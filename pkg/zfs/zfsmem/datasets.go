@@ -1,6 +1,7 @@
 package zfsmem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -89,7 +90,13 @@ func (h *Host) properties(names, properties []string) (map[string]map[string]zfs
 		var all map[string]zfs.Property
 		if d, i := h.find(n); i >= 0 {
 			v := d.Versions[i]
-			all = map[string]zfs.Property{"clones": {Value: "-", Source: "-"}}
+			var clones []string
+			for _, c := range h.datasets {
+				if c.Get("origin") == n {
+					clones = append(clones, c.Name)
+				}
+			}
+			all = map[string]zfs.Property{"clones": {Value: cmp.Or(strings.Join(clones, ","), "-"), Source: "-"}}
 			for p, n := range map[string]uint64{"guid": v.GUID, "createtxg": v.CreateTXG, "userrefs": uint64(len(h.tags[key(d, v)])), "creation": 1e9 + v.CreateTXG*3600} {
 				all[p] = zfs.Property{Value: strconv.FormatUint(n, 10), Source: "-"}
 			}
