@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -106,13 +105,20 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 		return fault.Usagef("choose another --wire", "--wire nc cannot heal: no zxfer runs on the other host")
 	}
 	if len(ends) == 2 {
-		o.req.Copies = []job.Copy{{Source: ends[0], Target: ends[1], Recursive: true, Way: o.req.Way}}
-		return checkWay(&o.req.Way, way.Send, ends[0], ends[1])
+		o.req.Copy = &ends[1]
+		if err := checkWay(&o.req.Way, way.Send, ends[0], ends[1]); err != nil {
+			return err
+		}
 	}
-	if _, err := os.Stat(o.config.file); errors.Is(err, os.ErrNotExist) && !named {
-		return nil // none is known
+	if named {
+		o.req.Flags = []string{"--config", o.config.file}
+	} else if _, err := os.Stat(o.config.file); errors.Is(err, os.ErrNotExist) {
+		return nil // no job is known
 	}
 	f, err := o.config.load()
+	if err != nil && !named && o.req.Copy != nil {
+		return nil // none runs by it, and the copy is named
+	}
 	if err != nil {
 		return err
 	}
@@ -156,28 +162,21 @@ func (o *healOptions) run(cmd *cobra.Command, a *app) error {
 	var rep interface {
 		job.Reporter
 		presenter
+		HealDone(*job.HealReport, error) error
 	} = report.NewText(opts)
 	if o.json {
 		rep = report.NewJSON(opts)
 	}
 	stop := live(rep)
+	defer stop()
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
-	stop()
-	if t, ok := rep.(*report.Text); ok {
-		t.Over()
+	if failed := rep.HealDone(r, err); err == nil {
+		return failed
 	}
 	if o.json {
-		if shownErr := writeJSON(a.stdout, r); cmp.Or(err, shownErr) != nil {
-			return &shown{cmp.Or(err, shownErr)}
-		}
-		return nil
-	}
-	if len(r.Things) > 0 || err == nil && !o.quiet {
-		if failed := report.HealText(a.stdout, r); err == nil {
-			err = failed
-		}
+		return &shown{err}
 	}
 	return err
 }

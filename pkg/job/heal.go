@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,8 +20,10 @@ import (
 
 // Heal is a request for `zxfer heal`.
 type Heal struct {
-	At      endpoint.Endpoint // the pool or dataset that is damaged
-	Copies  []Copy
+	At      endpoint.Endpoint  // the pool or dataset that is damaged
+	Copy    *endpoint.Endpoint // what to heal it from, and below it what is below; nil = Copies
+	Copies  []Copy             // that jobs keep
+	Flags   []string           // that the same command has, for hints
 	DryRun  bool
 	NoScrub bool
 	Retries int
@@ -55,6 +58,7 @@ type HealedDataset struct {
 	Healed  bool   `json:"healed"`          // its stream went through
 	Why     string `json:"why,omitempty"`   // it did not, or will not
 	Remedy  string `json:"remedy,omitempty"`
+	Note    string `json:"note,omitempty"` // what is wrong with the copy
 	// common is the newest snapshot that both have, as the copy names it.
 	common string
 	pair   *counterpart
@@ -85,12 +89,15 @@ type healing struct {
 	report  *HealReport
 	changed bool
 	locks   map[string]func() // of jobs
+	streams int64             // that were begun
+	left    error             // why a snapshot that was healed through may be left
 }
 
 // RunHeal runs `zxfer heal`: look, plan, mend each dataset through a snapshot of its
 // own, scrub, look again. Errors are of class fault.Refused where nothing was changed.
 func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
-	h := &healing{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.At(req.At.Host, &req.Way), report: &HealReport{Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun}}
+	h := &healing{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.At(req.At.Host, &req.Way), report: &HealReport{
+		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Things: []*HealedThing{}}}
 	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
@@ -124,9 +131,10 @@ func (h *healing) run(ctx context.Context) error {
 		return unchanged(err)
 	}
 	mend := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
+	h.left = h.leftovers(ctx)
 	switch {
 	case len(h.report.Datasets) == 0 && len(h.report.Things) == 0:
-		return h.unlisted(d)
+		return cmp.Or(h.left, h.unlisted(d))
 	case h.req.DryRun:
 		return nil
 	case !mend:
@@ -137,6 +145,9 @@ func (h *healing) run(ctx context.Context) error {
 			continue
 		}
 		h.changed = true
+		if d.Note != "" {
+			h.rep.Log(d.Copy + ": " + d.Note)
+		}
 		switch err := h.mend(ctx, d); {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
 			return fault.Interrupt("the same command goes on", err)
@@ -148,7 +159,10 @@ func (h *healing) run(ctx context.Context) error {
 		}
 	}
 	h.unlock()
-	return h.conclude(ctx)
+	if h.left != nil {
+		h.rep.Log(h.left.Error())
+	}
+	return cmp.Or(h.conclude(ctx), h.left)
 }
 
 // damage is what the host tells of it.
@@ -236,14 +250,22 @@ func (h *healing) suspects(ctx context.Context, reason string) (names []string, 
 	case h.req.At.Name == pool:
 		commands := ""
 		for _, name := range names[:min(len(names), 10)] {
-			at := h.req.At
-			at.Name = name
-			commands += "\nzxfer heal " + zfs.CommandLine([]string{at.String()})
+			commands += "\n" + h.command(name)
 		}
 		return nil, fault.Refusef("zfs load-key -a, there, and the same command; or, where it is one of them that is damaged:"+commands,
 			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset is without", "datasets are without"))
 	}
 	return names, nil
+}
+
+// command is what heals a dataset alone.
+func (h *healing) command(dataset string) string {
+	args := append([]string{"zxfer", "heal"}, h.req.Flags...)
+	args = append(args, endpoint.Endpoint{Host: h.req.At.Host, Name: dataset}.String())
+	if h.req.Copy != nil {
+		args = append(args, h.req.pairs(dataset)[0].good.String())
+	}
+	return zfs.CommandLine(args)
 }
 
 // judge says of a thing why it will not be, or was not, healed, and what remains to

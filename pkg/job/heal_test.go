@@ -49,15 +49,15 @@ func TestWhatIsHealedThrough(t *testing.T) {
 			}
 			w.host.Set("dst/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.readonly])
 			w.host.Set("src/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.sourceReadonly])
-			c := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}}
-			if tt.known {
-				c.Job = "j"
-			}
-			h := &healing{req: Heal{Copies: []Copy{c}}, at: hosts.New(w), rep: silent{}}
-			damaged := "dst/a"
+			damaged, good := "dst/a", "src/a"
 			if tt.bad {
-				damaged = "src/a"
+				damaged, good = good, damaged
 			}
+			req := Heal{At: endpoint.Endpoint{Name: damaged}, Copy: &endpoint.Endpoint{Name: good}}
+			if tt.known { // though it is named
+				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
+			}
+			h := &healing{req: req, at: hosts.New(w), rep: silent{}}
 			out := &HealedDataset{Dataset: damaged}
 			err = h.source(t.Context(), out)
 			if tt.want != "" {

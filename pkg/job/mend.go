@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/way"
@@ -17,13 +20,11 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Copy is a dataset and what is kept of it elsewhere. Each can heal the other.
+// Copy is a dataset and what a job keeps of it elsewhere. Each can heal the other.
 type Copy struct {
 	Source, Target endpoint.Endpoint
 	Recursive      bool
-	// Job is that of the job file which keeps it, and says which is the source; "" =
-	// as typed.
-	Job string
+	Job            string
 	way.Way
 }
 
@@ -32,54 +33,66 @@ type counterpart struct {
 	bad, good endpoint.Endpoint
 	// fromBad tells that the damaged one is the source, and the good one its copy.
 	fromBad bool
-	job     string   // see Copy
-	shared  []string // snapshots of the good one that both have
+	// job is that of the job file which keeps the copy, and says which is the source;
+	// "" where none is known to.
+	job    string
+	shared []string // snapshots of the good one that both have
 	way.Way
 }
 
-// pairs are the counterparts of a damaged dataset.
+// pairs are the counterparts of a damaged dataset. What is named may be a job's.
 func (r *Heal) pairs(dataset string) (all []*counterpart) {
+	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
 	for _, c := range r.Copies {
-		for _, turn := range []struct {
-			bad, good endpoint.Endpoint
-			fromBad   bool
-		}{{c.Source, c.Target, true}, {c.Target, c.Source, false}} {
-			below, ok := strings.CutPrefix(dataset, turn.bad.Name)
-			if turn.bad.Host != r.At.Host || !ok || below != "" && (below[0] != '/' || !c.Recursive) {
+		for _, p := range []*counterpart{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
+			below, ok := strings.CutPrefix(dataset, p.bad.Name)
+			if p.bad.Host != r.At.Host || !ok || below != "" && (below[0] != '/' || !c.Recursive) {
 				continue
 			}
-			good := turn.good
-			good.Name += below
-			all = append(all, &counterpart{bad: endpoint.Endpoint{Host: r.At.Host, Name: dataset}, good: good, fromBad: turn.fromBad, job: c.Job, Way: c.Way})
-			if c.Job == "" {
-				break
-			}
+			p.good.Name += below
+			p.bad, p.job, p.Way = bad, c.Job, c.Way
+			all = append(all, p)
 		}
 	}
-	return all
+	if r.Copy == nil {
+		return all
+	}
+	named := &counterpart{bad: bad, good: *r.Copy, fromBad: true}
+	named.good.Name += strings.TrimPrefix(dataset, r.At.Name)
+	if i := slices.IndexFunc(all, func(p *counterpart) bool { return p.good == named.good }); i >= 0 {
+		named = all[i]
+	}
+	named.Way = r.Way
+	return []*counterpart{named}
 }
 
-// source finds what a dataset can be healed from, the first that fits.
+// source finds what a dataset can be healed from, the first that fits, and before
+// others one that is not damaged itself.
 func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 	all := h.req.pairs(out.Dataset)
 	if len(all) == 0 {
-		return fault.Refusef("name one: zxfer heal "+zfs.CommandLine([]string{out.Dataset})+" HOST:COPY", "no copy of %s is known", out.Dataset)
+		return fault.Refusef("name one: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
 	}
-	var errs []error
 	for _, p := range all {
 		if err := h.lock(ctx, p.job); err != nil {
 			return err
 		}
 	}
+	var errs []error
+	var fits []HealedDataset
 	for _, p := range all {
-		if err := h.fit(ctx, out, p); err != nil {
+		one := HealedDataset{Dataset: out.Dataset, Copy: p.good.String(), pair: p}
+		if err := h.fit(ctx, &one); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		out.pair, out.Copy = p, p.good.String()
-		return nil
+		fits = append(fits, one)
 	}
-	return errs[0]
+	if len(fits) == 0 {
+		return errs[0]
+	}
+	*out = fits[max(0, slices.IndexFunc(fits, func(d HealedDataset) bool { return d.Note == "" }))]
+	return nil
 }
 
 // lock keeps a job from running until the streams are through: a run would take the
@@ -103,7 +116,8 @@ func (h *healing) unlock() {
 }
 
 // fit tells whether a counterpart can heal a dataset, and which of both is the source.
-func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) error {
+func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
+	p := out.pair
 	defer h.rep.Doing("looking at " + p.good.String())()
 	bad, err := h.look(ctx, p.bad, &p.Way)
 	if err != nil {
@@ -122,7 +136,6 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 	if out.common == "" {
 		return fault.Refusef("", "%s and %s have no snapshot in common", p.bad, p.good)
 	}
-	out.pair = p
 	newest := func(d *zfs.Dataset) string {
 		own := slices.DeleteFunc(d.Snapshots(), func(v zfs.Version) bool { return strings.HasPrefix(v.Name, zfs.HealPrefix) })
 		return own[len(own)-1].Name
@@ -158,6 +171,10 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 	case !strings.Contains(target.Name, "/"):
 		return fault.Refusef("", "%s is a pool's own dataset, into which no snapshot of %s can be sent by its name", target, source)
 	}
+	if err := h.free(ctx, target, copied, &p.Way); err != nil {
+		return err
+	}
+	out.Note = h.ill(ctx, p)
 	at := h.at.At(p.good.Host, &p.Way)
 	spec := zfs.SendSpec{Dataset: p.good.Name, To: out.common, Flags: zfs.StreamFlags{Raw: good.Encrypted(), LargeBlocks: true, Compressed: true}}
 	return at.Again(ctx, func(s site.Site) error {
@@ -167,6 +184,49 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset, p *counterpart) e
 		}
 		return err
 	})
+}
+
+// free refuses a copy into which something is received: a job that is not locked may
+// run. While that is so its newest snapshot has a clone, which shows whoever receives.
+func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *way.Way) error {
+	newest, _ := d.Latest()
+	half := d.Get("receive_resume_token")
+	err := h.at.At(e.Host, w).Again(ctx, func(s site.Site) error {
+		have, err := s.Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
+		if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
+			half = "now"
+		}
+		return err
+	})
+	if err == nil && half != "-" && half != "" {
+		return fault.Refusef("wait for its end; one that was cut off goes on with its own command, or is given up, there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
+			"%s is half received: a transfer into it is under way, or was cut off", e)
+	}
+	return err
+}
+
+// ill says what is wrong with a good copy, as far as its pool knows.
+func (h *healing) ill(ctx context.Context, p *counterpart) string {
+	var d zfs.Damage
+	err := h.at.At(p.good.Host, &p.Way).Again(ctx, site.In(func(s site.Healer) (err error) {
+		d, err = s.Damage(ctx, p.good.Name)
+		return err
+	}))
+	n := d.More
+	for _, t := range d.Things {
+		if t.Dataset == p.good.Name && !strings.HasPrefix(t.Snapshot, zfs.HealPrefix) {
+			n++
+		}
+	}
+	switch {
+	case err != nil:
+		return "whether it is damaged itself is not known: " + err.Error()
+	case n > 0:
+		return "it is damaged itself, " + english.Plural(n, "error", "") + ": a stream of it ends at the first block that cannot be read"
+	case d.Unlisted:
+		return "its pool has errors, too, and does not list them: it may be damaged itself"
+	}
+	return ""
 }
 
 func guidOf(d *zfs.Dataset, snapshot string) uint64 {
@@ -203,7 +263,7 @@ func (h *healing) look(ctx context.Context, e endpoint.Endpoint, w *way.Way) (*z
 // it in the end: see zfs.HealPrefix. A full stream of it has all blocks that the
 // newest state has, whatever other snapshots share them; an increment into zfs
 // receive -c heals those that were born in it.
-func (h *healing) mend(ctx context.Context, d *HealedDataset) (err error) {
+func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 	p := d.pair
 	source, target := p.ends()
 	if err := h.sweep(ctx, p); err != nil { // what an interrupted one left
@@ -212,15 +272,13 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) (err error) {
 	defer func() {
 		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepWithin)
 		defer cancel()
-		if swept := h.sweep(over, p); err == nil {
-			err = swept
-		}
+		h.left = errors.Join(h.left, h.sweep(over, p))
 	}()
 	name := zfs.HealPrefix + h.req.Stamp
 	sent, err := RunSend(ctx, Send{
 		Source: source, Target: target, TakeSnapshot: name, Way: p.Way, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
-	}, h.at, h.rep)
+	}, h.at, &scratch{Reporter: h.rep, what: "bringing what is new in " + source.String() + " to " + target.String()})
 	if err != nil {
 		if len(sent.Results) > 0 { // half of a snapshot that goes
 			over := context.WithoutCancel(ctx)
@@ -238,6 +296,19 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) (err error) {
 	}
 	return fmt.Errorf("%s: @%s did not arrive", target, name)
 }
+
+// scratch tells of a transfer that is no end in itself as of one that goes on.
+type scratch struct {
+	Reporter
+	what string
+	done func()
+}
+
+func (s *scratch) Planned(*Report)                 {}
+func (s *scratch) Started(int, *plan.Dataset, int) { s.done = s.Doing(s.what) }
+func (s *scratch) Progress(int, meet.Progress)     {}
+func (s *scratch) Finished(int, *StepResult)       { s.done() }
+func (s *scratch) Ended(*plan.Dataset, error)      {}
 
 // sweepWithin is how long removing the snapshots may take.
 const sweepWithin = time.Minute
@@ -273,6 +344,30 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 		}
 	}
 	return nil
+}
+
+// leftovers removes what heals that were cut off left where nothing is damaged any more.
+func (h *healing) leftovers(ctx context.Context) error {
+	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Versions: true, Alone: true})
+	for _, d := range l.Datasets {
+		older, newer, _ := healedThrough(d)
+		left := slices.Concat(older, newer)
+		if len(left) == 0 || slices.ContainsFunc(h.report.Datasets, func(of *HealedDataset) bool { return of.Dataset == d.Name }) {
+			continue
+		}
+		pairs := h.req.pairs(d.Name)
+		if h.req.DryRun || len(pairs) == 0 {
+			h.rep.Log("left of a heal that was cut off: " + strings.Join(left, " "))
+			continue
+		}
+		for _, p := range pairs {
+			if err = errors.Join(err, h.lock(ctx, p.job)); err == nil {
+				h.changed = true
+				err = h.sweep(ctx, p)
+			}
+		}
+	}
+	return err
 }
 
 // healedThrough are the snapshots of a dataset that were healed through, by full
@@ -324,6 +419,8 @@ func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 	}
 	req := &Send{Way: p.Way, Retries: h.req.Retries}
 	m := &mover{ends: e, req: req, rep: h.rep}
+	m.streams.Store(h.streams)
+	defer func() { h.streams = m.streams.Load() }()
 	return (&effort{
 		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
 		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, tries) },

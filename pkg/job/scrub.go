@@ -25,9 +25,6 @@ func (h *healing) scrub(ctx context.Context) error {
 	}
 	defer h.rep.Doing("scrubbing " + zfs.PoolOf(h.req.At.Name))()
 	for said := 0.0; ; {
-		if !hosts.Sleep(ctx, scrubPoll) {
-			return errors.New("interrupted")
-		}
 		var d zfs.Damage
 		err := h.host.Again(ctx, site.In(func(s site.Healer) (err error) { d, err = s.Damage(ctx, h.req.At.Name); return err }))
 		switch {
@@ -42,6 +39,9 @@ func (h *healing) scrub(ctx context.Context) error {
 		case d.Scan.Percent >= said+10:
 			said = d.Scan.Percent
 			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", said))
+		}
+		if !hosts.Sleep(ctx, scrubPoll) {
+			return errors.New("interrupted")
 		}
 	}
 }

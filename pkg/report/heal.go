@@ -2,23 +2,40 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"zxfer/pkg/job"
 	"zxfer/pkg/size"
 )
 
-// HealText shows a heal: its plan, or what became of each damaged thing and what
+// HealDone is Done for a heal: its plan, or what became of each damaged thing and what
 // remains to be done.
-func HealText(w io.Writer, r *job.HealReport) error {
+func (t *Text) HealDone(r *job.HealReport, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over()
+	if len(r.Things) == 0 && (err != nil || t.quiet) {
+		return nil
+	}
+	return writeString(t.opts.Stdout, healText(r))
+}
+
+// HealDone is Done for a heal.
+func (j *JSON) HealDone(r *job.HealReport, err error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failed(err)
+	return Object(j.opts.Stdout, r)
+}
+
+func healText(r *job.HealReport) string {
 	var b strings.Builder
 	if len(r.Things) == 0 {
 		fmt.Fprintf(&b, "%s: no known errors", Line(r.At))
 		if r.Scan != "" {
 			fmt.Fprintf(&b, " (%s)", Line(r.Scan))
 		}
-		return writeString(w, b.String()+"\n")
+		return b.String() + "\n"
 	}
 	for _, d := range r.Datasets {
 		switch {
@@ -30,6 +47,9 @@ func HealText(w io.Writer, r *job.HealReport) error {
 		case r.DryRun:
 			fmt.Fprintf(&b, "%s: would be healed from %s: a snapshot of its own, sent to both, about %s back over the damaged blocks, and the snapshot removed\n",
 				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes))
+			if d.Note != "" {
+				fmt.Fprintf(&b, "  %s: %s\n", Line(d.Copy), Line(d.Note))
+			}
 		case d.Healed:
 			fmt.Fprintf(&b, "%s: blocks were healed from %s\n", Line(d.Dataset), Line(d.Copy))
 		}
@@ -57,5 +77,5 @@ func HealText(w io.Writer, r *job.HealReport) error {
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")
 	}
-	return writeString(w, b.String())
+	return b.String()
 }

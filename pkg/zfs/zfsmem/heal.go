@@ -7,17 +7,39 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Damage is what Damaged says.
+// Damage is what Damaged says of a pool.
 func (h *Host) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
-	return ask(ctx, h, zfs.OpStatus, []string{pool}, func() (zfs.Damage, error) { return h.Damaged, nil })
+	return ask(ctx, h, zfs.OpStatus, []string{pool}, func() (zfs.Damage, error) {
+		d := h.Damaged
+		d.Things = slices.DeleteFunc(slices.Clone(d.Things), func(t zfs.Damaged) bool { return t.Dataset != "" && zfs.PoolOf(t.Dataset) != pool })
+		return d, nil
+	})
 }
 
-// Scrub finds no more than what is known.
+// Scrub finds what was not healed.
 func (h *Host) Scrub(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpScrub, []string{pool}, func() error {
 		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors"}
+		h.Damaged.Things = slices.DeleteFunc(h.Damaged.Things, func(t zfs.Damaged) bool { return h.healed[t.Shown] })
 		return nil
 	})
+}
+
+// correct heals through a snapshot.
+func (h *Host) correct(snapshot string, of stream) error {
+	d, at := h.find(snapshot)
+	if at < 0 || d.Versions[at].GUID != of.to {
+		return fail(zfs.NoBase, zfs.OpReceive, snapshot)
+	}
+	if h.healed == nil {
+		h.healed = map[string]bool{}
+	}
+	for _, t := range h.Damaged.Things {
+		if t.Dataset == d.Name && (h.Heals == nil || h.Heals(t, of.from)) {
+			h.healed[t.Shown] = true
+		}
+	}
+	return nil
 }
 
 // Revert destroys what came after a snapshot.

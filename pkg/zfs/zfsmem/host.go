@@ -31,8 +31,11 @@ type Host struct {
 	// and of each snapshot that has come. It may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
-	// Damaged is what its pools' lists of errors tell.
+	// Damaged is what its pools' lists of errors tell. A corrective stream into a
+	// dataset takes off, by the next scrub, what of it Heals, if set, says of the
+	// stream's base, 0 for none.
 	Damaged zfs.Damage
+	Heals   func(t zfs.Damaged, base uint64) bool
 
 	mu       sync.Mutex
 	txg      uint64
@@ -45,6 +48,7 @@ type Host struct {
 	head    map[string][]write
 	partial map[string]*partial // what interrupted receives left, by dataset
 	files   map[string]string   // directories, by what has their files
+	healed  map[string]bool     // what is damaged no more, by how it is shown
 }
 
 // OpHolds is the listing of holds, as Around is told of it.

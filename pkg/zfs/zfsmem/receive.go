@@ -21,6 +21,9 @@ func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
 	if s.spec.Arrival.Volume {
 		of.typ = zfs.Volume
 	}
+	if s.spec.Corrective {
+		return &partial{of: of}, nil
+	}
 	if of.resumed {
 		if left == nil || left.of.to != of.to {
 			return nil, s.fail(zfs.BadStream)
@@ -95,6 +98,9 @@ func (s *receiving) end(ctx context.Context, at *partial) error {
 	_, v, _ := zfs.ParseVersion(at.of.name) // the gate saw to it
 	v.GUID = at.of.to
 	return s.host.do(ctx, zfs.OpReceive, []string{v.In(s.spec.Target)}, func() error {
+		if s.spec.Corrective {
+			return s.host.correct(v.In(s.spec.Target), at.of)
+		}
 		h, d := s.host, s.host.datasets[s.spec.Target]
 		h.head[d.Name] = append(slices.Clip(h.content[at.of.from]), at.writes...)
 		delete(h.partial, d.Name)
@@ -111,7 +117,7 @@ func (s *receiving) save(at *partial) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.datasets[s.spec.Target]
-	if at == nil || d == nil {
+	if at == nil || d == nil || s.spec.Corrective {
 		return
 	}
 	if s.spec.Whole {

@@ -1,0 +1,195 @@
+package job
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/zfs"
+)
+
+// sickWorld has src/a and src/b, their copies in dst, and a list of errors.
+func sickWorld(t *testing.T, damaged ...zfs.Damaged) *world {
+	t.Helper()
+	w := newWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
+	for _, name := range []string{"a", "b"} {
+		w.host.Copy("src/"+name, "dst/"+name, "1", "2")
+		w.host.Set("dst/"+name, "readonly", "on")
+	}
+	w.host.Damaged = zfs.Damage{Things: damaged, Scan: zfs.Scan{Text: "scrub repaired 0B with 1 errors on Sun", Errors: 1}}
+	return w
+}
+
+func file(dataset, snapshot, path string) zfs.Damaged {
+	shown := dataset + ":" + path
+	if snapshot != "" {
+		shown = dataset + "@" + snapshot + ":" + path
+	}
+	return zfs.Damaged{Dataset: dataset, Snapshot: snapshot, Path: path, Shown: shown}
+}
+
+// healing src from its copies in dst, as a job file knows them.
+func healSrc(change func(*Heal)) Heal {
+	req := Heal{At: endpoint.Endpoint{Name: "src"}, Stamp: "now", Copies: []Copy{
+		{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "a"},
+		{Source: endpoint.Endpoint{Name: "src/b"}, Target: endpoint.Endpoint{Name: "dst/b"}, Job: "b"},
+	}}
+	if change != nil {
+		change(&req)
+	}
+	return req
+}
+
+// asBefore fails where a dataset has other snapshots than it had.
+func (w *world) asBefore(t *testing.T, failed ...string) {
+	t.Helper()
+	for _, name := range []string{"src/a", "src/b", "dst/a", "dst/b"} {
+		var have []string
+		for _, v := range w.host.Versions(name) {
+			have = append(have, v.Short())
+		}
+		require.Equal(t, []string{"@1", "@2"}, have, "%s, %v failed", name, failed)
+	}
+}
+
+// Whatever operation fails, nothing is left after the same command, which ends well.
+func TestHealGoesOn(t *testing.T) {
+	t.Parallel()
+	for fails, failed := 1, true; failed; fails++ {
+		failed = false
+		w := sickWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
+		n, op := 0, ""
+		var one sync.Mutex // both ends are looked at, at once
+		w.before = func(o string) error {
+			one.Lock()
+			defer one.Unlock()
+			if n++; n == fails {
+				failed, op = true, o
+				return errors.New("broken")
+			}
+			return nil
+		}
+		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		w.before = nil
+		for range 2 { // and once more
+			if err == nil {
+				break
+			}
+			require.NotEqual(t, outcome.Done, r.Outcome, op)
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		}
+		require.NoError(t, err, "failed at %d, %s", fails, op)
+		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
+		require.Empty(t, w.host.Damaged.Things, op)
+		w.asBefore(t, op)
+		require.Less(t, fails, 200)
+	}
+}
+
+// What heals, what does not and what cannot be told apart are told each.
+func TestSomeIsHealed(t *testing.T) {
+	t.Parallel()
+	lasting := file("src/a", "1", "/old")
+	w := sickWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
+		zfs.Damaged{Shown: "<metadata>:<0x1>"}, zfs.Damaged{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
+	w.host.Create("src/c", nil)
+	w.host.Heals = func(t zfs.Damaged, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
+	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Planned, r.Outcome)
+	require.Equal(t, "dst/a", r.Datasets[0].Copy)
+	require.Contains(t, r.Datasets[2].Remedy, "zxfer heal --config 'my file' src/c HOST:COPY")
+	require.Empty(t, w.did)
+
+	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.ErrorContains(t, err, "4 errors are not healed")
+	became := map[string]string{}
+	for _, thing := range r.Things {
+		became[thing.Shown] = thing.Outcome
+	}
+	require.Equal(t, map[string]string{"src/a:/f": Mended, "src/b:/g": Mended, lasting.Shown: NotMended,
+		"src/c:/h": NotMended, "<metadata>:<0x1>": NotMended, "src/a:<0x5>": NotMended}, became)
+	require.Equal(t, "zxfer restore --files /old dst/a@1 restored", r.Things[1].Remedy)
+	w.asBefore(t)
+}
+
+// A copy that is damaged, too, is told before anything is sent, and one that is not
+// is taken before it.
+func TestACopyThatIsDamagedItself(t *testing.T) {
+	t.Parallel()
+	w := sickWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
+	dry := healSrc(func(h *Heal) { h.DryRun = true })
+	look := func() *HealedDataset {
+		r, err := RunHeal(t.Context(), dry, hosts.New(w), silent{})
+		require.NoError(t, err)
+		require.Len(t, r.Datasets, 1)
+		return r.Datasets[0]
+	}
+	require.Contains(t, look().Note, "it is damaged itself, 1 error:")
+	w.host.Copy("src/a", "dst/other", "1", "2")
+	w.host.Set("dst/other", "readonly", "on")
+	dry.Copies = append(dry.Copies, Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}})
+	require.Equal(t, "dst/other", look().Copy)
+	require.Empty(t, look().Note)
+}
+
+// Into a copy that is half received nothing is sent: its job may run.
+func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
+	t.Parallel()
+	w := sickWorld(t, file("src/a", "", "/f"))
+	w.host.Set("dst/a", "receive_resume_token", "1-a")
+	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Contains(t, r.Datasets[0].Why, "half received")
+	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
+	w.asBefore(t)
+}
+
+// A list that another host tells is bounded, and of what was asked for.
+func TestAListOfErrorsThatLies(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		lie  func(d map[string]any)
+		want string
+	}{
+		"a name of two lines": {func(d map[string]any) { thing(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
+		"as shown":            {func(d map[string]any) { thing(d)["shown"] = "\x1b[2J" }, "control characters"},
+		"another dataset":     {func(d map[string]any) { thing(d)["dataset"] = "other" }, "src/a was asked for"},
+		"no dataset":          {func(d map[string]any) { thing(d)["dataset"] = "src/a/-r;x" }, "has the character"},
+		"no snapshot":         {func(d map[string]any) { thing(d)["snapshot"] = "1@2" }, "1@2"},
+		"a long name":         {func(d map[string]any) { thing(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
+		"a long list": {func(d map[string]any) {
+			for range zfs.MaxDamage {
+				d["things"] = append(d["things"].([]any), thing(d))
+			}
+		}, "out of bounds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := sickWorld(t, file("src/a", "", "/f"))
+			there := &lying{world: w, alter: func(_ int, body any) any {
+				if d, ok := body.(map[string]any); ok && d["things"] != nil {
+					tt.lie(d)
+				}
+				return body
+			}}
+			req := healSrc(func(h *Heal) {
+				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
+				h.Copies[0].Source.Host = "there"
+			})
+			_, err := RunHeal(t.Context(), req, hosts.New(there), silent{})
+			require.ErrorContains(t, err, tt.want)
+			w.asBefore(t)
+		})
+	}
+}
+
+func thing(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
