@@ -59,6 +59,11 @@ type HealedDataset struct {
 	Why     string `json:"why,omitempty"`   // it did not, or will not
 	Remedy  string `json:"remedy,omitempty"`
 	Note    string `json:"note,omitempty"` // what is wrong with the copy
+	// Since is the copy's snapshot after which what is damaged came, so that an increment
+	// has it; Whole is then what all of it takes, where that does not suffice.
+	Since string `json:"since,omitempty"`
+	Whole uint64 `json:"whole_bytes,omitempty"`
+	base  uint64 // the GUID of Since
 	// common is the newest snapshot that both have, as the copy names it.
 	common string
 	pair   *counterpart
@@ -68,8 +73,10 @@ type HealedDataset struct {
 type HealedThing struct {
 	zfs.Damaged
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
-	Why     string `json:"why,omitempty"`
-	Remedy  string `json:"remedy,omitempty"`
+	// Read tells of a file that was read after the streams: "again", or why it cannot be.
+	Read   string `json:"read,omitempty"`
+	Why    string `json:"why,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // What became of a damaged thing.
@@ -140,15 +147,42 @@ func (h *healing) run(ctx context.Context) error {
 	case !mend:
 		return fault.Refusef("", "%s: nothing of the damage can be healed; nothing was changed", h.req.At)
 	}
+	for {
+		if err := h.mendAll(ctx); err != nil {
+			return err
+		}
+		h.unlock()
+		if h.left != nil {
+			h.rep.Log(h.left.Error())
+		}
+		err := h.conclude(ctx)
+		if !h.report.Scrubbed || ctx.Err() != nil || !h.widen() {
+			return cmp.Or(err, h.left)
+		}
+	}
+}
+
+// mendAll mends the datasets that are not yet.
+func (h *healing) mendAll(ctx context.Context) error {
 	for _, d := range h.report.Datasets {
-		if d.Why != "" {
+		if d.Why != "" || d.Healed {
 			continue
 		}
 		h.changed = true
 		if d.Note != "" {
 			h.rep.Log(d.Copy + ": " + d.Note)
 		}
-		switch err := h.mend(ctx, d); {
+		err := h.lock(ctx, d.pair.job)
+		if err == nil {
+			err = h.mend(ctx, d)
+		}
+		if err == nil && !h.reread(ctx, d) && d.Since != "" {
+			d.all(h.rep)
+			if err = h.mend(ctx, d); err == nil {
+				h.reread(ctx, d)
+			}
+		}
+		switch {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
 			return fault.Interrupt("the same command goes on", err)
 		case err != nil:
@@ -158,11 +192,27 @@ func (h *healing) run(ctx context.Context) error {
 			d.Healed = true
 		}
 	}
-	h.unlock()
-	if h.left != nil {
-		h.rep.Log(h.left.Error())
+	return nil
+}
+
+// widen takes back that datasets are healed whose newest state a scrub found damaged
+// after an increment: what was read was in memory.
+func (h *healing) widen() (any bool) {
+	for _, d := range h.report.Datasets {
+		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Things, func(t *HealedThing) bool {
+			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotMended
+		}) {
+			d.all(h.rep)
+			d.Healed, any = false, true
+		}
 	}
-	return cmp.Or(h.conclude(ctx), h.left)
+	return any
+}
+
+// all has the next stream be a full one.
+func (d *HealedDataset) all(rep Reporter) {
+	rep.Log(d.Dataset + ": what came after @" + d.Since + " does not suffice: all of it comes")
+	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0
 }
 
 // damage is what the host tells of it.
@@ -203,7 +253,11 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 	for _, name := range damaged {
 		out := &HealedDataset{Dataset: name}
 		h.report.Datasets = append(h.report.Datasets, out)
-		if err := h.source(ctx, out); err != nil {
+		err := h.source(ctx, out)
+		if err == nil && !d.Unlisted && corrects(version) {
+			err = h.narrow(ctx, out)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -297,11 +351,11 @@ func (h *healing) judge(t *HealedThing) {
 // restorable is the snapshot of the good copy that has what is damaged.
 func (h *healing) restorable(d *HealedDataset, t *HealedThing) string {
 	at := d.pair.good
-	if t.Snapshot != "" && slices.Contains(d.pair.shared, t.Snapshot) {
-		at.Name += "@" + t.Snapshot
-	} else {
-		at.Name += "@" + d.common
+	name := d.common
+	if i := slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.bad == t.Snapshot }); i >= 0 {
+		name = d.pair.shared[i].good
 	}
+	at.Name += "@" + name
 	return at.String()
 }
 
@@ -351,9 +405,14 @@ func (h *healing) conclude(ctx context.Context) error {
 // takes off the list what it has not come to.
 func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
 	left := map[string]bool{}
+	newest := func(t *zfs.Damaged) string { return t.Dataset + ":" + t.Path + t.Object }
 	for _, t := range now.Things {
-		if !strings.HasPrefix(t.Snapshot, zfs.HealPrefix) {
-			left[t.Shown] = true
+		if strings.HasPrefix(t.Snapshot, zfs.HealPrefix) {
+			continue
+		}
+		left[t.Shown] = true
+		if t.Snapshot == "" { // right after a scrub, snapshots that share it are not listed (2.3.9)
+			left[newest(&t)] = true
 		}
 	}
 	for _, t := range h.report.Things {
@@ -361,7 +420,7 @@ func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
 		switch {
 		case now.Unlisted, !h.report.Scrubbed:
 			t.Outcome, t.Why = Unknown, unsure
-		case !left[t.Shown]:
+		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.Damaged)]):
 			t.Outcome, t.Why, t.Remedy = Mended, "", ""
 			continue
 		default:

@@ -2,6 +2,8 @@ package job
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -193,3 +195,74 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 }
 
 func thing(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
+
+// A list that was read right after a scrub has what is left in the newest state without
+// the snapshots that share it: they are not healed for that.
+func TestWhatSharesDamageIsNotHealed(t *testing.T) {
+	t.Parallel()
+	h := &healing{report: &HealReport{Scrubbed: true, Things: []*HealedThing{
+		{Damaged: file("src/a", "", "/f")}, {Damaged: file("src/a", "1", "/f")}, {Damaged: file("src/a", "1", "/g")}}}}
+	require.Equal(t, 2, h.compare(zfs.Damage{Things: []zfs.Damaged{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
+	require.Equal(t, NotMended, h.report.Things[1].Outcome)
+	require.Equal(t, Mended, h.report.Things[2].Outcome)
+}
+
+// What came after a snapshot in which the damaged file is whole needs an increment; where
+// that does not suffice, as the file or the scrub tells, all of it comes.
+func TestAnIncrementHeals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		suffices, reads bool
+		want            []string // bases of streams
+	}{
+		"it suffices":             {true, true, []string{"1"}},
+		"the file does not read":  {false, false, []string{"1", ""}},
+		"the scrub finds it anew": {false, true, []string{"1", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
+			w.host.Write("src/a", make([]byte, 4<<20))
+			names := map[uint64]string{}
+			for _, name := range []string{"0", "1", "2"} {
+				w.host.Write("src/a", []byte("x"))
+				require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@" + name}))
+			}
+			for _, v := range w.host.Versions("src/a") {
+				names[v.GUID] = v.Name
+			}
+			w.host.Copy("src/a", "dst/a", "0", "1", "2")
+			w.host.Set("dst/a", "readonly", "on")
+			f := file("src/a", "", "/d/f")
+			w.host.Damaged = zfs.Damage{Things: []zfs.Damaged{f}}
+			head := t.TempDir()
+			for of, dir := range map[string]string{"src/a": head, "src/a@0": t.TempDir(), "src/a@1": t.TempDir(), "src/a@2": t.TempDir()} {
+				w.host.SetFiles(of, dir)
+				require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "d", "f"), []byte("x"), 0o644))
+			}
+			var bases []string
+			w.host.Heals = func(_ zfs.Damaged, base uint64) bool {
+				from := names[base]
+				bases = append(bases, from)
+				if !tt.reads {
+					_ = os.Remove(filepath.Join(head, "d", "f"))
+				}
+				if from == "" {
+					_ = os.WriteFile(filepath.Join(head, "d", "f"), []byte("x"), 0o644)
+				}
+				return tt.suffices || from == ""
+			}
+			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+			require.NoError(t, err)
+			require.Equal(t, "1", r.Datasets[0].Since)
+			require.Empty(t, bases)
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			require.NoError(t, err)
+			require.Equal(t, tt.want, bases)
+			require.Equal(t, "again", r.Things[0].Read)
+			require.Equal(t, Mended, r.Things[0].Outcome)
+			require.Len(t, w.host.Versions("src/a"), 3)
+		})
+	}
+}

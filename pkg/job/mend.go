@@ -36,8 +36,23 @@ type counterpart struct {
 	// job is that of the job file which keeps the copy, and says which is the source;
 	// "" where none is known to.
 	job    string
-	shared []string // snapshots of the good one that both have
+	shared []shared
+	raw    bool // how the good one is sent
 	way.Way
+}
+
+// shared is a snapshot that both have.
+type shared struct {
+	good, bad string // its names
+	guid      uint64
+}
+
+// stream is one of the good one's snapshots, from is "" for a full one.
+func (p *counterpart) stream(from, to string) zfs.SendSpec {
+	if from != "" {
+		from = "@" + from
+	}
+	return zfs.SendSpec{Dataset: p.good.Name, From: from, To: to, Flags: zfs.StreamFlags{Raw: p.raw, LargeBlocks: true, Compressed: true}}
 }
 
 // pairs are the counterparts of a damaged dataset. What is named may be a job's.
@@ -127,22 +142,20 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range good.Snapshots() {
-		if _, both := bad.SnapshotOf(v.GUID); both && !strings.HasPrefix(v.Name, zfs.HealPrefix) {
-			p.shared = append(p.shared, v.Name)
-			out.common = v.Name
+	p.raw = good.Encrypted()
+	ours := func(v zfs.Version) bool { return strings.HasPrefix(v.Name, zfs.HealPrefix) }
+	goods, bads := slices.DeleteFunc(good.Snapshots(), ours), slices.DeleteFunc(bad.Snapshots(), ours)
+	for _, v := range goods {
+		if both, ok := bad.SnapshotOf(v.GUID); ok {
+			p.shared = append(p.shared, shared{good: v.Name, bad: both.Name, guid: v.GUID})
 		}
 	}
-	if out.common == "" {
+	if len(p.shared) == 0 {
 		return fault.Refusef("", "%s and %s have no snapshot in common", p.bad, p.good)
 	}
-	newest := func(d *zfs.Dataset) string {
-		own := slices.DeleteFunc(d.Snapshots(), func(v zfs.Version) bool { return strings.HasPrefix(v.Name, zfs.HealPrefix) })
-		return own[len(own)-1].Name
-	}
-	base, _ := good.SnapshotOf(guidOf(good, out.common))
-	badBase, _ := bad.SnapshotOf(base.GUID)
-	moreGood, moreBad := newest(good) != out.common, newest(bad) != badBase.Name
+	last := p.shared[len(p.shared)-1]
+	out.common = last.good
+	moreGood, moreBad := goods[len(goods)-1].GUID != last.guid, bads[len(bads)-1].GUID != last.guid
 	switch {
 	case moreGood && moreBad:
 		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, out.common)
@@ -176,9 +189,8 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 	}
 	out.Note = h.ill(ctx, p)
 	at := h.at.At(p.good.Host, &p.Way)
-	spec := zfs.SendSpec{Dataset: p.good.Name, To: out.common, Flags: zfs.StreamFlags{Raw: good.Encrypted(), LargeBlocks: true, Compressed: true}}
 	return at.Again(ctx, func(s site.Site) error {
-		sizes, err := s.Estimate(ctx, []zfs.SendSpec{spec})
+		sizes, err := s.Estimate(ctx, []zfs.SendSpec{p.stream("", out.common)})
 		if err == nil && len(sizes) == 1 {
 			out.Bytes = sizes[0]
 		}
@@ -227,15 +239,6 @@ func (h *healing) ill(ctx context.Context, p *counterpart) string {
 		return "its pool has errors, too, and does not list them: it may be damaged itself"
 	}
 	return ""
-}
-
-func guidOf(d *zfs.Dataset, snapshot string) uint64 {
-	for _, v := range d.Snapshots() {
-		if v.Name == snapshot {
-			return v.GUID
-		}
-	}
-	return 0
 }
 
 // ends are the source and its copy.
@@ -399,14 +402,16 @@ func (h *healing) gone(ctx context.Context, e endpoint.Endpoint, w *way.Way) err
 // correct streams the good blocks over the damaged ones.
 func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
 	p, arrive := out.pair, of.Arrive
-	flags := of.Steps[0].Send.Flags
-	flags.Embedded = false // refused where the damaged one is encrypted; and what is embedded has its own checksum
-	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{{
-		Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes,
-		Send: zfs.SendSpec{Dataset: p.good.Name, To: arrive.Name, Flags: flags},
+	send := p.stream(out.Since, arrive.Name)
+	send.Flags = of.Steps[0].Send.Flags // blocks as they were when the copy was made
+	send.Flags.Embedded = false         // refused where the damaged one is encrypted; and what is embedded has its own checksum
+	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes, Send: send,
 		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Arrival: zfs.Arrival{
-			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Volume: of.Type == zfs.Volume, Raw: flags.Raw}},
-	}}}
+			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: send.Flags.Raw}}}
+	if out.Since != "" {
+		step.Kind = plan.Incremental
+	}
+	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
 	e := endsAt(h.at, p.good, p.bad, &p.Way)
 	if err := e.reach(ctx); err != nil {
 		return err

@@ -45,8 +45,8 @@ func healText(r *job.HealReport) string {
 				fmt.Fprintf(&b, "  %s\n", hint)
 			}
 		case r.DryRun:
-			fmt.Fprintf(&b, "%s: would be healed from %s: a snapshot of its own, sent to both, about %s back over the damaged blocks, and the snapshot removed\n",
-				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes))
+			fmt.Fprintf(&b, "%s: would be healed from %s: a snapshot of its own, sent to both, about %s back over the damaged blocks%s, and the snapshot removed\n",
+				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes), since(d))
 			if d.Note != "" {
 				fmt.Fprintf(&b, "  %s: %s\n", Line(d.Copy), Line(d.Note))
 			}
@@ -56,8 +56,8 @@ func healText(r *job.HealReport) string {
 	}
 	for _, t := range r.Things {
 		fmt.Fprintf(&b, "  %-10s  %s", t.Outcome, Line(t.Shown))
-		if t.Why != "" {
-			fmt.Fprintf(&b, " (%s)", Line(t.Why))
+		if why := whyNot(t); why != "" {
+			fmt.Fprintf(&b, " (%s)", Line(why))
 		}
 		b.WriteString("\n")
 	}
@@ -78,4 +78,23 @@ func healText(r *job.HealReport) string {
 		b.WriteString("dry run: nothing was changed\n")
 	}
 	return b.String()
+}
+
+// since says that an increment is sent.
+func since(d *job.HealedDataset) string {
+	if d.Since == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (what came after @%s; if that does not suffice, all, about %s)", Line(d.Since), size.Text(d.Whole))
+}
+
+// whyNot says what is known of what is not healed for sure.
+func whyNot(t *job.HealedThing) string {
+	switch {
+	case t.Read == "" || t.Outcome == job.Mended:
+		return t.Why
+	case t.Read == "again":
+		return t.Why + "; it reads again"
+	}
+	return t.Why + "; it does not read: " + t.Read
 }

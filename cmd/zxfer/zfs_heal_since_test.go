@@ -1,0 +1,75 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+)
+
+// What came after a snapshot in which the damaged file is whole is healed by an
+// increment, though the list of errors does not name the snapshot that shares it.
+func TestZFSHealByAnIncrement(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	_, dst := dataset(t)
+	s := newSick(t, "zxsince")
+	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
+	plain, locked := s.pool+"/plain", s.pool+"/locked"
+	key := filepath.Join(s.dir, "key")
+	run(t, "dd", "if=/dev/urandom", "of="+key, "bs=32", "count=1", "status=none")
+	zfsCmd(t, "create", plain)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, locked)
+	sums := map[string]string{}
+	for _, d := range []string{plain, locked} {
+		fill(t, d, "old", 8<<20)
+	}
+	zfsCmd(t, "snapshot", "-r", s.pool+"@a")
+	for _, d := range []string{plain, locked} {
+		fill(t, d, "new", 1<<20)
+		f := filepath.Join(mountpoint(t, d), "new")
+		sums[f] = sum(t, f)
+		s.markFile(t, d, f)
+	}
+	zfsCmd(t, "snapshot", "-r", s.pool+"@b")
+	zfsCmd(t, "snapshot", "-r", s.pool+"@c")
+	for _, d := range []string{plain, locked} {
+		mustZxfer(t, "send", d, "beta:"+dst+"/"+filepath.Base(d))
+	}
+	s.hurt(t)
+	zfsCmd(t, "load-key", locked)
+	zfsCmd(t, "mount", locked)
+	had := func() string {
+		return zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst)
+	}
+	before := had()
+	t.Log(run(t, "zpool", "status", "-v", s.pool))
+	r := healReport(t, mustZxfer(t, "heal", "-n", "--json", s.pool, "beta:"+dst))
+	require.Len(t, r.Datasets, 2)
+	for _, d := range r.Datasets {
+		require.Equal(t, "a", d.Since, d)
+		require.Less(t, d.Bytes, uint64(3<<20))
+		require.Greater(t, d.Whole, uint64(8<<20))
+	}
+	o := mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
+	r = healReport(t, o)
+	for _, d := range r.Datasets {
+		require.Equal(t, "a", d.Since, "nothing more was needed")
+	}
+	for _, thing := range r.Things {
+		require.Equal(t, job.Mended, thing.Outcome, thing)
+		require.Equal(t, "again", thing.Read, thing)
+	}
+	require.NotContains(t, o.stderr, `"planned"`)
+	require.Contains(t, o.stderr, "reads again: ")
+	for f, want := range sums {
+		require.Equal(t, want, sum(t, f), f)
+		require.Equal(t, want, sum(t, filepath.Join(filepath.Dir(f), ".zfs/snapshot/b/new")))
+	}
+	require.Equal(t, before, had())
+	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
+}
