@@ -73,7 +73,8 @@ type HealedDataset struct {
 type HealedThing struct {
 	zfs.Damaged
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
-	// Read tells of a file that was read after the streams: "again", or why it cannot be.
+	// Read tells of a file after the streams: "reads again", "does not read: " or
+	// "was not read: " and why.
 	Read   string `json:"read,omitempty"`
 	Why    string `json:"why,omitempty"`
 	Remedy string `json:"remedy,omitempty"`

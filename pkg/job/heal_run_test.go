@@ -260,7 +260,7 @@ func TestAnIncrementHeals(t *testing.T) {
 			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
-			require.Equal(t, "again", r.Things[0].Read)
+			require.Equal(t, "reads again", r.Things[0].Read)
 			require.Equal(t, Mended, r.Things[0].Outcome)
 			require.Len(t, w.host.Versions("src/a"), 3)
 		})

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -17,13 +18,13 @@ import (
 )
 
 // readsAgain is what a thing's Read says where nothing failed.
-const readsAgain = "again"
+const readsAgain = "reads again"
 
 // reread reads what was damaged in a dataset, and tells whether all reads again. What
 // does not is damaged still; what does may be in memory, so that the scrub proves it.
 func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 	defer h.rep.Doing("reading the damaged files of " + d.Dataset)()
-	said := map[bool][]string{}
+	said := map[string][]string{}
 	for _, t := range h.report.Things {
 		if t.Dataset != d.Dataset || t.Path == "" || ctx.Err() != nil {
 			continue
@@ -33,33 +34,31 @@ func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 			of += "@" + t.Snapshot
 		}
 		t.Read = readsAgain
-		if err := h.read(ctx, of, t.Path); err != nil {
-			t.Read = err.Error()
+		damaged, err := h.read(ctx, of, t.Path)
+		if damaged {
+			t.Read = "does not read: " + err.Error()
+		} else if err != nil {
+			t.Read = "was not read: " + err.Error()
 		}
-		said[t.Read == readsAgain] = append(said[t.Read == readsAgain], t.Shown)
+		said[t.Read] = append(said[t.Read], t.Shown)
 	}
-	if all := said[true]; len(all) > 0 {
-		h.rep.Log("reads again: " + finding.Some(all, 5))
+	for _, what := range slices.Sorted(maps.Keys(said)) {
+		h.rep.Log(what + ": " + finding.Some(said[what], 5))
 	}
-	if all := said[false]; len(all) > 0 {
-		h.rep.Log("does not read: " + finding.Some(all, 5))
-	}
-	return len(said[false]) == 0
+	return len(said[readsAgain]) > 0 && len(said) == 1
 }
 
-// read reads a file. Of a folder only the names are read, here and below.
-func (h *healing) read(ctx context.Context, of, path string) error {
+// read reads a file, and tells whether an error is one of its blocks. Of a folder only
+// the names are read, here and below.
+func (h *healing) read(ctx context.Context, of, path string) (damaged bool, err error) {
 	d, err := h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: math.SmallestNonzeroFloat64})
 	if err == nil && d.Files == 1 && d.Failed == 0 {
 		d, err = h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: 1})
 	}
-	if err == nil && d.Failed > 0 {
-		err = errors.New("it cannot be read")
-		if len(d.Problems) > 0 {
-			err = errors.New(d.Problems[0].Why)
-		}
+	if len(d.Problems) > 0 {
+		err = errors.New(d.Problems[0].Why)
 	}
-	return err
+	return err != nil && (d.Failed > 0 || strings.Contains(err.Error(), syscall.EIO.Error())), err
 }
 
 func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
@@ -103,7 +102,7 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 	n := sort.Search(len(older), func(i int) bool {
 		in := older[i].bad
 		return slices.Contains(listed, in) || slices.ContainsFunc(paths, func(p string) bool {
-			err := h.read(ctx, d.Dataset+"@"+in, p)
+			_, err := h.read(ctx, d.Dataset+"@"+in, p)
 			return err != nil && !strings.Contains(err.Error(), syscall.ENOENT.Error())
 		})
 	})

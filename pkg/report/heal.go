@@ -90,11 +90,8 @@ func since(d *job.HealedDataset) string {
 
 // whyNot says what is known of what is not healed for sure.
 func whyNot(t *job.HealedThing) string {
-	switch {
-	case t.Read == "" || t.Outcome == job.Mended:
+	if t.Read == "" || t.Outcome == job.Mended {
 		return t.Why
-	case t.Read == "again":
-		return t.Why + "; it reads again"
 	}
-	return t.Why + "; it does not read: " + t.Read
+	return t.Why + "; it " + t.Read
 }
