@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,6 +198,84 @@ func TestZFSDrillEncrypted(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, outcome.Failed, d.Outcome, o)
 	require.Empty(t, clones(t))
+}
+
+// A volume that only the copy has encrypted is read with the key of the job file, which
+// is not loaded after.
+func TestZFSDrillVolumeEncryptedThere(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, dst)
+	zfsCmd(t, "create", "-o", "canmount=off", src)
+	zfsCmd(t, "create", "-V", "8m", src+"/vol")
+	r := drilledJob(t, src, "beta:"+dst+"/copy", "", "")
+	run(t, "sh", "-c", "zfs unmount -f "+dst+"; zfs unmount "+dst+"/copy; zfs unload-key -r "+dst)
+	d, o := r.drill(t)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, record.Unproved, d.Outcome, o)
+	r.drillAs(t, src, "beta:"+dst+"/copy", fmt.Sprintf("key_file = %q", key), "")
+	d, o = r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	for _, c := range d.Copies {
+		require.True(t, c.Compared, c)
+	}
+	require.Equal(t, "stream", d.Copies[1].Read)
+	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
+}
+
+// Whatever a command does, its processes and the clone are gone after it, and what it
+// says of the copy is what the record has.
+func TestZFSDrillCommands(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 1<<20)
+	check := filepath.Join(t.TempDir(), "check")
+	as := fmt.Sprintf("command = [%q]", check)
+	r := drilledJob(t, src, "beta:"+dst, as, "")
+	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/bash\n"+text), 0o755)) }
+	sleepers := func(seconds string) []int {
+		return pidsOn(t, betaPool, func(argv []string) bool { return slices.Equal(argv, []string{"sleep", seconds}) })
+	}
+	for _, test := range []struct{ name, script, outcome, said string }{
+		{"prints 50 MB", "head -c 50000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
+		{"leaves daemons that use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
+		{"mounts over itself", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
+		{"dies of a signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
+		{"says that it cannot tell", "echo no database here; exit 125", record.Unproved, ""},
+	} {
+		script(test.script)
+		d, o := r.drill(t)
+		c := d.Copies[0]
+		require.Equal(t, test.outcome, c.Outcome, "%s: %v", test.name, o)
+		require.True(t, strings.HasSuffix(c.Output, test.said), "%s: %q", test.name, c.Output)
+		require.LessOrEqual(t, len(c.Output), zfs.MaxAsideOutput)
+		require.Empty(t, clones(t), test.name)
+		require.Empty(t, sleepers("4711"), test.name)
+	}
+	drill := func() *process {
+		p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "--json", "home")
+		require.Eventually(t, func() bool { return len(sleepers("4712")) == 1 }, 30*time.Second, 100*time.Millisecond)
+		require.Contains(t, r.do(t, "status", "home").stdout, "one is under way")
+		return p
+	}
+	script("exec sleep 4712")
+	p := drill()
+	require.NoError(t, syscall.Kill(sleepers("4712")[0], syscall.SIGKILL))
+	o := p.wait(t)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, `"outcome":"not proved"`)
+	require.Contains(t, o.stderr, "killed")
+	require.Empty(t, clones(t))
+
+	p = drill()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	o = p.wait(t)
+	require.Equal(t, 4, o.code, o)
+	require.Empty(t, clones(t))
+	require.Empty(t, sleepers("4712"))
+	require.Contains(t, r.do(t, "status", "home").stdout, "INTERRUPTED")
+	nothingLeft(t, 20*time.Second)
 }
 
 // A file of a damaged copy is named.

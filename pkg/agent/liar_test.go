@@ -134,7 +134,7 @@ func questions() []question {
 		{opOccupied.name, func(ctx context.Context, s site.Full) (any, error) { return s.Occupied(ctx, []string{"/tank/a"}) },
 			map[string]string{"/tank/a": "is not empty (x)"}},
 		{opDigest.name, func(ctx context.Context, s site.Full) (any, error) {
-			return s.Digest(ctx, site.ContentQuery{SendSpec: send})
+			return s.Digest(ctx, site.ContentQuery{SendSpec: send}, progress)
 		}, site.Digest{Sum: sum, Bytes: 7}},
 		{opOffer.name, func(ctx context.Context, s site.Full) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
 		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {

@@ -247,7 +247,7 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 
 var opDigest = operation[site.ContentQuery, site.Digest]{
 	name:    "digest",
-	do:      asks(site.Digester.Digest),
+	do:      lasts(site.Digester.Digest),
 	rule:    policy.Reads(policy.Digest),
 	request: manyStreams,
 	check:   func(_ site.ContentQuery, d *site.Digest) error { return site.CheckDigest(d) },
@@ -255,8 +255,8 @@ var opDigest = operation[site.ContentQuery, site.Digest]{
 }
 
 // Digest asks the agent.
-func (r *Remote) Digest(ctx context.Context, q site.ContentQuery) (site.Digest, error) {
-	return ask(ctx, r, opDigest, q, nil)
+func (r *Remote) Digest(ctx context.Context, q site.ContentQuery, report func(transfer.Progress)) (site.Digest, error) {
+	return ask(ctx, r, opDigest, q, report)
 }
 
 var opOffer = operation[wire.Offer, wire.Ticket]{

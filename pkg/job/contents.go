@@ -79,7 +79,7 @@ func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (so
 	ask := func(e *end, of zfs.SendSpec, into *site.Digest) func() error {
 		return func() error {
 			return e.Do(ctx, site.In(func(st site.Digester) (err error) {
-				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within})
+				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within}, nil)
 				return err
 			}))
 		}

@@ -13,7 +13,7 @@ func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
 		return errors.New("a clone for this key is only read")
 	}
 	if a.KeyFile != "" {
-		return errors.New("no key is loaded, or tried, for this key")
+		return errKeyFile
 	}
 	a.Among = g.policy.Drilled
 	return g.snapshots([]string{a.Snapshot}, g.policy.Drilled, "drill")

@@ -54,6 +54,7 @@ func TestDrillGrant(t *testing.T) {
 	require.NoError(t, digest("vault/e", true))
 	require.Error(t, digest("vault/e", false))
 	require.Error(t, digest("vault/b", true))
+	require.Error(t, Digest(t.Context(), g, &site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: "vault/a", To: "x"}, KeyFile: "/etc/key"}))
 	require.Error(t, Snapshot(t.Context(), g, &[]string{"vault/a@y"}))
 	require.Error(t, Destroy(t.Context(), g, &[]string{"vault/a@x"}))
 }

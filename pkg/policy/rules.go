@@ -41,7 +41,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only", "Recursive Versions Newest Alone Changed"),
 	reflect.TypeFor[zfs.StreamFlags]():   fields("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
-	reflect.TypeFor[site.ContentQuery](): fields("SendSpec", "Within"),
+	reflect.TypeFor[site.ContentQuery](): fields("SendSpec KeyFile", "Within"),
 	reflect.TypeFor[zfs.Within]():        fields("", "Object From To"),
 	reflect.TypeFor[files.Query]():       fields("Snapshot KeyFile", "Path Sample Seed Within"),
 	// What arrives a zfs.Gate holds against this, in every receive.

@@ -48,6 +48,9 @@ func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
 // whether it is right. But what came in as plain text, and was encrypted with
 // a key of this host, is known to who sent it: its dataset has no key of its own.
 func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
+	if q.KeyFile != "" {
+		return errKeyFile
+	}
 	plain, err := g.stream(ctx, &q.SendSpec, slices.Concat(g.all(), g.policy.Drilled))
 	if err != nil {
 		return err
@@ -62,11 +65,13 @@ func ReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
 	return g.files(ctx, q.Snapshot, q.KeyFile)
 }
 
+var errKeyFile = errors.New("which file has a key of ZFS is not for who has this one to say")
+
 // files judges whose files may be read: those of snapshots. What the dataset itself
 // has now was not sent yet. Which file has a key is not for others to say.
 func (g *Guard) files(ctx context.Context, snapshot, keyFile string) error {
 	if keyFile != "" {
-		return errors.New("which file has a key of ZFS is not for who has this one to say")
+		return errKeyFile
 	}
 	dataset, err := g.origin(ctx, snapshot)
 	if err != nil {

@@ -25,7 +25,9 @@ func resultText(name string, r *job.StepResult, verbose bool) string {
 	if r.Tries > 1 {
 		parts = append(parts, fmt.Sprintf("try %d", r.Tries))
 	}
-	parts = append(parts, "wire "+r.Wire)
+	if r.Wire != "" {
+		parts = append(parts, "wire "+r.Wire)
+	}
 	if r.LimitedBy != "" {
 		parts = append(parts, "limited by "+oneLine(r.LimitedBy))
 	}

@@ -1,7 +1,6 @@
 package site
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -207,23 +206,6 @@ func (l *Local) Bookmark(ctx context.Context, bookmarks map[string]string) error
 // Destroy destroys snapshots and bookmarks.
 func (l *Local) Destroy(ctx context.Context, versions []string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.Destroy(ctx, versions) })
-}
-
-// Digest reads a stream instead of sending it.
-func (l *Local) Digest(ctx context.Context, q ContentQuery) (Digest, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	q.Flags = q.Flags.ForDigest()
-	src, err := l.tools.OpenSend(ctx, q.SendSpec)
-	if err != nil {
-		return Digest{}, err
-	}
-	defer src.Close()
-	d, err := zfs.ContentDigest(bufio.NewReaderSize(src, 1<<20), q.Within)
-	if err != nil {
-		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
-	}
-	return d, nil
 }
 
 // maxOffers bounds the listeners that wait to be used. A job has one for each

@@ -96,8 +96,8 @@ type Keeper interface {
 // Digester reads streams where they are.
 type Digester interface {
 	// Digest produces a stream and returns the digest of its contents
-	// instead of sending it (see zfs.ContentDigest).
-	Digest(ctx context.Context, q ContentQuery) (Digest, error)
+	// instead of sending it (see zfs.ContentDigest). progress may be nil.
+	Digest(ctx context.Context, q ContentQuery, progress func(transfer.Progress)) (Digest, error)
 }
 
 // Devices are a host's block devices and image files.
@@ -255,6 +255,8 @@ type ScrubQuery struct {
 type ContentQuery struct {
 	zfs.SendSpec
 	Within zfs.Within `json:"within,omitzero"`
+	// KeyFile holds the key of what is encrypted, which is loaded meanwhile; "" = it is not.
+	KeyFile string `json:"key_file,omitempty"`
 }
 
 // Digest is what a stream holds, apart from how it was framed.

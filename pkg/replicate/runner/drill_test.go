@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
@@ -397,4 +400,43 @@ func TestHoldsOfDrills(t *testing.T) {
 	require.ElementsMatch(t, want, holds(true))
 	require.Equal(t, want[:1], holds(true))
 	require.Contains(t, r.datasets("dst"), mine)
+}
+
+// read notes how far a drill is.
+type read struct {
+	told
+	last *meet.Progress
+}
+
+func (r read) Progress(_ int, p meet.Progress) { *r.last = p }
+
+// How far a copy is read is told as of a transfer, of files and of streams.
+func TestDrillTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{})
+	var all []string
+	var last meet.Progress
+	var mu sync.Mutex
+	drill := func() {
+		t.Helper()
+		all, last = nil, meet.Progress{}
+		run := r.runner(t)
+		run.Reporter = func(_, target string) job.Reporter {
+			if target == "" {
+				return nil
+			}
+			return read{told{target, &mu, &all}, &last}
+		}
+		d, _ := run.Drill(t.Context(), r.job, DrillOptions{})
+		require.Len(t, d.Copies, 2)
+		require.NotZero(t, last.Bytes)
+		require.Equal(t, d.Copies[1].Bytes, last.Bytes)
+		require.Equal(t, []string{"t: started dst/copy", "t: finished ", "t: started dst/copy/a", "t: finished "}, all)
+	}
+	drill()
+	r.encrypt("dst/copy")
+	r.encrypt("dst/copy/a")
+	r.encrypt("src")
+	r.encrypt("src/a")
+	drill()
 }

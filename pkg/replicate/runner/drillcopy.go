@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
 
@@ -99,19 +104,20 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		c.bad = strings.Contains(err.Error(), "Incorrect key") // as ZFS says it: the job file's does not open the copy
 		return err
 	}
-	if c.there.Type == zfs.Filesystem {
+	locked := c.there.Encrypted() && !c.there.KeyLoaded() && c.as.KeyFile == ""
+	if c.there.Type == zfs.Filesystem && !locked {
 		if err = c.files(ctx); err == nil {
 			return c.run(ctx)
 		}
-		if !errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) && !errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
+		locked = errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) // by now
+		if !locked && !errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			return err
 		}
 	}
-	unopened := errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) // no file was read, whatever its blocks are
 	if err := c.stream(ctx); err != nil {
 		return err
 	}
-	if unopened {
+	if locked {
 		return c.locked()
 	}
 	return c.run(ctx)
@@ -174,24 +180,51 @@ func (c *drillCopy) both(ctx context.Context, copied, source func(context.Contex
 	return g.Wait()
 }
 
+// reading shows how far the copy is read, of which that share of a property of the
+// snapshot is to be.
+func (c *drillCopy) reading(ctx context.Context, size string, share float64, read func(progress func(transfer.Progress)) (uint64, error)) error {
+	name := c.rec.Target + "@" + c.rec.Snapshot
+	found, _ := c.t.properties(ctx, []string{name}, size) // without it no share is shown
+	all, _ := strconv.ParseUint(found[name][size].Value, 10, 64)
+	total := uint64(float64(all) * share)
+	rep, began := c.reporter(c.job.Name, c.t.name), time.Now()
+	rep.Started(1, &plan.Dataset{Source: c.rec.Target, Steps: []plan.Step{{Send: zfs.SendSpec{To: c.rec.Snapshot}, Bytes: total}}}, 0)
+	_, tell := meet.Watch(total, func(p meet.Progress) { rep.Progress(1, p) })
+	bytes, err := read(tell)
+	r := &job.StepResult{Bytes: bytes, Seconds: time.Since(began).Seconds()}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	rep.Finished(1, r)
+	return err
+}
+
 // stream reads what the copy holds as zfs send does, which needs no key where both
 // sides are encrypted alike.
 func (c *drillCopy) stream(ctx context.Context) error {
 	raw := c.there.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.transfer.Decrypt
-	ask := func(s *side, snapshot string, into *site.Digest) func(context.Context) error {
+	ask := func(s *side, snapshot, keyFile string, progress func(transfer.Progress), into *site.Digest) func(context.Context) error {
 		return func(ctx context.Context) error {
 			dataset, name, err := zfs.ParseSnapshot(snapshot)
 			if err != nil {
 				return err
 			}
 			return s.do(ctx, site.In(func(st site.Digester) (err error) {
-				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}})
+				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}, progress)
 				return err
 			}))
 		}
 	}
+	size, keyFile := "logicalreferenced", c.as.KeyFile
+	if raw {
+		size, keyFile = "referenced", ""
+	}
 	var there, here site.Digest
-	if err := c.both(ctx, ask(c.t, c.rec.Target+"@"+c.rec.Snapshot, &there), ask(c.work.source, c.here, &here)); err != nil {
+	err := c.reading(ctx, size, 1, func(progress func(transfer.Progress)) (uint64, error) {
+		err := c.both(ctx, ask(c.t, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress, &there), ask(c.work.source, c.here, "", nil, &here))
+		return there.Bytes, err
+	})
+	if err != nil {
 		return err
 	}
 	c.rec.Read, c.rec.Bytes = "stream", there.Bytes
@@ -201,9 +234,6 @@ func (c *drillCopy) stream(ctx context.Context) error {
 			where = fmt.Sprintf(": the first that differs is one of the objects %d to %d", from, to-1)
 		}
 		return c.notGood("zpool scrub on both pools, and drill again", "its contents are not those of %s%s", c.here, where)
-	}
-	if c.there.Encrypted() && !c.there.KeyLoaded() && c.as.KeyFile == "" {
-		return c.locked()
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/files"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
 
@@ -20,10 +21,17 @@ const (
 // files reads the clone's files, and compares them with those of the source's snapshot.
 func (c *drillCopy) files(ctx context.Context) error {
 	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
-	there, here, err := c.digests(ctx, q)
+	var there, here files.Digest
+	read := func() error {
+		return c.reading(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {
+			there, here, err = c.digests(ctx, q, progress)
+			return there.Bytes, err
+		})
+	}
+	err := read()
 	if err == nil && there.Read == 0 && q.Sample < 1 { // of few files it may take none, which proves nothing
 		q.Sample = 1
-		there, here, err = c.digests(ctx, q)
+		err = read()
 	}
 	if err != nil {
 		return err
@@ -52,18 +60,18 @@ func (c *drillCopy) files(ctx context.Context) error {
 }
 
 // digests asks both sides at once.
-func (c *drillCopy) digests(ctx context.Context, q files.Query) (there, here files.Digest, err error) {
-	ask := func(s *side, name, keyFile string, into *files.Digest) func(context.Context) error {
+func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (there, here files.Digest, err error) {
+	ask := func(s *side, name, keyFile string, progress func(transfer.Progress), into *files.Digest) func(context.Context) error {
 		q := q
 		q.Snapshot, q.KeyFile = name, keyFile
 		return func(ctx context.Context) error {
 			return s.do(ctx, site.In(func(st site.Reader) (err error) {
-				*into, err = st.ReadFiles(ctx, q, nil)
+				*into, err = st.ReadFiles(ctx, q, progress)
 				return err
 			}))
 		}
 	}
-	err = c.both(ctx, ask(c.t, c.clone, c.as.KeyFile, &there), ask(c.work.source, c.here, "", &here))
+	err = c.both(ctx, ask(c.t, c.clone, c.as.KeyFile, progress, &there), ask(c.work.source, c.here, "", nil, &here))
 	return there, here, err
 }
 
@@ -73,7 +81,7 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 	found := 0
 	for _, part := range parts[:min(len(parts), mostParts)] {
 		q.Within = part
-		there, here, err := c.digests(ctx, q)
+		there, here, err := c.digests(ctx, q, nil)
 		if err != nil || !c.rec.Compared {
 			break
 		}

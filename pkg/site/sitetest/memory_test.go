@@ -198,9 +198,9 @@ func TestStreamsBetweenHostsInMemory(t *testing.T) {
 
 	for source, copied := range map[string]string{"tank/a": "pool/b", "tank/clone": "pool/clone"} {
 		newest := a.Versions(source)[len(a.Versions(source))-1].Name
-		want, err := from.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: source, To: newest}})
+		want, err := from.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: source, To: newest}}, nil)
 		require.NoError(t, err)
-		got, err := to.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: copied, To: newest}})
+		got, err := to.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: copied, To: newest}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, want.Sum, got.Sum, source)
 	}

@@ -206,7 +206,7 @@ func (s *suite) testErrors(t *testing.T, p ground) {
 	requireKind(t, err, zfs.NotFound)
 	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 	require.NotErrorIs(t, err, site.ErrLost)
-	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}})
+	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}}, nil)
 	requireKind(t, err, zfs.NotFound)
 	err = s.source.Hold(t.Context(), "x", []string{"not a name"})
 	requireKind(t, err, zfs.InvalidName)
@@ -218,7 +218,7 @@ func (s *suite) testEndedContext(t *testing.T, p ground) {
 	_, err := s.source.List(ctx, site.ListQuery{Dataset: p.Root()})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Root() + "@x"}), context.Canceled)
-	_, err = s.source.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}})
+	_, err = s.source.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}}, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, exists(t, p, p.Root()+"@x"))
 }
@@ -243,7 +243,7 @@ func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
 	enc, _ := p.CreateEncrypted("e")
 	p.Snapshot(enc, "x")
 	lock(p.Pool, enc)
-	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}})
+	_, err = s.source.Digest(t.Context(), site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}}, nil)
 	requireKind(t, err, zfs.KeyMissing)
 	require.Contains(t, fault.HintOf(err), "zfs load-key "+enc)
 	require.ErrorContains(t, err, enc+"@x")
@@ -256,7 +256,7 @@ func (s *suite) testDigest(t *testing.T, p ground) {
 		p.Snapshot(ds, "x")
 	}
 	digest := func(spec zfs.SendSpec) string {
-		d, err := s.source.Digest(t.Context(), site.ContentQuery{SendSpec: spec})
+		d, err := s.source.Digest(t.Context(), site.ContentQuery{SendSpec: spec}, nil)
 		require.NoError(t, err)
 		require.Len(t, d.Sum, 32)
 		require.Greater(t, d.Bytes, uint64(1<<20))

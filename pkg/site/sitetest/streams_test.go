@@ -39,10 +39,10 @@ func packed() zfs.StreamFlags {
 func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target string) {
 	t.Helper()
 	require.Equal(t, p.Get(of.Dataset+"@"+of.To, "guid"), p.Get(target+"@"+of.To, "guid"))
-	want, err := s.source.Digest(t.Context(), site.ContentQuery{SendSpec: of})
+	want, err := s.source.Digest(t.Context(), site.ContentQuery{SendSpec: of}, nil)
 	require.NoError(t, err)
 	of.Dataset = target
-	got, err := s.target.Digest(t.Context(), site.ContentQuery{SendSpec: of})
+	got, err := s.target.Digest(t.Context(), site.ContentQuery{SendSpec: of}, nil)
 	require.NoError(t, err)
 	require.Equal(t, want.Sum, got.Sum)
 }

@@ -194,8 +194,10 @@ func (c *CLI) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideRe
 	return out, nil
 }
 
-// cannotTell tells of a command that did not begin, or said so.
+// cannotTell tells of a command that did not begin, or said so; or that was killed, as
+// when memory runs out.
 func cannotTell(cmd *exec.Cmd) bool {
 	code := cmd.ProcessState.ExitCode()
-	return code >= 125 && code <= 127
+	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return code >= 125 && code <= 127 || status.Signaled() && status.Signal() == syscall.SIGKILL
 }
