@@ -291,6 +291,7 @@ func TestZFSSendOverWhatIsRead(t *testing.T) {
 	mustHere(t, "send", src, dst)
 	zfsCmd(t, "set", "readonly=off", "relatime=off", "mountpoint="+t.TempDir(), dst)
 	zfsCmd(t, "mount", dst)
+	t.Cleanup(func() { run(t, "zfs", "unmount", "-f", dst) })
 	reads := exec.Command("sh", "-c", "while :; do cat '"+mountpoint(t, dst)+"/f'; sleep 0.05; done >/dev/null 2>&1")
 	require.NoError(t, reads.Start())
 	t.Cleanup(func() { _ = reads.Process.Kill(); _ = reads.Wait() })

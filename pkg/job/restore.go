@@ -277,9 +277,13 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 			f, err = s.InspectDevice(ctx, "/dev/zvol/"+d.Target)
 			return err
 		}))
-		if err == nil && (f.Busy || len(f.Mounts)+len(f.Swap)+len(f.Holders) > 0) {
+		if err == nil && (f.Busy || len(f.Mounts)+len(f.Swap)+len(f.Holders)+len(f.Users) > 0) {
+			by := ""
+			if len(f.Users) > 0 {
+				by = " by " + finding.Some(f.Users, 3)
+			}
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
-				Summary: fmt.Sprintf("%s: /dev/zvol/%s is in use, and would change under its user", t.target.Label(), d.Target),
+				Summary: fmt.Sprintf("%s: /dev/zvol/%s is in use%s, and would change under its user", t.target.Label(), d.Target, by),
 				Remedy:  "stop what uses it: lsblk and fuser -vm tell what does"})
 		}
 	}

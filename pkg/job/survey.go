@@ -57,7 +57,7 @@ func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
 // noPool refuses a dataset whose pool is not there, as one that is not there.
 func noPool(at *end, dataset string, err error) error {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list the pools there: zpool list", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
+		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}
 	return err
 }

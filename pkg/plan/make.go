@@ -126,7 +126,7 @@ func (p *planner) arrival(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
 	top := d.Name == p.req.Source
 	if d.Inconsistent() {
 		if top {
-			p.conflict(HalfReceived, d.Name, out.Target, "complete or abort that receive first: "+command("zfs", "receive", "-A", d.Name),
+			p.conflict(HalfReceived, d.Name, out.Target, "let what sends or restores it end first, by the same command where it was interrupted",
 				"%s is itself only half received", p.onSource(d.Name))
 		} else {
 			p.note("%s is skipped: it is itself only half received", d.Name)

@@ -144,7 +144,7 @@ func TestRecursive(t *testing.T) {
 	p := made(t, named, given(dataset(t, "tank/a", "@t,1"), dataset(t, "tank/a/b", "@s,2")))
 	refused(t, p, NoSnapshot, "tank/a has no snapshot @s")
 	p = made(t, recursive, given(dataset(t, "tank/a", "@s,1", "inconsistent=1")))
-	refused(t, p, HalfReceived, "alpha:tank/a is itself only half received", "zfs receive -A tank/a")
+	refused(t, p, HalfReceived, "alpha:tank/a is itself only half received", "let what sends or restores it end first")
 }
 
 func TestClones(t *testing.T) {

@@ -6,16 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"zxfer/pkg/files"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
-
-// unloadWithin bounds how long a key is tried to be unloaded: the mount that used
-// it is gone a moment after its last descriptor.
-const unloadWithin = 10 * time.Second
 
 // ReadFiles reads the files of a snapshot.
 func (l *Local) ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (d files.Digest, err error) {
@@ -82,46 +77,6 @@ func (l *Local) openFiles(ctx context.Context, source, keyFile string) (root *os
 		return nil, nil, errors.Join(err, unload())
 	}
 	return root, func() error { return errors.Join(root.Close(), unload()) }, nil
-}
-
-// useKey loads the key of what is encrypted, where it is not loaded, from a file;
-// unload undoes that, and nothing else.
-func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload func() error, err error) {
-	none := func() error { return nil }
-	have, err := l.Properties(ctx, []string{dataset}, []string{"encryptionroot", "keystatus"})
-	if err != nil {
-		return nil, err
-	}
-	if have[dataset]["keystatus"].Value != "unavailable" {
-		return none, nil
-	}
-	root := have[dataset]["encryptionroot"].Value
-	if keyFile == "" {
-		return nil, &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpMount, Subject: dataset,
-			Detail: "it is encrypted, and the key of " + root + " is not loaded",
-			Hint:   "zfs load-key " + root + ", there; or name the file there that has the key"}
-	}
-	if err := l.tools.LoadKey(ctx, root, keyFile); err != nil {
-		return nil, err
-	}
-	return func() error { return l.unload(ctx, root) }, nil
-}
-
-// unload unloads a key even when what needed it was given up.
-func (l *Local) unload(ctx context.Context, root string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unloadWithin)
-	defer cancel()
-	for {
-		err := l.tools.UnloadKey(ctx, root)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("the key of %s, which was loaded to read from it, is still loaded: %w", root, err)
-		}
-	}
 }
 
 // CheckFiles refuses what is no digest of the files that were asked for.

@@ -20,6 +20,7 @@ func TestReadFilesLoadsAKeyForATime(t *testing.T) {
 	key := filepath.Join(dir, "key")
 	require.NoError(t, os.WriteFile(key, []byte("secret"), 0o600))
 	h := zfsmem.New()
+	h.Run = t.TempDir()
 	h.Create("vault/e", map[string]string{"encryption": "on", "encryptionroot": "vault/e", "keystatus": "unavailable"})
 	h.Create("vault/e/sub", map[string]string{"encryption": "on", "encryptionroot": "vault/e", "keystatus": "unavailable"})
 	h.SetFiles("vault/e/sub@x", dir)

@@ -21,6 +21,9 @@ type Tools interface {
 	// LoadKey loads the key of an encryption root from a file, UnloadKey unloads it.
 	LoadKey(ctx context.Context, root, file string) error
 	UnloadKey(ctx context.Context, root string) error
+	// RunDirectory is where the processes of this host find each other, until it
+	// starts anew.
+	RunDirectory() string
 
 	Adjust(ctx context.Context, a zfs.Adjustment) error
 	Mount(ctx context.Context, dataset string) error

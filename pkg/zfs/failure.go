@@ -105,7 +105,7 @@ func (f Failure) Hint(k Kind) string {
 			return "another receive into " + name + " is running, or it is mounted and in use"
 		}
 	case NoSpace:
-		return "what uses the space, and which quotas apply: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
+		return "make room, and give the same command again; what uses the space, and which quotas apply: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
 	case IVSet:
 		return "roll the target back to the last snapshot that was received raw, or send it in full to a new name (openzfs#8758)"
 	case Feature:

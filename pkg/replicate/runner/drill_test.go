@@ -150,7 +150,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
-	r.job.Drill.KeyFile = key
+	r.job.Drill.KeyFile, r.Run = key, t.TempDir()
 	d, err = r.drill(t, DrillOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "files", d.Copies[0].Read)

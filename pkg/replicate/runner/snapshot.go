@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -19,15 +20,19 @@ import (
 // refuses that, datasets that can be snapshotted are, in as few as it takes; why
 // the others were not is in missed.
 func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *replicate.View, missed map[string]error, err error) {
-	names := replicate.Decide(v).Snapshots
+	all := replicate.Decide(v).Snapshots
 	missed = map[string]error{}
-	if len(names) == 0 {
+	if len(all) == 0 {
 		return v, missed, nil
 	}
-	taken := w.doing("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
-	first := w.source.snapshot(ctx, names, missed)
-	taken()
-	if w.run.Snapshots = len(names) - len(missed); w.run.Snapshots > 0 {
+	names, restoring := notRestoring(v, all, missed)
+	var first error
+	if len(names) > 0 {
+		taken := w.doing("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
+		first = w.source.snapshot(ctx, names, missed)
+		taken()
+	}
+	if w.run.Snapshots = len(all) - len(missed); w.run.Snapshots > 0 {
 		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
 		now, err := w.look(ctx, v)
 		if err != nil {
@@ -46,7 +51,26 @@ func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *repli
 	if len(missed) == 0 {
 		return v, missed, nil
 	}
-	return v, missed, fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(missed), "dataset", ""), first)
+	return v, missed, fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, restoring))
+}
+
+// notRestoring leaves out what a restore is bringing: a snapshot would be in the way of
+// the next stream.
+func notRestoring(v *replicate.View, names []string, missed map[string]error) (others []string, err error) {
+	arriving := map[string]bool{}
+	for _, d := range v.Source.Datasets {
+		arriving[d.Name] = d.Properties[zfs.RestoreProperty].Local()
+	}
+	for _, n := range names {
+		dataset, _, _ := strings.Cut(n, "@")
+		if !arriving[dataset] {
+			others = append(others, n)
+			continue
+		}
+		missed[dataset] = fault.Failf("wait for it to end; where it was interrupted, the same zxfer restore goes on", "%s is being restored", dataset)
+		err = cmp.Or(err, missed[dataset])
+	}
+	return others, err
 }
 
 // snapshot takes snapshots, by halves where they cannot be taken at once, and

@@ -44,6 +44,30 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	}
 }
 
+// No snapshot is taken of what a restore is bringing, which would be in its way; of the
+// others they are, and afterwards of all.
+func TestSnapshotsBesideARestore(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, taking())
+	for _, n := range []string{"b", "c"} {
+		r.Create("src/"+n, nil)
+	}
+	r.run(t)
+	r.now += 3600
+	r.Set("src/b", zfs.RestoreProperty, "on")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, run.Error, "no snapshot could be taken of 1 dataset: src/b is being restored")
+	require.Empty(t, run.Notes)
+	require.Len(t, r.names("src/b"), 1)
+	require.Len(t, r.names("src/c"), 2)
+	r.now += 3600
+	r.Edit(func(all map[string]*zfs.Dataset) { delete(all["src/b"].Properties, zfs.RestoreProperty) })
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.Error)
+	require.Len(t, r.names("src/b"), 2)
+}
+
 // A dataset that is destroyed between listing and snapshots is no failure.
 func TestSnapshotsBesideADestroy(t *testing.T) {
 	t.Parallel()

@@ -49,3 +49,6 @@ func (c *CLI) UnloadKey(ctx context.Context, root string) error {
 	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpUnload, Subject: root}, []string{"unload-key", root})
 	return err
 }
+
+// RunDirectory is that of systemd's RuntimeDirectory=.
+func (c *CLI) RunDirectory() string { return "/run/zxfer" }

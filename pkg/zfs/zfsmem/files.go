@@ -44,6 +44,9 @@ func (h *Host) LoadKey(ctx context.Context, root, file string) error {
 	})
 }
 
+// RunDirectory is Run.
+func (h *Host) RunDirectory() string { return h.Run }
+
 // UnloadKey unloads it.
 func (h *Host) UnloadKey(ctx context.Context, root string) error {
 	return h.do(ctx, zfs.OpUnload, []string{root}, func() error { return h.keys(root, "unavailable") })

@@ -31,6 +31,9 @@ type Host struct {
 	// and of each snapshot that has come. It may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
+	// Run is its directory of what lasts until it starts anew; needed for keys.
+	Run string
+
 	// Damaged is what its pools' lists of errors tell. A corrective stream into a
 	// dataset takes off, by the next scrub, what of it Heals, if set, says of the
 	// stream's base, 0 for none.

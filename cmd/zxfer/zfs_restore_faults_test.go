@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// small creates a pool of some MiB, which is destroyed afterwards.
+func small(t *testing.T, name string, mebibytes int) {
+	t.Helper()
+	file := filepath.Join(labDir, "disk", name)
+	run(t, "truncate", "-s", fmt.Sprintf("%dM", mebibytes), file)
+	run(t, "zpool", "create", "-O", "mountpoint="+poolDir(name), name, file)
+	t.Cleanup(func() {
+		_ = exec.Command("zpool", "destroy", "-f", name).Run()
+		_ = os.Remove(file)
+	})
+}
+
+// A pool that gets full in the middle: what came stays, so does all that was there, and
+// the same command goes on when there is room.
+func TestZFSRestoreIntoAFullPool(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "one", 4<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	fill(t, src, "two", 40<<20)
+	zfsCmd(t, "snapshot", src+"@two")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	small(t, "tight", 128)
+	zfsCmd(t, "create", "tight/other")
+	args := []string{"restore", "--bwlimit", "8MiB", "beta:" + dst, "tight/back"}
+	p := start(t, args...)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", "tight/back@one").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	time.Sleep(2 * time.Second)
+	ballast := mountpoint(t, "tight/other") + "/ballast"
+	_ = exec.Command("dd", "if=/dev/urandom", "of="+ballast, "bs=1M", "conv=fsync").Run() // until it is full
+	kept := run(t, "sha256sum", ballast)
+	o := p.wait(t)
+	t.Log(o)
+	require.Contains(t, []int{1, 4}, o.code, o)
+	require.Contains(t, o.stderr, "out of space\nhint: make room, and give the same command again")
+	had := guids(t, "tight/back")
+	require.Len(t, had, 1)
+	o = zxfer(t, args...)
+	t.Log(o)
+	require.Contains(t, []int{1, 3, 4}, o.code, o)
+	require.Contains(t, o.stderr, "space")
+	require.Equal(t, kept, run(t, "sha256sum", ballast))
+	require.Equal(t, had, guids(t, "tight/back"))
+	require.Equal(t, "on", value(t, "tight/back", "readonly"))
+	require.NoError(t, os.Remove(ballast))
+	run(t, "zpool", "sync")
+	mustZxfer(t, args...)
+	require.Equal(t, guids(t, src), guids(t, "tight/back"))
+	require.Empty(t, local(t, "tight/back"))
+	sameFiles(t, src, "tight/back")
+}
+
+// Killed at each of the operations of its last stage, before or after: the same
+// command ends a restore, and the tree is as if nothing had been.
+func TestZFSRestoreKilledInTheEnd(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	key := sealed(t, src+"/sealed", "correct horse battery")
+	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=x", src+"/sealed/a")
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustZxfer(t, "send", "-R", "-p", src, "beta:"+dst)
+	had := map[string][]string{}
+	for _, below := range []string{"", "/sealed", "/sealed/a"} {
+		had[below] = carried(t, src+below)
+	}
+	zfsCmd(t, "rename", src, src+"-lost")
+	t.Cleanup(func() { _ = destroyAll(src + "-lost") })
+
+	dir := t.TempDir()
+	zfs := strings.TrimSpace(run(t, "sh", "-c", "command -v zfs"))
+	require.NoError(t, os.WriteFile(dir+"/zfs", fmt.Appendf(nil, `#!/bin/sh
+case $1 in set|inherit|mount|change-key) ;; *) exec %[1]s "$@" ;; esac
+echo "$*" >>%[2]s/calls
+n=$(wc -l <%[2]s/calls) at=$(cat %[2]s/at)
+[ $n$1 != $((at))$1 ] || [ $((n %% 2)) = 0 ] || { kill -9 $PPID; exit 1; }
+%[1]s "$@"; code=$?
+[ $n != $at ] || kill -9 $PPID
+exit $code
+`, zfs, dir), 0o755))
+	restore := func(at int) (o ending, calls string) {
+		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
+		require.NoError(t, os.RemoveAll(dir+"/calls"))
+		var stdout, stderr bytes.Buffer
+		cmd := exec.Command(alphaBin, "restore", "-R", "--mount", dst, src)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run() // its exit code tells
+		return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, fileText(dir + "/calls")
+	}
+	for at := 1; ; at++ {
+		o, calls := restore(at)
+		killed := o.code == -1
+		if killed {
+			t.Logf("killed at %q", slices.Collect(strings.Lines(calls))[at-1])
+			o, _ = restore(0)
+		}
+		require.Equal(t, 0, o.code, "killed at %d: %s", at, o)
+		for below, set := range had {
+			require.Equal(t, set, carried(t, src+below), "%s, killed at %d", below, at)
+			for _, property := range []string{"readonly", "zxfer:restore", "zxfer:stream"} {
+				require.Contains(t, []string{"off", "-"}, value(t, src+below, property), "%s, killed at %d", below, at)
+			}
+			require.Equal(t, "on", value(t, src+below, "canmount"))
+		}
+		require.Equal(t, src+"/sealed", value(t, src+"/sealed/a", "encryptionroot"), "killed at %d", at)
+		require.Equal(t, "yes", value(t, src, "mounted"), "killed at %d", at)
+		if !killed {
+			require.Greater(t, at, 6, calls)
+			break
+		}
+		require.NoError(t, destroyAll(src))
+		require.Less(t, at, 40)
+	}
+	zfsCmd(t, "load-key", "-L", "file://"+key, src+"/sealed")
+	o, _ := restore(0)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, "yes", value(t, src+"/sealed/a", "mounted"))
+}
+
+// carried are the properties of a dataset that a restore brings: where a key lies is
+// each host's own.
+func carried(t *testing.T, dataset string) []string {
+	t.Helper()
+	all := slices.Sorted(strings.Lines(local(t, dataset)))
+	return slices.DeleteFunc(all, func(l string) bool { return strings.HasPrefix(l, "keylocation") })
+}
+
+// A tree comes back with several datasets at once, also after it was cut off.
+func TestZFSRestoreParallel(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	below := []string{"", "/a", "/a/b", "/c", "/d", "/e"}
+	for _, b := range below {
+		zfsCmd(t, "create", src+b)
+		fill(t, src+b, "f", 4<<20)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	zfsCmd(t, "rename", src, src+"-lost")
+	t.Cleanup(func() { _ = destroyAll(src + "-lost") })
+	args := []string{"restore", "-R", "--parallel", "3", "beta:" + dst, src}
+	p := start(t, append(args, "--bwlimit", "4MiB")...)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"/a").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.NoError(t, p.cmd.Process.Kill())
+	<-p.done
+	nothingLeft(t, 20*time.Second)
+	mustZxfer(t, args...)
+	for _, b := range below {
+		require.Equal(t, guids(t, src+"-lost"+b), guids(t, src+b))
+		require.Empty(t, local(t, src+b))
+		zfsCmd(t, "mount", src+b)
+		run(t, "cmp", mountpoint(t, src+"-lost"+b)+"/f", mountpoint(t, src+b)+"/f")
+	}
+}
+
+// A volume that a program has open is not changed under it, and the program is named.
+func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	devices := func() []string {
+		all, err := filepath.Glob("/dev/zd*")
+		require.NoError(t, err)
+		return all
+	}
+	before := devices()
+	zfsCmd(t, "create", "-V", "8m", src)
+	device := ""
+	require.Eventually(t, func() bool {
+		for _, d := range devices() {
+			if !slices.Contains(before, d) {
+				device = d
+			}
+		}
+		return device != ""
+	}, 10*time.Second, 50*time.Millisecond)
+	link := "/dev/zvol/" + src // the guest has no udev
+	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+	if err := os.Symlink(device, link); err != nil {
+		require.ErrorIs(t, err, os.ErrExist)
+	}
+	t.Cleanup(func() { _ = os.Remove(link) })
+	for _, s := range []string{"one", "two"} {
+		run(t, "dd", "if=/dev/urandom", "of="+device, "bs=64k", "count=8", "conv=fsync")
+		zfsCmd(t, "snapshot", src+"@"+s)
+	}
+	mustHere(t, "send", src, dst)
+	zfsCmd(t, "destroy", src+"@two")
+	state := guids(t, src)
+	held, err := os.OpenFile(device, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer held.Close()
+	for _, args := range [][]string{{"restore", dst, src}, {"restore", "--rollback", dst, src}} {
+		o := here(t, args...)
+		require.Equal(t, 3, o.code, o)
+		if len(args) > 3 {
+			require.Contains(t, o.stderr, "/dev/zvol/"+src+" is in use by ")
+			require.Contains(t, o.stderr, fmt.Sprintf("(process %d)", os.Getpid()))
+		}
+	}
+	require.Equal(t, state, guids(t, src))
+	require.NoError(t, held.Close())
+	mustHere(t, "restore", "--rollback", dst, src)
+	require.Equal(t, guids(t, dst), guids(t, src))
+}
+
+// The job that copies what is being restored leaves it alone, says why, and goes on
+// afterwards with increments.
+func TestZFSRestoreBesideItsJob(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 2<<20)
+	zfsCmd(t, "snapshot", src+"@mine")
+	fill(t, src, "g", 8<<20)
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+[[job.target]]
+name = "near"
+to = "beta:%s"
+`, src, dst))
+	at := time.Now().UTC().Truncate(time.Second)
+	mustZxfer(t, "send", src+"@mine", "beta:"+dst)
+	r.must(t, at, "run", "home")
+	want := guids(t, dst)
+	require.NoError(t, destroyAll(src))
+	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, src)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	o := r.at(t, at.Add(time.Hour), "run", "home") // its first stream comes
+	t.Log(o)
+	require.NotEqual(t, 0, o.code, o)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two
+	t.Log(o)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, src+" is being restored")
+	o = p.wait(t)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, want, guids(t, src))
+	require.Equal(t, want, guids(t, dst))
+	o = r.must(t, at.Add(3*time.Hour), "run", "home")
+	require.NotContains(t, o.stdout+o.stderr, "full")
+	require.Equal(t, guids(t, src), guids(t, dst))
+	require.Greater(t, len(guids(t, src)), len(want))
+}
+
+// Where the target's pool is not there, or takes nothing any more, that is said, and
+// nothing hangs.
+func TestZFSRestoreWithoutItsPool(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 300<<10)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	disk := newLabDisk(t, "sick", 256<<20)
+	disk.pool("sick")
+	run(t, "zpool", "export", "sick")
+	before := state(t)
+	args := []string{"restore", "beta:" + dst, "sick/back"}
+	o := zxfer(t, args...)
+	t.Log(o)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zpool import")
+	require.Equal(t, before, state(t))
+	run(t, "zpool", "import", "-d", "/dev/mapper", "sick")
+
+	disk.become(disk.failing())
+	writes := exec.Command("sh", "-c", "echo x >"+poolDir("sick")+"/x; sync")
+	require.NoError(t, writes.Start())
+	go func() { _ = writes.Wait() }()
+	require.Eventually(t, func() bool {
+		return strings.Contains(fileText("/proc/spl/kstat/zfs/sick/state"), "SUSPENDED") // zpool list may wait
+	}, time.Minute, 200*time.Millisecond)
+	o = start(t, args...).within(t, 2*time.Minute)
+	t.Log(o)
+	require.Contains(t, []int{1, 3}, o.code, o)
+	require.Contains(t, strings.ToLower(o.stderr), "suspended")
+	disk.become(disk.sound())
+	run(t, "zpool", "clear", "sick")
+	mustZxfer(t, args...)
+	sameFiles(t, src, "sick/back")
+}
+
+// Two read with one key at once: the first that ends leaves it to the other, also
+// where it is killed, and the last one unloads it.
+func TestZFSRestoreFilesWithOneKey(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	fill(t, src, "f", 6<<20)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	read := func(rate string) *process {
+		return start(t, "restore", "--key-file", key, "--bwlimit", rate, "--files", "f", dst, t.TempDir())
+	}
+	status := func() string { return value(t, dst, "keystatus") }
+	for _, kill := range []bool{false, true} {
+		first := read("3MiB")
+		require.Eventually(t, func() bool { return status() == "available" }, time.Minute, 20*time.Millisecond, "%s", first.stderr)
+		second := read("1MiB")
+		if kill {
+			time.Sleep(time.Second)
+			require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
+		}
+		if o := first.wait(t); !kill {
+			require.Equal(t, 0, o.code, o)
+			select {
+			case <-second.done:
+				t.Fatal(errors.New("the second was to be the last"))
+			default:
+			}
+			require.Equal(t, "available", status())
+		}
+		o := second.wait(t)
+		require.Equal(t, 0, o.code, o)
+		require.Equal(t, "unavailable", status())
+	}
+}
