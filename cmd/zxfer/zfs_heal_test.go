@@ -24,12 +24,17 @@ type sick struct {
 
 func newSick(t *testing.T, pool string) *sick {
 	t.Helper()
+	return newSickOf(t, pool, 400<<20)
+}
+
+func newSickOf(t *testing.T, pool string, size int64) *sick {
+	t.Helper()
 	s := &sick{pool: pool, dir: filepath.Join(poolDir(alphaPool), pool)}
 	s.image = filepath.Join(s.dir, "image")
 	require.NoError(t, os.MkdirAll(s.dir, 0o755))
 	f, err := os.Create(s.image)
 	require.NoError(t, err)
-	require.NoError(t, f.Truncate(400<<20))
+	require.NoError(t, f.Truncate(size))
 	require.NoError(t, f.Close())
 	run(t, "zpool", "create", "-o", "ashift=12", "-O", "compression=off", "-m", "/"+pool, pool, s.image)
 	t.Cleanup(func() { run(t, "zpool", "destroy", "-f", pool); _ = os.RemoveAll(s.dir) })
@@ -42,13 +47,14 @@ var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
 func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n int) {
 	t.Helper()
 	run(t, "zpool", "sync", s.pool)
-	for line := range strings.Lines(run(t, "zdb", "-ddddd", "-bbbbb", dataset, strconv.FormatUint(object, 10))) {
+	for line := range strings.Lines(run(t, "zdb", "-dddddd", "-bbbbb", dataset, strconv.FormatUint(object, 10))) {
 		if !strings.Contains(line, " "+level+" ") || !dva.MatchString(line) {
 			continue
 		}
 		if n--; n >= 0 {
 			continue
 		}
+		line, _, _ = strings.Cut(line, " cksum=")
 		for _, m := range dva.FindAllStringSubmatch(line, -1) {
 			at, err := strconv.ParseInt(m[1], 16, 64)
 			require.NoError(t, err)
@@ -120,6 +126,7 @@ func TestZFSHeal(t *testing.T) {
 		fmt.Fprintf(&text, "line %d, %d\n", i, i*7919)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, packed), "one"), []byte(text.String()), 0o644))
+	run(t, "dd", "if=/dev/urandom", "of="+volumeNode(t, volume), "bs=64k", "count=16", "conv=fsync", "status=none")
 	zfsCmd(t, "snapshot", "-r", s.pool+"@a")
 	fill(t, plain, "two", 1<<20)
 	zfsCmd(t, "snapshot", "-r", s.pool+"@b")
@@ -132,6 +139,8 @@ func TestZFSHeal(t *testing.T) {
 		sums[f] = sum(t, f)
 		s.markFile(t, strings.TrimPrefix(filepath.Dir(f), "/"), f)
 	}
+	device := digestOfVolume(t, volume+"@a")
+	s.mark(t, volume, 1, "L0", 3)
 	s.hurt(t)
 	// The key is not loaded: ZFS lists nothing.
 	args := []string{s.pool, "beta:" + dst}
@@ -163,6 +172,9 @@ func TestZFSHeal(t *testing.T) {
 		require.Equal(t, want, sum(t, f), f)
 	}
 	require.Equal(t, sums[at(plain, "one")], sum(t, at(plain, ".zfs/snapshot/a/one")))
+	for _, v := range []string{"@a", "@b"} {
+		require.Equal(t, device, digestOfVolume(t, volume+v))
+	}
 	require.Equal(t, before, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst))
 	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
 	require.Contains(t, mustZxfer(t, append([]string{"heal"}, args...)...).stdout, "no known errors")

@@ -53,10 +53,11 @@ type HealReport struct {
 // HealedDataset is a damaged dataset and where it is healed from.
 type HealedDataset struct {
 	Dataset string `json:"dataset"`
-	Copy    string `json:"copy,omitempty"`  // the good one
-	Bytes   uint64 `json:"bytes,omitempty"` // of the stream, as near as ZFS knows
-	Healed  bool   `json:"healed"`          // its stream went through
-	Why     string `json:"why,omitempty"`   // it did not, or will not
+	Copy    string `json:"copy,omitempty"`   // the good one
+	Bytes   uint64 `json:"bytes,omitempty"`  // of the stream, as near as ZFS knows
+	Healed  bool   `json:"healed"`           // its stream went through
+	Partly  bool   `json:"partly,omitempty"` // it began, but did not come to its end
+	Why     string `json:"why,omitempty"`    // it did not, or will not
 	Remedy  string `json:"remedy,omitempty"`
 	Note    string `json:"note,omitempty"` // what is wrong with the copy
 	// Since is the copy's snapshot after which what is damaged came, so that an increment
@@ -187,10 +188,13 @@ func (h *healing) mendAll(ctx context.Context) error {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
 			return fault.Interrupt("the same command goes on", err)
 		case err != nil:
-			d.Why, d.Remedy = err.Error(), fault.HintOf(err)
+			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
+				return strings.HasPrefix(l, "{{skip-check ") // which heal does not have
+			})
+			d.Why, d.Remedy = err.Error(), strings.Join(hints, "\n")
 			h.rep.Log(d.Dataset + ": not healed: " + d.Why)
 		default:
-			d.Healed = true
+			d.Healed, d.Partly = true, false
 		}
 	}
 	return nil
@@ -341,10 +345,11 @@ func (h *healing) judge(t *HealedThing) {
 	if d.Why != "" {
 		t.Outcome, t.Why = NotMended, d.Why
 	}
-	if t.Outcome == ToMend {
-		return
-	}
-	if d.common != "" && t.Path != "" {
+	switch {
+	case t.Outcome != NotMended || d.common == "":
+	case t.Path == "":
+		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{h.restorable(d, t), t.Dataset + "-restored"})
+	default:
 		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, h.restorable(d, t), "restored"})
 	}
 }
@@ -362,14 +367,15 @@ func (h *healing) restorable(d *HealedDataset, t *HealedThing) string {
 
 // conclude scrubs, and holds what is damaged now against what was.
 func (h *healing) conclude(ctx context.Context) error {
-	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed }) {
+	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
 		for _, t := range h.report.Things {
 			t.Outcome = NotMended
 			h.judge(t)
 		}
 		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
 	}
-	unsure := "no scrub was done since"
+	pool := zfs.PoolOf(h.req.At.Name)
+	unsure, prove := "no scrub was done since", "zpool wait -t scrub "+pool+"\nzpool scrub -w "+pool+"\nzpool status -v "+pool
 	if !h.req.NoScrub {
 		err := h.scrub(ctx)
 		switch {
@@ -379,6 +385,7 @@ func (h *healing) conclude(ctx context.Context) error {
 			return fault.Interrupt("the streams went through; a scrub tells what they healed: zpool scrub "+zfs.PoolOf(h.req.At.Name), err)
 		default:
 			unsure = "the scrub: " + err.Error()
+			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
 			h.rep.Log(unsure)
 		}
 	}
@@ -390,11 +397,11 @@ func (h *healing) conclude(ctx context.Context) error {
 		unsure = "ZFS does not list what is left"
 	}
 	remain := h.compare(now, unsure)
-	switch pool := zfs.PoolOf(h.req.At.Name); {
+	switch {
 	case now.Unlisted:
 		return fault.Failf("zfs load-key, or another scrub, then: zpool status -v "+pool, "%s: the streams went through, but ZFS does not list what is left", h.req.At)
 	case !h.report.Scrubbed:
-		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
+		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
 	case remain+now.More > 0:
 		return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
 	}
@@ -444,7 +451,8 @@ func (h *healing) unlisted(d zfs.Damage) error {
 	switch {
 	case d.Scan.Errors == 0:
 	case pool == h.req.At.Name:
-		return fault.Failf("mount what is damaged, scrub, and read the list again: zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list", h.req.At, found)
+		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads each, and names those with errors, there:\n"+
+			"zfs list -H -o name -t snapshot -r "+pool+` | while read -r s; do zfs send -w "$s" >/dev/null || echo "$s"; done`, "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
 		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
 	default:

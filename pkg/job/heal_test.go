@@ -84,6 +84,7 @@ func TestWhatAScrubTells(t *testing.T) {
 	}{
 		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Mended, ""},
 		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
+		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "it is paused"},
 		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "found 2 errors that ZFS does not list"},
 		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "nobody can tell"},
 		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Mended, ""},
@@ -109,7 +110,7 @@ func TestWhatAScrubTells(t *testing.T) {
 			}
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, fault.Failed, fault.ClassOf(err))
-			require.True(t, pools.scrubbed)
+			require.Equal(t, name != "paused", pools.scrubbed, "what is resumed proves nothing")
 			h.report.Datasets[0].Healed, pools.scrubbed = false, false
 			require.ErrorContains(t, h.conclude(t.Context()), "nothing was healed")
 			require.False(t, pools.scrubbed, "there is nothing to prove")

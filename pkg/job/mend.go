@@ -187,7 +187,9 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 	if err := h.free(ctx, target, copied, &p.Way); err != nil {
 		return err
 	}
-	out.Note = h.ill(ctx, p)
+	if out.Note, err = h.ill(ctx, p); err != nil && target == p.good {
+		return err // who may not ask may not remove the snapshot there either
+	}
 	at := h.at.At(p.good.Host, &p.Way)
 	return at.Again(ctx, func(s site.Site) error {
 		sizes, err := s.Estimate(ctx, []zfs.SendSpec{p.stream("", out.common)})
@@ -218,7 +220,7 @@ func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset,
 }
 
 // ill says what is wrong with a good copy, as far as its pool knows.
-func (h *healing) ill(ctx context.Context, p *counterpart) string {
+func (h *healing) ill(ctx context.Context, p *counterpart) (string, error) {
 	var d zfs.Damage
 	err := h.at.At(p.good.Host, &p.Way).Again(ctx, site.In(func(s site.Healer) (err error) {
 		d, err = s.Damage(ctx, p.good.Name)
@@ -232,13 +234,13 @@ func (h *healing) ill(ctx context.Context, p *counterpart) string {
 	}
 	switch {
 	case err != nil:
-		return "whether it is damaged itself is not known: " + err.Error()
+		return "whether it is damaged itself is not known: " + err.Error(), err
 	case n > 0:
-		return "it is damaged itself, " + english.Plural(n, "error", "") + ": a stream of it ends at the first block that cannot be read"
+		return "it is damaged itself, " + english.Plural(n, "error", "") + ": a stream of it ends at the first block that cannot be read", nil
 	case d.Unlisted:
-		return "its pool has errors, too, and does not list them: it may be damaged itself"
+		return "its pool has errors, too, and does not list them: it may be damaged itself", nil
 	}
-	return ""
+	return "", nil
 }
 
 // ends are the source and its copy.
@@ -293,9 +295,19 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 		return err
 	}
 	for _, of := range sent.Plan.Datasets {
-		if len(of.Steps) > 0 {
-			return h.correct(ctx, d, of)
+		if len(of.Steps) == 0 {
+			continue
 		}
+		err := h.correct(ctx, d, of)
+		switch failed := (*zfs.Error)(nil); {
+		case !errors.As(err, &failed) || errors.Is(err, wire.ErrCut):
+		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
+			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
+		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
+			return fault.Failf("what is behind such a block comes by a restore beside, to be renamed into place: zxfer restore "+
+				zfs.CommandLine([]string{p.good.String() + "@" + d.common, p.bad.String() + "-restored"}), "metadata is damaged, too, or a block that is not that of the copy: %w", err)
+		}
+		return err
 	}
 	return fmt.Errorf("%s: @%s did not arrive", target, name)
 }
@@ -366,8 +378,14 @@ func (h *healing) leftovers(ctx context.Context) error {
 		for _, p := range pairs {
 			if err = errors.Join(err, h.lock(ctx, p.job)); err == nil {
 				h.changed = true
+				err = h.fit(ctx, &HealedDataset{Dataset: d.Name, pair: p}) // which of both is the copy
+			}
+			if err == nil {
 				err = h.sweep(ctx, p)
 			}
+		}
+		if err == nil {
+			h.rep.Log("removed " + strings.Join(left, " ") + ", left of a heal that was cut off")
 		}
 	}
 	return err
@@ -422,6 +440,7 @@ func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 	if err := e.open(ctx, h.rep.Log); err != nil {
 		return err
 	}
+	out.Partly = true // from here on blocks may be healed
 	req := &Send{Way: p.Way, Retries: h.req.Retries}
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)

@@ -1,12 +1,14 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -19,6 +21,10 @@ const scrubPoll = 500 * time.Millisecond
 // -e) is no proof: 2.3.9 takes an error that only an older snapshot has off the list,
 // still damaged, where the newest state has another block in that place.
 func (h *healing) scrub(ctx context.Context) error {
+	paused := fault.Failf("zpool scrub -s "+zfs.PoolOf(h.req.At.Name), "it is paused, and would go on only where it was")
+	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
+		return cmp.Or(err, paused)
+	}
 	q := site.ScrubQuery{Dataset: h.req.At.Name}
 	if err := h.host.Do(ctx, site.In(func(s site.Healer) error { return s.Scrub(ctx, q) })); err != nil {
 		return err
@@ -31,7 +37,7 @@ func (h *healing) scrub(ctx context.Context) error {
 		case err != nil:
 			return err
 		case d.Scan.Paused:
-			return errors.New("it was paused")
+			return paused
 		case !d.Scan.Running && !strings.HasPrefix(d.Scan.Text, "scrub repaired"):
 			return fmt.Errorf("it did not come to its end: %q", d.Scan.Text)
 		case !d.Scan.Running:

@@ -37,10 +37,16 @@ func healText(r *job.HealReport) string {
 		}
 		return b.String() + "\n"
 	}
+	told := map[string]bool{} // of a dataset
 	for _, d := range r.Datasets {
+		told[d.Why] = true
 		switch {
 		case d.Why != "":
-			fmt.Fprintf(&b, "%s: not healed: %s\n", Line(d.Dataset), Line(d.Why))
+			how := "not healed"
+			if d.Partly {
+				how = "not healed to the end"
+			}
+			fmt.Fprintf(&b, "%s: %s: %s\n", Line(d.Dataset), how, Line(d.Why))
 			for _, hint := range lines(d.Remedy) {
 				fmt.Fprintf(&b, "  %s\n", hint)
 			}
@@ -56,7 +62,7 @@ func healText(r *job.HealReport) string {
 	}
 	for _, t := range r.Things {
 		fmt.Fprintf(&b, "  %-10s  %s", t.Outcome, Line(t.Shown))
-		if why := whyNot(t); why != "" {
+		if why := whyNot(t); why != "" && !told[why] {
 			fmt.Fprintf(&b, " (%s)", Line(why))
 		}
 		b.WriteString("\n")

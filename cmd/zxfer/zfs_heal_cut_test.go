@@ -1,0 +1,149 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// versions are all datasets and snapshots with what a heal must leave as it was.
+func versions(t *testing.T, datasets ...string) string {
+	t.Helper()
+	return zfsCmd(t, append([]string{"list", "-H", "-r", "-t", "all", "-o", "name,guid,userrefs,clones,inconsistent,receive_resume_token,readonly"}, datasets...)...)
+}
+
+// A heal is cut off while the good blocks come, by each process that is part of it and
+// by the network: the same command heals, and leaves nothing of either.
+func TestZFSHealCut(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	_, dst := dataset(t)
+	s := newSick(t, "zxcut")
+	src := s.pool + "/ds"
+	zfsCmd(t, "create", src)
+	fill(t, src, "one", 12<<20)
+	zfsCmd(t, "snapshot", src+"@a")
+	fill(t, src, "two", 1<<20)
+	zfsCmd(t, "snapshot", src+"@b")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	at := filepath.Join(mountpoint(t, src), "one")
+	good, had := sum(t, at), versions(t, src, dst)
+	contents := func(snapshots ...string) {
+		t.Helper()
+		for _, v := range snapshots {
+			dir := mountSnapshot(t, v)
+			require.Equal(t, good, sum(t, filepath.Join(dir, "one")), v)
+			require.NoError(t, syscall.Unmount(dir, 0))
+		}
+	}
+	s.mark(t, src, object(t, at), "L0", 95) // the last: each try is struck before it is healed
+	s.hurt(t)
+	args := []string{"heal", "--bwlimit", "4MiB", "--buffer", "4MiB", src, "beta:" + dst}
+	corrects := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }
+	seen := []int{}
+	strike := func(p *process, host string, is func([]string) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			pids := pidsOn(t, alphaPool, corrects)
+			fresh := len(pids) > 0 && !slices.Contains(seen, pids[0])
+			seen = append(seen, pids...)
+			return fresh
+		}, 30*time.Second, 20*time.Millisecond, "no stream comes: %s", p.stderr)
+		time.Sleep(500 * time.Millisecond)
+		if is == nil {
+			resetConnections(t)
+			return
+		}
+		pids := pidsOn(t, host, is)
+		require.NotEmpty(t, pids, "%s", p.stderr)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+		}
+	}
+	p := start(t, args...)
+	strike(p, alphaPool, func(argv []string) bool { return filepath.Base(argv[0]) == "zxfer" && argv[1] == "heal" })
+	require.Equal(t, -1, p.wait(t).code)
+	nothingLeft(t, 40*time.Second)
+	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")
+	contents(dst+"@a", dst+"@b")
+
+	p = start(t, args...)
+	strike(p, alphaPool, corrects)
+	strike(p, betaPool, isZFS("send"))
+	strike(p, betaPool, isAgent)
+	strike(p, "", nil)
+	o := p.wait(t)
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, had, versions(t, src, dst))
+	contents(src+"@a", src+"@b", dst+"@a", dst+"@b")
+	require.Equal(t, good, sum(t, at))
+	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
+
+	// As one leaves them that is killed when all is healed.
+	zfsCmd(t, "snapshot", src+"@zxfer-heal-killed")
+	run(t, "sh", "-c", "zfs send -i @b "+src+"@zxfer-heal-killed | zfs receive "+dst)
+	require.Contains(t, mustZxfer(t, args...).stderr, "removed "+src+"@zxfer-heal-killed")
+	require.Equal(t, had, versions(t, src, dst))
+	nothingLeft(t, 20*time.Second)
+}
+
+// A restricted key heals with grants of its own, also where it destroys nothing else.
+func TestZFSHealRestricted(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	src, dst := dataset(t)
+	s := newSick(t, "zxkeys")
+	sick, copied := s.pool+"/ds", s.pool+"/copy"
+	for _, d := range []string{src, sick} {
+		zfsCmd(t, "create", d)
+		fill(t, d, "one", 1<<20)
+		zfsCmd(t, "snapshot", d+"@a")
+	}
+	mustZxfer(t, "send", src, copied)
+	mustZxfer(t, "send", sick, dst)
+	one := filepath.Join(mountpoint(t, sick), "one")
+	good := sum(t, one)
+	s.markFile(t, sick, one)
+	s.mark(t, copied, object(t, filepath.Join(mountpoint(t, src), "one")), "L0", 0)
+	s.hurt(t)
+	had := versions(t, src, dst, sick, copied)
+	for _, tt := range []struct {
+		bad, good string
+		grants    []string
+		code      int
+	}{
+		{sick, "beta:" + dst, []string{"receive=" + dst}, 3},
+		{sick, "beta:" + dst, []string{"receive=" + dst, "send=" + dst}, 3},
+		{sick, "beta:" + dst, []string{"heal=" + dst, "send=" + dst}, 1},
+		{sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst}, 3},
+		{"beta:" + copied, src, []string{"receive=" + copied}, 3},
+		{"beta:" + copied, src, []string{"heal=" + copied}, 1},
+		{sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst, "send=" + dst}, 0},
+		{"beta:" + copied, src, []string{"heal=" + copied, "receive=" + copied}, 0},
+	} {
+		t.Run("", func(t *testing.T) {
+			flags := []string{"--append-only"}
+			for _, g := range tt.grants {
+				flags = append(flags, "--allow", g)
+			}
+			rsh, _ := restricted(t, flags...)
+			o := startAs(t, []string{"ZXFER_RSH=" + rsh}, alphaBin, "heal", tt.bad, tt.good).wait(t)
+			require.Equal(t, tt.code, o.code, o)
+			if tt.code != 0 {
+				require.Contains(t, o.stdout+o.stderr, "the agent's policy forbids it")
+			}
+			require.Equal(t, had, versions(t, src, dst, sick, copied))
+		})
+	}
+	require.Equal(t, good, sum(t, one))
+	zfsCmd(t, "mount", copied)
+	sameFiles(t, src, copied)
+}

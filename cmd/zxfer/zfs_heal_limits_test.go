@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What no copy can heal is said, each with the reason and what remains to be done,
+// and keeps nothing else from being healed.
+func TestZFSHealMetadata(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	_, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
+	s := newSick(t, "zxmeta")
+	names := []string{"dnodes", "indirect", "removed"}
+	for _, n := range names {
+		d := s.pool + "/" + n
+		zfsCmd(t, "create", "-o", "recordsize=16k", d)
+		fill(t, d, "before", 100<<10)
+		if n == "dnodes" {
+			for i := range 200 {
+				require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, d), fmt.Sprint(i)), []byte(fmt.Sprint(i)), 0o644))
+			}
+		}
+		fill(t, d, "big", 1<<20)
+		fill(t, d, "later", 100<<10)
+		zfsCmd(t, "snapshot", d+"@a")
+		mustZxfer(t, "send", d, dst+"/"+n)
+		s.markFile(t, d, filepath.Join(mountpoint(t, d), "before"))
+		s.markFile(t, d, filepath.Join(mountpoint(t, d), "later"))
+	}
+	s.mark(t, s.pool+"/dnodes", 0, "L0", 3)
+	s.mark(t, s.pool+"/indirect", object(t, filepath.Join(mountpoint(t, s.pool+"/indirect"), "big")), "L1", 0)
+	s.hurt(t)
+	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, s.pool+"/removed"), "later")))
+	had := versions(t, s.pool, dst)
+	o := zxfer(t, "heal", s.pool, dst)
+	require.Equal(t, 1, o.code, o)
+	for _, n := range names {
+		require.Contains(t, o.stdout, "  healed      /zxmeta/"+n+"/before\n")
+	}
+	for _, n := range []string{"dnodes", "indirect"} {
+		require.Contains(t, o.stdout, "zxmeta/"+n+": not healed to the end: ")
+		require.Contains(t, o.stdout, "zxfer restore "+dst+"/"+n+"@a zxmeta/"+n+"-restored\n")
+	}
+	require.Contains(t, o.stdout, "  not healed  /zxmeta/indirect/big\n")
+	require.Contains(t, o.stdout, "  zxfer restore --files /big "+dst+"/indirect@a restored\n")
+	mustZxfer(t, "restore", dst+"/indirect@a", "zxmeta/indirect-restored")
+	zfsCmd(t, "destroy", "-r", "zxmeta/indirect-restored")
+	require.Equal(t, had, versions(t, s.pool, dst))
+
+	// What is left then is in a snapshot alone: nothing lists it, but it is told of.
+	zfsCmd(t, "destroy", "-r", "zxmeta/dnodes")
+	zfsCmd(t, "destroy", "-r", "zxmeta/indirect")
+	run(t, "zpool", "scrub", "-w", s.pool)
+	run(t, "zpool", "scrub", "-w", s.pool)
+	o = zxfer(t, "heal", s.pool, dst)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "found 1 error that ZFS does not list")
+	_, hint, _ := strings.Cut(o.stderr, "hint: zfs list")
+	require.Equal(t, "zxmeta/removed@a\n", run(t, "sh", "-c", "(zfs list"+hint+") 2>/dev/null"))
+	zfsCmd(t, "destroy", "zxmeta/removed@a")
+	run(t, "zpool", "scrub", "-w", s.pool)
+	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
+}
+
+// A copy that is damaged, too, heals what can be read of it, and what that was is told.
+func TestZFSHealFromADamagedCopy(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	a, b := newSick(t, "zxboth"), newSick(t, "zxbothcopy")
+	src, dst := a.pool+"/ds", b.pool+"/ds"
+	zfsCmd(t, "create", src)
+	for _, f := range []string{"first", "both", "copys", "last"} {
+		fill(t, src, f, 300<<10)
+	}
+	zfsCmd(t, "snapshot", src+"@a")
+	fill(t, src, "newer", 300<<10)
+	zfsCmd(t, "snapshot", src+"@b")
+	mustZxfer(t, "send", src, dst)
+	at := func(f string) string { return filepath.Join(mountpoint(t, src), f) }
+	sums := map[string]string{}
+	for _, f := range []string{"first", "both", "last", "newer"} {
+		sums[f] = sum(t, at(f))
+		a.mark(t, src, object(t, at(f)), "L0", 1)
+	}
+	for _, f := range []string{"both", "copys"} {
+		b.mark(t, dst, object(t, at(f)), "L0", 1)
+	}
+	a.hurt(t)
+	b.hurt(t)
+	had := versions(t, src, dst)
+	o := zxfer(t, "heal", src, dst)
+	require.Equal(t, 1, o.code, o)
+	require.Equal(t, had, versions(t, src, dst))
+	require.Contains(t, o.stdout, dst+" is damaged itself")
+	require.Contains(t, o.stdout, "  healed      "+at("first")+"\n")
+	require.Equal(t, sums["first"], sum(t, at("first")))
+	require.Contains(t, o.stdout, "  not healed  "+at("both")+"\n")
+
+	// What the stream did not come to comes file by file.
+	require.Contains(t, o.stdout, "  zxfer restore --files /last "+dst+"@b restored\n")
+	found := filepath.Join(t.TempDir(), "restored")
+	mustZxfer(t, "restore", "--files", "/last", dst+"@b", found)
+	require.Equal(t, sums["last"], sum(t, filepath.Join(found, "last")))
+	require.NotZero(t, zxfer(t, "restore", "--files", "/both", dst+"@b", found).code)
+}
+
+// Neither a full pool nor a full copy is left with anything half done.
+func TestZFSHealFull(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	a, b := newSickOf(t, "zxfull", 96<<20), newSickOf(t, "zxfullcopy", 96<<20)
+	src, dst := a.pool+"/ds", b.pool+"/ds"
+	zfsCmd(t, "create", src)
+	fill(t, src, "one", 1<<20)
+	zfsCmd(t, "snapshot", src+"@a")
+	mustZxfer(t, "send", src, dst)
+	one := filepath.Join(mountpoint(t, src), "one")
+	good := sum(t, one)
+	fill(t, src, "more", 8<<20) // what the snapshot brings
+	a.markFile(t, src, one)
+	a.hurt(t)
+	had := versions(t, src, dst)
+	stuff := func(pool string) {
+		for i := range 200 {
+			if os.WriteFile(fmt.Sprintf("/%s/junk%d", pool, i), make([]byte, 1<<20), 0o644) != nil {
+				return
+			}
+			run(t, "zpool", "sync", pool)
+		}
+		t.Fatal("not full")
+	}
+	stuff(b.pool)
+	o := zxfer(t, "heal", src, dst)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, "zxfullcopy has 0 B available")
+	require.NotContains(t, o.stdout, "skip-check")
+	require.Equal(t, had, versions(t, src, dst))
+	run(t, "sh", "-c", "rm /"+b.pool+"/junk*")
+	run(t, "zpool", "sync", b.pool)
+	stuff(a.pool)
+	o = zxfer(t, "heal", src, dst)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, "no space left")
+	require.Equal(t, had, versions(t, src, dst))
+	run(t, "sh", "-c", "rm /"+a.pool+"/junk*")
+	run(t, "zpool", "sync", a.pool)
+	mustZxfer(t, "heal", src, dst)
+	require.Equal(t, good, sum(t, one))
+	require.Equal(t, had, versions(t, src, dst))
+}
+
+// However a damaged dataset is mounted, or not, it is healed and stays as it was.
+func TestZFSHealMounted(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	_, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
+	s := newSick(t, "zxmounts")
+	legacy, noauto, unmounted := s.pool+"/legacy", s.pool+"/noauto", s.pool+"/unmounted"
+	all := []string{legacy, noauto, unmounted}
+	sums := map[string]string{}
+	for _, d := range all {
+		zfsCmd(t, "create", d)
+		fill(t, d, "one", 1<<20)
+		sums[d] = sum(t, filepath.Join(mountpoint(t, d), "one"))
+		zfsCmd(t, "snapshot", d+"@a")
+		mustZxfer(t, "send", d, "beta:"+dst+"/"+filepath.Base(d))
+		s.markFile(t, d, filepath.Join(mountpoint(t, d), "one"))
+	}
+	zfsCmd(t, "set", "mountpoint=legacy", legacy)
+	zfsCmd(t, "set", "canmount=noauto", noauto)
+	zfsCmd(t, "unmount", unmounted)
+	s.hurt(t)
+	if zfsCmd(t, "get", "-H", "-o", "value", "mounted", unmounted) == "yes\n" {
+		zfsCmd(t, "unmount", unmounted)
+	}
+	at := t.TempDir()
+	run(t, "mount", "-t", "zfs", legacy, at)
+	defer run(t, "umount", at)
+	had := versions(t, s.pool, dst) + zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool)
+	mustZxfer(t, "heal", s.pool, "beta:"+dst)
+	require.Equal(t, had, versions(t, s.pool, dst)+zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool))
+	zfsCmd(t, "mount", unmounted)
+	zfsCmd(t, "mount", noauto)
+	for d, want := range sums {
+		dir := mountpoint(t, d)
+		if d == legacy {
+			dir = at
+		}
+		require.Equal(t, want, sum(t, filepath.Join(dir, "one")), d)
+	}
+}
+
+// A scrub that somebody else began, paused or cancelled proves nothing.
+func TestZFSHealScrubs(t *testing.T) {
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+	_, dst := dataset(t)
+	s := newSick(t, "zxscrubs")
+	src := s.pool + "/ds"
+	zfsCmd(t, "create", src)
+	fill(t, src, "one", 1<<20)
+	zfsCmd(t, "snapshot", src+"@a")
+	mustZxfer(t, "send", src, dst)
+	suspend := func(v string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile("/sys/module/zfs/parameters/zfs_scan_suspend_progress", []byte(v), 0o644))
+	}
+	t.Cleanup(func() { suspend("0") })
+	for _, by := range []string{"", "-p", "-s"} {
+		s.markFile(t, src, filepath.Join(mountpoint(t, src), "one"))
+		s.hurt(t)
+		suspend("1")
+		if by == "" {
+			run(t, "zpool", "scrub", s.pool)
+		}
+		p := start(t, "heal", src, dst)
+		if by != "" {
+			require.Eventually(t, func() bool {
+				return strings.Contains(run(t, "zpool", "status", s.pool), "scrub in progress")
+			}, 60*time.Second, 100*time.Millisecond, "%s", p.stderr)
+			run(t, "zpool", "scrub", by, s.pool)
+		}
+		o := p.wait(t)
+		require.Equal(t, 1, o.code, o)
+		require.Contains(t, o.stdout, "  unknown     ")
+		require.NotContains(t, o.stdout, "by hand")
+		suspend("0")
+		for hint := range strings.Lines(o.stderr) {
+			if command, ok := strings.CutPrefix(hint, "hint: "); ok {
+				run(t, "sh", "-c", command)
+			}
+		}
+		mustZxfer(t, "heal", src, dst)
+	}
+}
