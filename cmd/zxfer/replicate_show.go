@@ -42,10 +42,11 @@ or was found not to be needed. It reads the records only and reaches no host.
 A dataset is late when the run after its last success was due longer ago than
 the job's grace (15 minutes unless the file says otherwise) and jitter. Exit
 code 1 says that a job is late, or that its last run failed, was refused or was
-interrupted, in any part; a scheduled job that never ran is late.
+interrupted, in any part, or found data errors of a pool; a scheduled job that never
+ran is late.
 
 With --nagios it is a monitoring plugin, whose exit codes are 0 OK; 1 WARNING, a
-job is late or its last run was interrupted; 2 CRITICAL, its last run failed or
+job is late, a pool of it has data errors, or its last run was interrupted; 2 CRITICAL, its last run failed or
 was refused, in any part, or it is late by a second run; 3 UNKNOWN, its first run
 is under way, it has no schedule and never ran, or its records cannot be read.
 

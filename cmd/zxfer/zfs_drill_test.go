@@ -312,6 +312,15 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	require.Contains(t, strings.Join(d.Copies[0].Differ, "\n"), "bad")
 	require.NotContains(t, strings.Join(d.Copies[0].Differ, "\n"), "good")
 	require.Empty(t, clones(t))
+
+	// The pool's errors, here of a scrub, a run notes, which itself succeeds.
+	run(t, "zpool", "scrub", "-w", "zxdrill")
+	fill(t, src, "new", 1<<20)
+	o = r.do(t, "run", "home")
+	require.Equal(t, 0, o.code, o)
+	o = r.do(t, "status", "home")
+	require.Contains(t, o.stdout, "damaged: to t: pool zxdrill has data errors")
+	require.Contains(t, o.stdout, "zxfer heal -n zxdrill --config "+r.file)
 }
 
 // A key that may drill clones and reads what it names, and runs no command.

@@ -10,8 +10,13 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Damage tells what is damaged of what may be healed.
-func Damage(_ context.Context, g *Guard, dataset *string) error { return g.healable(*dataset) }
+// Damage tells what is damaged of what may be healed. Every run of a job asks.
+func Damage(_ context.Context, g *Guard, dataset *string) error {
+	if err := g.healable(*dataset); err != nil {
+		return fmt.Errorf("%w: %w", errHostFacts, err)
+	}
+	return nil
+}
 
 // Scrub scrubs the pool of what may be healed.
 func Scrub(_ context.Context, g *Guard, q *site.ScrubQuery) error { return g.healable(q.Dataset) }

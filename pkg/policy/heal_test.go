@@ -32,6 +32,7 @@ func TestHealing(t *testing.T) {
 	ctx := t.Context()
 	healer := guard("heal=vault/a")
 	require.NoError(t, Damage(ctx, healer, &dataset))
+	require.ErrorIs(t, Damage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
 	require.NoError(t, Scrub(ctx, healer, &site.ScrubQuery{Dataset: dataset}))
 	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
 	require.NoError(t, Snapshot(ctx, healer, &own))

@@ -100,7 +100,7 @@ func pools(s *sysinfo.System) []finding.Finding {
 		percent, _ := number(p.Properties["capacity"])
 		free, _ := number(p.Properties["free"])
 		ill := cmp.Or(unhealthy(p.Name, p.Properties["health"]), full(p.Name, percent))
-		if f := damaged(&p, s.ZFS); f != nil {
+		if f := Damaged(&p, s.ZFS, ""); f != nil {
 			out = append(out, *f)
 			if ill == nil {
 				continue

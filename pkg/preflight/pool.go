@@ -30,8 +30,9 @@ func unhealthy(pool, health string) *finding.Finding {
 	return f
 }
 
-// damaged tells of a pool's data errors, and what shows what could mend them.
-func damaged(p *sysinfo.Pool, zfs string) *finding.Finding {
+// Damaged tells of a pool's data errors, and what shows what could mend them, which is
+// given those flags; nil where it has none.
+func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 	if p.Errors == 0 {
 		return nil
 	}
@@ -39,7 +40,7 @@ func damaged(p *sysinfo.Pool, zfs string) *finding.Finding {
 		Evidence: fmt.Sprintf("zpool status %s: %s", p.Name, english.Plural(int(p.Errors), "data error", "")),
 		Remedy:   command("zxfer", "heal", "-n", p.Name, "HOST:COPY") + " shows what a copy could mend, and changes nothing"}
 	if p.Known != "" {
-		f.Remedy = command("zxfer", "heal", "-n", p.Known) + " shows what its copies could mend, and changes nothing"
+		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows what its copies could mend, and changes nothing"
 	}
 	if v, ok := parseVersion(zfs); ok && v.before(version{2, 2, 0}) {
 		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY brings one back"

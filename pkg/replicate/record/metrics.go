@@ -67,6 +67,14 @@ func Metrics(states []*State) []byte {
 			}
 		}
 	}
+	family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
+	for _, s := range states {
+		if s.LastRun != nil {
+			for _, d := range s.LastRun.Damaged {
+				sample("zxfer_replicate_pool_data_errors", fmt.Sprintf("job=%s,target=%s,pool=%s", quoted(s.Job), quoted(d.Target), quoted(d.Pool)), float64(d.Errors))
+			}
+		}
+	}
 	for _, m := range []struct {
 		name, help string
 		value      func(*Drilled) (float64, bool)

@@ -24,6 +24,17 @@ type Run struct {
 	Pruned    int          `json:"pruned"`    // snapshots and bookmarks destroyed on the source
 	Targets   []*TargetRun `json:"targets"`
 	Notes     []string     `json:"notes,omitempty"`
+	// Damaged are the pools of the job that have data errors.
+	Damaged []*Damage `json:"damaged,omitempty"`
+}
+
+// Damage are the data errors of a pool.
+type Damage struct {
+	Target string `json:"target,omitempty"` // the target's name, "" = the source
+	Pool   string `json:"pool"`
+	Errors uint64 `json:"errors"` // about as many as zpool status counts
+	Error  string `json:"error"`
+	Hint   string `json:"hint,omitempty"`
 }
 
 // TargetRun is a run's part for one target.

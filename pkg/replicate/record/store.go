@@ -148,9 +148,10 @@ func newest[R any](s *Store, name string, n int, sound func(*R) *R) ([]*R, error
 	return out, nil
 }
 
-// sound leaves out targets that are none: the log may be a user's.
+// sound leaves out targets and pools that are none: the log may be a user's.
 func (r *Run) sound() *Run {
 	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
+	r.Damaged = slices.DeleteFunc(r.Damaged, func(d *Damage) bool { return d == nil })
 	return r
 }
 

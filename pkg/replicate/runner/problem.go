@@ -20,7 +20,8 @@ type Problem struct {
 	alike string // what those of other datasets have in common with it
 }
 
-// problems are those of a run as a whole, of targets, and of datasets, in this order.
+// problems are those of a run as a whole, of targets, of datasets, and of pools, in this
+// order.
 func problems(last *record.Run, datasets []*DatasetStatus) []*Problem {
 	all := []*Problem{}
 	if last == nil {
@@ -50,6 +51,13 @@ func problems(last *record.Run, datasets []*DatasetStatus) []*Problem {
 	}
 	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record that is another's
 		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
+	}
+	for _, d := range last.Damaged {
+		p := &Problem{State: Damaged, Error: d.Error, Hint: d.Hint}
+		if d.Target != "" {
+			p.To = []string{d.Target}
+		}
+		all = append(all, p)
 	}
 	return all
 }

@@ -126,6 +126,11 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	if err = w.before(ctx); err == nil {
 		err = w.move(ctx)
 	}
+	if err == nil && ctx.Err() == nil {
+		w.lookForDamage(ctx)
+	} else {
+		w.run.Damaged = w.damagedBefore(func(*record.Damage) bool { return true })
+	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.state.LastRun = w.run.Brief()
 	switch {

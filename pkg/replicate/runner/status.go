@@ -27,12 +27,13 @@ const (
 	OK      = "ok"      // the last run succeeded, and none is late
 	Unknown = "unknown" // it has no schedule and never ran, runs for the first time, or its records cannot be read
 	Late    = "late"
+	Damaged = "damaged" // a pool has data errors
 )
 
 // worst is the state of a whole whose parts have these; a word of none of them, in
 // records that are another's, is the worst.
 func worst(parts ...string) string {
-	ranks := []string{OK, Unknown, outcome.Interrupted, record.Unproved, Late, outcome.Refused, outcome.Failed}
+	ranks := []string{OK, Unknown, outcome.Interrupted, record.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
 	at := 0
 	for _, p := range parts {
 		rank := slices.Index(ranks, p)
@@ -74,8 +75,8 @@ type JobStatus struct {
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
 	Running  bool      `json:"running,omitempty"` // a run is under way
-	// Failed tells that the last run did not bring all to an end, or that nobody can
-	// tell.
+	// Failed tells that the last run did not bring all to an end, that nobody can tell,
+	// or that a pool has data errors.
 	Failed bool `json:"failed"`
 	// Problems are why, each once, whatever it befell.
 	Problems []*Problem `json:"problems"`
@@ -206,7 +207,9 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	for _, d := range js.Datasets {
 		js.State = worst(js.State, d.State)
 	}
-	js.Problems = problems(last, js.Datasets)
+	if js.Problems = problems(last, js.Datasets); last != nil && len(last.Damaged) > 0 {
+		js.State = worst(js.State, Damaged)
+	}
 	js.Failed = len(js.Problems) > 0
 	js.drilled(drillStatusOf(j, st, now))
 	return js

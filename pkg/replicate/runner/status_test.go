@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
 )
 
 func TestStatusLateness(t *testing.T) {
@@ -153,4 +154,37 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	s = StatusOf(jobs, dir, now)
 	require.False(t, s.Jobs[0].Running)
 	require.True(t, s.Late)
+}
+
+// Pools with data errors are in the run's record, and status names the command that shows
+// what could mend them, until they are gone; a target that is not reached is as it was.
+func TestStatusOfDamagedPools(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
+	r.Damaged = zfs.Damage{Things: []zfs.Damaged{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}, {Dataset: "dst/other", Shown: "dst/other:<0x1>"}}}
+	_, err := r.runner(t).Run(t.Context(), r.job, false)
+	require.NoError(t, err)
+	damaged := func() {
+		t.Helper()
+		st := r.status(t)
+		require.Equal(t, Damaged, st.State)
+		require.Len(t, st.Problems, 1)
+		require.Equal(t, []string{"t"}, st.Problems[0].To)
+		require.Contains(t, st.Problems[0].Error, "pool dst has data errors")
+		require.Contains(t, st.Problems[0].Error, "2 data errors")
+		require.Contains(t, st.Problems[0].Hint, "zxfer heal -n dst shows")
+		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="t",pool="dst"} 2`)
+	}
+	damaged()
+	r.Damaged = zfs.Damage{}
+	r.now += 60
+	run, _ := r.run(t) // has nothing to send, and does not ask
+	require.Zero(t, run.Targets[0].Sent)
+	damaged()
+	r.Write("src", []byte("news"))
+	r.now += 60
+	r.run(t)
+	require.Equal(t, OK, r.status(t).State)
 }
