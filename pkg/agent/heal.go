@@ -21,14 +21,16 @@ func (r *Remote) Damage(ctx context.Context, dataset string) (zfs.Damage, error)
 	return ask(ctx, r, opDamage, dataset, nil)
 }
 
-var opScrub = operation[site.ScrubQuery, none]{
+var opScrub = operation[string, none]{
 	name: "scrub",
 	do:   does(site.Healer.Scrub),
-	rule: policy.Changes(policy.Scrub, policy.Scrubs),
+	rule: policy.Changes(policy.Scrub, policy.Name),
 }
 
 // Scrub asks the agent.
-func (r *Remote) Scrub(ctx context.Context, q site.ScrubQuery) error { return tell(ctx, r, opScrub, q) }
+func (r *Remote) Scrub(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opScrub, dataset)
+}
 
 var opRevert = operation[string, none]{
 	name: "revert",

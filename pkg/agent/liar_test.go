@@ -177,7 +177,7 @@ func questions() []question {
 		{opDamage.name, func(ctx context.Context, s site.Full) (any, error) { return s.Damage(ctx, "tank/a") },
 			zfs.Damage{Things: []zfs.Damaged{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}},
 		{opScrub.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.Scrub(ctx, site.ScrubQuery{Dataset: "tank/a"})
+			return nil, s.Scrub(ctx, "tank/a")
 		}, none{}},
 		{opRevert.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
 	}

@@ -351,9 +351,6 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
 			err = h.at.At(e.Host, &p.Way).Again(ctx, site.In(func(s site.Healer) error { return s.Revert(ctx, base) }))
 		}
-		if byHand != "" && err == nil {
-			err = h.gone(ctx, e, &p.Way)
-		}
 		if err != nil {
 			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
 		}
@@ -402,19 +399,6 @@ func healedThrough(d *zfs.Dataset) (older, newer []string, base string) {
 		older, newer, base = append(older, newer...), nil, v.In(d.Name)
 	}
 	return older, newer, base
-}
-
-// gone fails where what was healed through is still there.
-func (h *healing) gone(ctx context.Context, e endpoint.Endpoint, w *way.Way) error {
-	d, err := h.look(ctx, e, w)
-	if err != nil {
-		return err
-	}
-	older, newer, _ := healedThrough(d)
-	if left := append(older, newer...); len(left) > 0 {
-		return fmt.Errorf("%s is still there", left[0])
-	}
-	return nil
 }
 
 // correct streams the good blocks over the damaged ones.

@@ -25,8 +25,7 @@ func (h *healing) scrub(ctx context.Context) error {
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
-	q := site.ScrubQuery{Dataset: h.req.At.Name}
-	if err := h.host.Do(ctx, site.In(func(s site.Healer) error { return s.Scrub(ctx, q) })); err != nil {
+	if err := h.host.Do(ctx, site.In(func(s site.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
 		return err
 	}
 	defer h.rep.Doing("scrubbing " + zfs.PoolOf(h.req.At.Name))()

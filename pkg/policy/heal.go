@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,29 +18,16 @@ func Damage(_ context.Context, g *Guard, dataset *string) error {
 }
 
 // Scrub scrubs the pool of what may be healed.
-func Scrub(_ context.Context, g *Guard, q *site.ScrubQuery) error { return g.healable(q.Dataset) }
+func Scrub(_ context.Context, g *Guard, dataset *string) error { return g.healable(*dataset) }
 
-// Scrubs tells of a scrub.
-func Scrubs(q *site.ScrubQuery) Account { return Name(&q.Dataset) }
-
-// Revert removes what was healed through, from a copy that nobody writes to: who may
-// heal live data must not roll it back. That no more is lost the site sees to.
-func Revert(ctx context.Context, g *Guard, snapshot *string) error {
+// Revert removes what was healed through. That only a copy is reverted which nobody
+// writes to, and that no more is lost, the site sees to.
+func Revert(_ context.Context, g *Guard, snapshot *string) error {
 	dataset, _, err := zfs.ParseSnapshot(*snapshot)
 	if err != nil {
 		return err
 	}
-	if err := g.healable(dataset); err != nil {
-		return err
-	}
-	have, err := g.site.Properties(ctx, []string{dataset}, []string{"readonly"})
-	if err != nil {
-		return err
-	}
-	if have[dataset]["readonly"].Value != "on" {
-		return fmt.Errorf("%s is not read-only, and is not rolled back", dataset)
-	}
-	return nil
+	return g.healable(dataset)
 }
 
 func (g *Guard) healable(dataset string) error {

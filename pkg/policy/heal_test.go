@@ -17,9 +17,7 @@ func TestHealing(t *testing.T) {
 	guard := func(grants ...string) *Guard {
 		p, err := Parse(grants, nil, true)
 		require.NoError(t, err)
-		h := zfsmem.New("vault/a/b", "vault/a/live")
-		h.Set("vault/a/b", "readonly", "on")
-		return NewGuard(p, site.On(h, "test", func(string) {}), func(string) {})
+		return NewGuard(p, site.On(zfsmem.New("vault/a/b"), "test", func(string) {}), func(string) {})
 	}
 	corrective := func(target string, bend func(*zfs.ReceiveSpec)) *site.Task {
 		r := zfs.ReceiveSpec{Target: target, Corrective: true, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "zxfer-heal-x", GUID: 1}}}}
@@ -33,14 +31,13 @@ func TestHealing(t *testing.T) {
 	healer := guard("heal=vault/a")
 	require.NoError(t, Damage(ctx, healer, &dataset))
 	require.ErrorIs(t, Damage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
-	require.NoError(t, Scrub(ctx, healer, &site.ScrubQuery{Dataset: dataset}))
+	require.NoError(t, Scrub(ctx, healer, &dataset))
 	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
 	require.NoError(t, Snapshot(ctx, healer, &own))
 	require.NoError(t, Destroy(ctx, healer, &own))
-	base, other, live := "vault/a/b@daily", "vault/c@daily", "vault/a/live@daily"
+	base, other := "vault/a/b@daily", "vault/c@daily"
 	require.NoError(t, Revert(ctx, healer, &base))
 	require.Error(t, Revert(ctx, healer, &other))
-	require.Error(t, Revert(ctx, healer, &live), "is written to")
 	require.NoError(t, List(ctx, healer, &site.ListQuery{Dataset: dataset}))
 
 	for name, err := range map[string]error{
@@ -60,7 +57,7 @@ func TestHealing(t *testing.T) {
 
 	receiver := guard("receive=vault/a")
 	require.Error(t, Damage(ctx, receiver, &dataset))
-	require.Error(t, Scrub(ctx, receiver, &site.ScrubQuery{Dataset: dataset}))
+	require.Error(t, Scrub(ctx, receiver, &dataset))
 	require.Error(t, Transfer(ctx, receiver, corrective("vault/a", nil)))
 	require.Error(t, Destroy(ctx, receiver, &own))
 	require.Error(t, Revert(ctx, receiver, &base))

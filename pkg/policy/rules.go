@@ -48,7 +48,6 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
 	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Corrective Arrival", "Whole"),
-	reflect.TypeFor[site.ScrubQuery](): fields("Dataset", ""),
 	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
 	reflect.TypeFor[wire.Ticket]():        fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),

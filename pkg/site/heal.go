@@ -18,10 +18,10 @@ func (l *Local) Damage(ctx context.Context, dataset string) (d zfs.Damage, err e
 }
 
 // Scrub begins a scrub.
-func (l *Local) Scrub(ctx context.Context, q ScrubQuery) error {
+func (l *Local) Scrub(ctx context.Context, dataset string) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	return l.tools.Scrub(ctx, zfs.PoolOf(q.Dataset))
+	return l.tools.Scrub(ctx, zfs.PoolOf(dataset))
 }
 
 // Revert removes what was healed through.

@@ -164,7 +164,7 @@ type Healer interface {
 	// below it.
 	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
 	// Scrub begins one of a dataset's pool, and returns.
-	Scrub(ctx context.Context, q ScrubQuery) error
+	Scrub(ctx context.Context, dataset string) error
 	// Revert makes a dataset what it was at a snapshot ("pool/a@x"), where all that
 	// came after it are snapshots of zfs.HealPrefix, which go.
 	Revert(ctx context.Context, snapshot string) error
@@ -244,11 +244,6 @@ type Result struct {
 	Device *device.Account `json:"device,omitempty"`
 	// Files is set where files were.
 	Files *files.Account `json:"files,omitempty"`
-}
-
-// ScrubQuery says what to scrub.
-type ScrubQuery struct {
-	Dataset string `json:"dataset"` // of the pool
 }
 
 // ContentQuery asks what a stream holds. Its Flags are as they would be sent.

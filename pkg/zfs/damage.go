@@ -43,12 +43,11 @@ type Damaged struct {
 
 // Scan is the state of a pool's scrub or resilver.
 type Scan struct {
-	Running  bool    `json:"running,omitempty"`
-	Paused   bool    `json:"paused,omitempty"`
-	Resilver bool    `json:"resilver,omitempty"`
-	Errors   int     `json:"errors,omitempty"` // that the last found
-	Percent  float64 `json:"percent,omitempty"`
-	Text     string  `json:"text,omitempty"` // the line behind "scan:"
+	Running bool    `json:"running,omitempty"`
+	Paused  bool    `json:"paused,omitempty"`
+	Errors  int     `json:"errors,omitempty"` // that the last found
+	Percent float64 `json:"percent,omitempty"`
+	Text    string  `json:"text,omitempty"` // the line behind "scan:"
 }
 
 // StatusArgs returns the arguments of zpool(8) that print what ParseDamage reads.
@@ -125,8 +124,7 @@ func ParseDamage(out string, mounts []Mount) Damage {
 			d.Things = append(d.Things, parseDamaged(shown, mounts))
 		case head == "scan":
 			scanning = true
-			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"),
-				Resilver: strings.HasPrefix(rest, "resilver"), Text: rest}
+			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"), Text: rest}
 			if m := scanErrors.FindStringSubmatch(rest); m != nil {
 				d.Scan.Errors, _ = strconv.Atoi(m[1])
 			}
