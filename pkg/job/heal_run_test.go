@@ -113,6 +113,7 @@ func TestSomeIsHealed(t *testing.T) {
 	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
+	require.Contains(t, r.Things[0].Read, "was not read: ", "nothing can be mounted here")
 	became := map[string]string{}
 	for _, thing := range r.Things {
 		became[thing.Shown] = thing.Outcome

@@ -171,7 +171,8 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 	require.NoError(t, err)
 	w.host.Set("dst/a", "readonly", "on")
 	held := 0
-	req := Heal{Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
+	req := Heal{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // though it is named
+		Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
 	req.Lock = func(_ context.Context, job string) (func(), error) {
 		require.Equal(t, "j", job)
 		held++
