@@ -52,5 +52,5 @@ func mount(source string, flags ...string) (*os.File, error) {
 // NotSupported tells of a host on which no file can be read or written as it is here.
 func NotSupported(err error) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
-		Hint: "files need Linux 5.6 or newer there (uname -r), and a container that allows openat2, fsopen and fsmount"}
+		Hint: "files need Linux 5.6 or newer there, and a container that allows openat2, fsopen and fsmount"}
 }

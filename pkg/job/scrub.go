@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
@@ -30,8 +33,7 @@ func (h *healing) scrub(ctx context.Context) error {
 	}
 	defer h.rep.Doing("scrubbing " + zfs.PoolOf(h.req.At.Name))()
 	for said := 0.0; ; {
-		var d zfs.Damage
-		err := h.host.Again(ctx, site.In(func(s site.Healer) (err error) { d, err = s.Damage(ctx, h.req.At.Name); return err }))
+		d, err := damage(ctx, h.host, h.req.At.Name)
 		switch {
 		case err != nil:
 			return err
@@ -49,4 +51,133 @@ func (h *healing) scrub(ctx context.Context) error {
 			return errors.New("interrupted")
 		}
 	}
+}
+
+// judge says of a thing why it will not be, or was not, healed, and what remains to
+// be done.
+func (h *healing) judge(t *HealedThing) {
+	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
+	if i < 0 {
+		t.Outcome, t.Why = NotMended, "metadata, or of a dataset that is gone: no copy has its blocks"
+		switch {
+		case strings.HasPrefix(t.Shown, "<0x"):
+			t.Why = "of a dataset that is gone: two scrubs clear it"
+		case strings.HasPrefix(t.Shown, "/"):
+			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: zpool status -v "+zfs.PoolOf(h.req.At.Name)
+		}
+		return
+	}
+	d := h.report.Datasets[i]
+	if d.Why != "" {
+		t.Outcome, t.Why = NotMended, d.Why
+	}
+	if t.Outcome != NotMended || d.common == "" {
+		return
+	}
+	from, name := d.pair.good, d.common // or the snapshot that is damaged, where the copy has it
+	if i := slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.bad == t.Snapshot }); i >= 0 {
+		name = d.pair.shared[i].good
+	}
+	from.Name += "@" + name
+	if t.Path == "" {
+		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{from.String(), t.Dataset + "-restored"})
+	} else {
+		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, from.String(), "restored"})
+	}
+}
+
+// conclude scrubs, and holds what is damaged now against what was.
+func (h *healing) conclude(ctx context.Context) error {
+	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
+		for _, t := range h.report.Things {
+			t.Outcome = NotMended
+			h.judge(t)
+		}
+		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
+	}
+	pool := zfs.PoolOf(h.req.At.Name)
+	unsure, prove := "no scrub was done since", "zpool wait -t scrub "+pool+"\nzpool scrub -w "+pool+"\nzpool status -v "+pool
+	if !h.req.NoScrub {
+		err := h.scrub(ctx)
+		switch {
+		case err == nil:
+			h.report.Scrubbed = true
+		case ctx.Err() != nil:
+			return fault.Interrupt("the streams went through; a scrub tells what they healed: zpool scrub "+zfs.PoolOf(h.req.At.Name), err)
+		default:
+			unsure = "the scrub: " + err.Error()
+			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
+			h.rep.Log(unsure)
+		}
+	}
+	now, err := h.damage(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Unlisted {
+		unsure = "ZFS does not list what is left"
+	}
+	remain := h.compare(now, unsure)
+	switch {
+	case now.Unlisted:
+		return fault.Failf("zfs load-key, or another scrub, then: zpool status -v "+pool, "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+	case !h.report.Scrubbed:
+		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
+	case remain+now.More > 0:
+		return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
+	}
+	return h.unlisted(now)
+}
+
+// compare notes what became of each thing, and returns how many are not healed for
+// sure. Only a scrub that came to its end, and its list, tell: one that was cancelled
+// takes off the list what it has not come to.
+func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
+	left := map[string]bool{}
+	newest := func(t *zfs.Damaged) string { return t.Dataset + ":" + t.Path + t.Object }
+	for _, t := range now.Things {
+		left[t.Shown] = true
+		if t.Snapshot == "" { // right after a scrub, snapshots that share it are not listed (2.3.9)
+			left[newest(&t)] = true
+		}
+	}
+	for _, t := range h.report.Things {
+		known := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset && d.Healed })
+		switch {
+		case now.Unlisted, !h.report.Scrubbed:
+			t.Outcome, t.Why = Unknown, unsure
+		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.Damaged)]):
+			t.Outcome, t.Why, t.Remedy = Mended, "", ""
+			continue
+		default:
+			t.Outcome = NotMended
+			if known {
+				t.Why = "the newest state does not share its blocks, or they are metadata"
+			}
+			if known && t.Snapshot == "" {
+				t.Why = "it is metadata, or the copy has other blocks in its place"
+			}
+		}
+		h.judge(t)
+		remain++
+	}
+	return remain
+}
+
+// unlisted fails where the last scrub found errors that ZFS does not list, as seen with
+// 2.3.9 of what only older snapshots of an unmounted filesystem have.
+func (h *healing) unlisted(d zfs.Damage) error {
+	pool := zfs.PoolOf(h.req.At.Name)
+	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
+	switch {
+	case d.Scan.Errors == 0:
+	case pool == h.req.At.Name:
+		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads each, and names those with errors, there:\n"+
+			"zfs list -H -o name -t snapshot -r "+pool+` | while read -r s; do zfs send -w "$s" >/dev/null || echo "$s"; done`, "%s: %s that ZFS does not list", h.req.At, found)
+	case d.Elsewhere > 0:
+		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
+	default:
+		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
+	}
+	return nil
 }
