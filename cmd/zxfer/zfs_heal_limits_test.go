@@ -67,8 +67,43 @@ func TestZFSHealMetadata(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "found 1 error that ZFS does not list")
 	_, hint, _ := strings.Cut(o.stderr, "hint: zfs list")
+	hint, _, _ = strings.Cut(hint, "\n")
 	require.Equal(t, "zxmeta/removed@a\n", run(t, "sh", "-c", "(zfs list"+hint+") 2>/dev/null"))
 	zfsCmd(t, "destroy", "zxmeta/removed@a")
+	run(t, "zpool", "scrub", "-w", s.pool)
+	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
+}
+
+// What was destroyed after the scrub that found it damaged is no more to be healed.
+func TestZFSHealOfWhatIsGone(t *testing.T) {
+	lab(t)
+	_, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
+	s := newSick(t, "zxgone")
+	whole, gone := s.pool+"/whole", s.pool+"/gone"
+	for _, d := range []string{whole, gone} {
+		zfsCmd(t, "create", d)
+		fill(t, d, "one", 300<<10)
+		zfsCmd(t, "snapshot", d+"@a")
+		mustZxfer(t, "send", d, dst+"/"+filepath.Base(d))
+	}
+	s.markFile(t, gone, filepath.Join(mountpoint(t, gone), "one"))
+	s.mark(t, whole+"@a", object(t, filepath.Join(mountpoint(t, whole), "one")), "L0", 1)
+	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, whole), "one")))
+	s.hurt(t)
+	for _, d := range []string{gone, whole + "@a"} {
+		zfsCmd(t, "destroy", "-r", d)
+		run(t, "zpool", "sync", s.pool)
+		o := zxfer(t, "heal", s.pool, dst)
+		if oldKernel(t) {
+			require.Equal(t, 3, o.code, o)
+			require.Contains(t, o.stdout, "that is gone: two scrubs clear it")
+		} else { // it lists neither what is gone nor what a snapshot alone has
+			require.Equal(t, 1, o.code, o)
+			require.Contains(t, o.stderr, "ZFS does not list")
+		}
+	}
+	run(t, "zpool", "scrub", "-w", s.pool)
 	run(t, "zpool", "scrub", "-w", s.pool)
 	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
 }
@@ -107,6 +142,7 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	require.Contains(t, o.stdout, dst+" is damaged itself")
 	require.Contains(t, o.stdout, "  healed      "+at("first")+"\n")
 	require.Equal(t, sums["first"], sum(t, at("first")))
+	require.Equal(t, sums["newer"], sum(t, at("newer")))
 	require.Contains(t, o.stdout, "  not healed  "+at("both")+"\n")
 
 	// What the stream did not come to comes file by file.

@@ -69,6 +69,7 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 		switch failed := (*zfs.Error)(nil); {
 		case !errors.As(err, &failed) || errors.Is(err, wire.ErrCut):
 		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
+			h.newer(ctx, d, of)
 			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
 		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
 			return fault.Failf("what is behind such a block comes by a restore beside, to be renamed into place: zxfer restore "+

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
@@ -119,4 +120,16 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}
 	return ctx.Err()
+}
+
+// newer heals what came after the block that the good one cannot read: by the longest
+// increment without it.
+func (h *healing) newer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
+	after := slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.good == d.Since }) + 1
+	rest := d.pair.shared[after:]
+	sort.Search(len(rest), func(i int) bool {
+		part := *d
+		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
+		return ctx.Err() != nil || h.correct(ctx, &part, of) == nil
+	})
 }

@@ -61,7 +61,7 @@ func (h *healing) judge(t *HealedThing) {
 		t.Outcome, t.Why = NotMended, "metadata, or of a dataset that is gone: no copy has its blocks"
 		switch {
 		case strings.HasPrefix(t.Shown, "<0x"):
-			t.Why = "of a dataset that is gone: two scrubs clear it"
+			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
 		case strings.HasPrefix(t.Shown, "/"):
 			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: zpool status -v "+zfs.PoolOf(h.req.At.Name)
 		}
@@ -173,7 +173,8 @@ func (h *healing) unlisted(d zfs.Damage) error {
 	case d.Scan.Errors == 0:
 	case pool == h.req.At.Name:
 		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads each, and names those with errors, there:\n"+
-			"zfs list -H -o name -t snapshot -r "+pool+` | while read -r s; do zfs send -w "$s" >/dev/null || echo "$s"; done`, "%s: %s that ZFS does not list", h.req.At, found)
+			"zfs list -H -o name -t snapshot -r "+pool+` | while read -r s; do zfs send -w "$s" >/dev/null || echo "$s"; done`+
+			"\nwhere it names none, what had them is gone: zpool scrub -w "+pool, "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
 		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
 	default:
