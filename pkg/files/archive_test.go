@@ -311,3 +311,19 @@ func FuzzUnpack(f *testing.F) {
 		requireUntouched(t, around)
 	})
 }
+
+// What somebody has put into the place of a link, to have it given away, is none.
+func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/f", nil, 0o600))
+	require.NoError(t, os.Symlink("f", dir+"/l"))
+	d, err := os.Open(dir)
+	require.NoError(t, err)
+	defer d.Close()
+	_, err = openLink(int(d.Fd()), "f")
+	require.ErrorContains(t, err, "something else has come into its place")
+	l, err := openLink(int(d.Fd()), "l")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}

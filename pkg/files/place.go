@@ -111,7 +111,7 @@ type pending struct {
 	found      what // in its place
 	size       uint64
 	replaces   bool
-	file       *os.File // nil of a link
+	file       *os.File // nil of a further name
 	header     *tar.Header
 }
 
@@ -136,11 +136,12 @@ func (u *unpacking) make(at *os.File, name string, h *tar.Header, found what, si
 		}
 		return nil
 	case tar.TypeSymlink:
-		err = unix.Symlinkat(h.Linkname, folder, p.temp)
+		if err = unix.Symlinkat(h.Linkname, folder, p.temp); err == nil {
+			p.file, err = openLink(folder, p.temp)
+		}
 	case tar.TypeLink:
 		if err = u.link(p, size); errors.Is(err, errNotThere) {
 			u.account.problem(name, err)
-			u.uncount()
 			u.pending, err = nil, nil
 		}
 	default:
@@ -180,20 +181,18 @@ func (u *unpacking) settle() error {
 	if p == nil {
 		return nil
 	}
-	switch {
-	case p.file != nil:
+	if p.file != nil {
 		u.attributes(p.name, p.file, p.header)
 		err := p.file.Close()
 		p.file = nil
 		if err != nil {
 			return fmt.Errorf("%s: %w", readable(p.name), bare(err))
 		}
-	case p.header.Typeflag == tar.TypeSymlink:
-		u.linkAttributes(p)
 	}
 	if err := p.place(); err != nil {
 		return fmt.Errorf("%s: %w", readable(p.name), err)
 	}
+	u.count(p.name, p.found, p.header, p.size)
 	u.pending = nil
 	return nil
 }
@@ -214,22 +213,6 @@ func (p *pending) place() error {
 		return err
 	}
 	return unix.Unlinkat(at, p.temp, 0)
-}
-
-// uncount takes back that a file came.
-func (u *unpacking) uncount() {
-	p := u.pending
-	switch {
-	case p == nil:
-		return
-	case p.found == other:
-		u.account.Replaced--
-	default:
-		u.account.New--
-	}
-	if p.file != nil {
-		u.account.Bytes -= p.size
-	}
 }
 
 // drop removes a file that is not whole.
@@ -273,7 +256,7 @@ func (u *unpacking) mode(h *tar.Header) uint32 {
 	return m
 }
 
-// attributes gives a file or folder what its header has. What the filesystem does
+// attributes gives a file, folder or link what its header has. What the filesystem does
 // not take is a problem, which ends nothing.
 func (u *unpacking) attributes(name string, f *os.File, h *tar.Header) {
 	fd, root := int(f.Fd()), os.Geteuid() == 0
@@ -283,7 +266,7 @@ func (u *unpacking) attributes(name string, f *os.File, h *tar.Header) {
 		}
 	}
 	if root {
-		try("its owner could not be kept", unix.Fchown(fd, h.Uid, h.Gid))
+		try("its owner could not be kept", unix.Fchownat(fd, "", h.Uid, h.Gid, unix.AT_EMPTY_PATH))
 	} else {
 		u.account.Disowned = true
 	}
@@ -296,31 +279,26 @@ func (u *unpacking) attributes(name string, f *os.File, h *tar.Header) {
 		capable = capable || attr == "security.capability"
 		try("its "+readable(attr)+" could not be kept", unix.Fsetxattr(fd, attr, []byte(value), 0))
 	}
-	mode := u.mode(h)
-	if h.Typeflag != tar.TypeDir && (mode&privileges != 0 || capable) {
-		u.account.Privileged++
+	if h.Typeflag != tar.TypeSymlink {
+		mode := u.mode(h)
+		if h.Typeflag != tar.TypeDir && (mode&privileges != 0 || capable) {
+			u.account.Privileged++
+		}
+		try("its mode could not be kept", unix.Fchmod(fd, mode))
 	}
-	try("its mode could not be kept", unix.Fchmod(fd, mode))
-	try("its time could not be kept", utimes(fd, "", h, 0))
+	// Kernels before 5.8 take no empty path.
+	try("its time could not be kept", os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), h.ModTime, h.ModTime))
 }
 
-// linkAttributes gives a symbolic link its owner and time.
-func (u *unpacking) linkAttributes(p *pending) {
-	at := int(p.at.Fd())
-	err := utimes(at, p.temp, p.header, unix.AT_SYMLINK_NOFOLLOW)
-	if os.Geteuid() == 0 {
-		err = errors.Join(unix.Fchownat(at, p.temp, p.header.Uid, p.header.Gid, unix.AT_SYMLINK_NOFOLLOW), err)
-	}
+// openLink opens a symbolic link itself, which nothing else may have become.
+func openLink(folder int, name string) (*os.File, error) {
+	f, err := openBelow(folder, name, unix.O_PATH)
 	if err != nil {
-		u.account.problem(p.name, err)
+		return nil, err
 	}
-}
-
-// utimes sets when a file was last changed.
-func utimes(at int, name string, h *tar.Header, flags int) error {
-	t := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
-	if name == "" { // kernels before 5.8 take no empty path
-		return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", at), []unix.Timespec{t, t}, 0)
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return nil, errors.Join(errors.New("something else has come into its place"), err, f.Close())
 	}
-	return unix.UtimesNanoAt(at, name, []unix.Timespec{t, t}, flags)
+	return f, nil
 }

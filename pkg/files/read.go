@@ -35,28 +35,33 @@ func Read(ctx context.Context, root *os.File, q Query, progress func(transfer.Pr
 	if err != nil {
 		return Digest{}, err
 	}
-	r := &reading{query: q, parts: make([]zfs.Sum, Parts)}
-	if progress != nil {
-		defer r.report(progress)()
-	}
+	r := &reading{query: q, parts: make([]zfs.Sum, Parts), progress: progress, began: time.Now()}
 	readers, ctx := errgroup.WithContext(ctx)
 	// Disks serve several readers better than one.
 	readers.SetLimit(min(8, 2*runtime.NumCPU()))
 	w := &walker{problem: r.problem, visit: func(e *entry) error { return r.visit(ctx, readers, e) }}
 	err = w.walk(ctx, root, at)
-	if err = errors.Join(err, readers.Wait()); err != nil {
+	err = errors.Join(err, readers.Wait())
+	r.tell(0)
+	if err != nil {
 		return Digest{}, err
 	}
 	return r.digest(), nil
 }
 
+// tellEvery is how often progress is told.
+const tellEvery = 500 * time.Millisecond
+
 // reading is the state of one Read.
 type reading struct {
-	query Query
+	query    Query
+	progress func(transfer.Progress)
+	began    time.Time
 
 	mu    sync.Mutex
 	d     Digest
 	parts []zfs.Sum
+	told  time.Time // progress
 }
 
 // place is the part of a path, from 1 on, and whether its contents are read.
@@ -126,6 +131,7 @@ func (r *reading) contents(ctx context.Context, f *os.File) (zfs.Sum, uint64, er
 		total += uint64(n)
 		r.mu.Lock()
 		r.d.Bytes += uint64(n)
+		r.tell(tellEvery)
 		r.mu.Unlock()
 		if errors.Is(err, io.EOF) {
 			break
@@ -171,6 +177,7 @@ func (r *reading) add(part int, f File, meta zfs.Sum, read uint64) {
 	if r.query.Within != 0 && len(r.d.Listed) < MaxListed {
 		r.d.Listed = append(r.d.Listed, f)
 	}
+	r.tell(tellEvery)
 }
 
 func (r *reading) problem(p string, err error) {
@@ -190,31 +197,12 @@ func (r *reading) digest() Digest {
 	return r.d
 }
 
-// report tells of progress until what it returns is called, and then once more.
-func (r *reading) report(progress func(transfer.Progress)) (stop func()) {
-	began := time.Now()
-	tell := func() {
-		r.mu.Lock()
-		p := transfer.Progress{Bytes: int64(r.d.Bytes), Files: int64(r.d.Files), Elapsed: time.Since(began)}
-		r.mu.Unlock()
-		progress(p)
+// tell tells of progress, where it was told longer ago; r is locked.
+func (r *reading) tell(ago time.Duration) {
+	if now := time.Now(); r.progress != nil && now.Sub(r.told) >= ago {
+		r.told = now
+		r.progress(transfer.Progress{Bytes: int64(r.d.Bytes), Files: int64(r.d.Files), Elapsed: now.Sub(r.began)})
 	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				tell()
-			case <-quit:
-				tell()
-				return
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
 }
 
 // bare is an error of the system without a name, which is told with it.

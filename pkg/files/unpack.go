@@ -143,7 +143,6 @@ func (u *unpacking) run(in io.Reader) (err error) {
 func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		if _, ok := h.PAXRecords[damagedRecord]; ok {
-			u.uncount()
 			u.drop() // the source tells why
 		}
 		return nil
@@ -176,7 +175,9 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	u.count(name, found, h, size)
+	if found == same || found == blocked || u.into.Look || h.Typeflag == tar.TypeDir {
+		u.count(name, found, h, size) // others when they have come
+	}
 	if found == blocked && !u.into.Look {
 		return fmt.Errorf("%s: something of another kind is in its place", readable(name))
 	}
