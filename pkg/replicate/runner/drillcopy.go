@@ -161,23 +161,28 @@ func (c *drillCopy) choose() {
 	}
 }
 
-// both asks the host of the copy and, where there is something to compare with, that of
-// the source. That the source cannot answer is noted, and no fault of the copy.
-func (c *drillCopy) both(ctx context.Context, copied, source func(context.Context) error) error {
+// both reads the copy, under a name and with a key of its own, and at once the source's
+// snapshot, where there is one to compare with. That the source cannot be read is noted,
+// and no fault of the copy.
+func both[D any](ctx context.Context, c *drillCopy, name, keyFile string, progress func(transfer.Progress),
+	read func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (D, error)) (there, here D, err error) {
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.unread(ctx, copied(gctx)) })
+	g.Go(func() (err error) {
+		there, err = read(gctx, c.t, name, keyFile, progress)
+		return c.unread(ctx, err)
+	})
 	if c.here != "" {
 		c.rec.Compared, c.rec.Note = false, ""
-		g.Go(func() error {
-			if err := source(gctx); err != nil {
+		g.Go(func() (err error) {
+			if here, err = read(gctx, c.work.source, c.here, "", nil); err != nil {
 				c.rec.Note = "not compared: " + err.Error()
-				return nil
 			}
-			c.rec.Compared = true
+			c.rec.Compared = err == nil
 			return nil
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	return there, here, err
 }
 
 // reading shows how far the copy is read, of which that share of a property of the
@@ -203,25 +208,19 @@ func (c *drillCopy) reading(ctx context.Context, size string, share float64, rea
 // sides are encrypted alike.
 func (c *drillCopy) stream(ctx context.Context) error {
 	raw := c.there.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.transfer.Decrypt
-	ask := func(s *side, snapshot, keyFile string, progress func(transfer.Progress), into *site.Digest) func(context.Context) error {
-		return func(ctx context.Context) error {
-			dataset, name, err := zfs.ParseSnapshot(snapshot)
-			if err != nil {
-				return err
-			}
-			return s.do(ctx, site.In(func(st site.Digester) (err error) {
-				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}, progress)
-				return err
-			}))
-		}
-	}
 	size, keyFile := "logicalreferenced", c.as.KeyFile
 	if raw {
 		size, keyFile = "referenced", ""
 	}
 	var there, here site.Digest
-	err := c.reading(ctx, size, 1, func(progress func(transfer.Progress)) (uint64, error) {
-		err := c.both(ctx, ask(c.t, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress, &there), ask(c.work.source, c.here, "", nil, &here))
+	err := c.reading(ctx, size, 1, func(progress func(transfer.Progress)) (_ uint64, err error) {
+		there, here, err = both(ctx, c, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress,
+			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d site.Digest, err error) {
+				dataset, name, _ := strings.Cut(snapshot, "@")
+				q := site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
+				err = s.do(ctx, site.In(func(st site.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
+				return d, err
+			})
 		return there.Bytes, err
 	})
 	if err != nil {

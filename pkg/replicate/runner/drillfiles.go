@@ -61,18 +61,13 @@ func (c *drillCopy) files(ctx context.Context) error {
 
 // digests asks both sides at once.
 func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (there, here files.Digest, err error) {
-	ask := func(s *side, name, keyFile string, progress func(transfer.Progress), into *files.Digest) func(context.Context) error {
-		q := q
-		q.Snapshot, q.KeyFile = name, keyFile
-		return func(ctx context.Context) error {
-			return s.do(ctx, site.In(func(st site.Reader) (err error) {
-				*into, err = st.ReadFiles(ctx, q, progress)
-				return err
-			}))
-		}
-	}
-	err = c.both(ctx, ask(c.t, c.clone, c.as.KeyFile, progress, &there), ask(c.work.source, c.here, "", nil, &here))
-	return there, here, err
+	return both(ctx, c, c.clone, c.as.KeyFile, progress,
+		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
+			q := q
+			q.Snapshot, q.KeyFile = name, keyFile
+			err = s.do(ctx, site.In(func(st site.Reader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
+			return d, err
+		})
 }
 
 // differ finds out which files are not as on the source, and says so: that some are not
