@@ -65,18 +65,21 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 func DrillName(job string) string { return "zxfer-drill-" + job }
 
 // task is what a service does for a job.
-type task struct{ verb, what, restart, namespaces, calls, suid string }
+//
+// own are directives of root's own service.
+type task struct{ verb, what, restart, namespaces, calls, suid, own string }
 
 func runs() task {
-	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes"}
+	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", ""}
 }
 
 // drills is what a drill needs more: mounts that nobody else sees, and a command's own
 // processes; and openat2(2), to follow no link, which RestrictSUIDSGID= has fail, as its
 // mode cannot be filtered. One that was interrupted begins anew with the timer's next,
-// not in a circle.
+// not in a circle. Those that load one key find each other in the run directory.
 func drills() task {
-	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no"}
+	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no",
+		"RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"}
 }
 
 // Service is the service of a job: one run, hardened to what a run needs.
@@ -119,7 +122,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	default:
 		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics --config %s --state-dir %s\n", p.Binary, p.JobFile, p.StateDir)
 	}
-	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", ""
+	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", t.own
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
 		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd makes it, and gives it to the user
