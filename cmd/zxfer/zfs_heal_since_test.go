@@ -1,8 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,7 +61,26 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 		require.Less(t, d.Bytes, uint64(3<<20))
 		require.Greater(t, d.Whole, uint64(8<<20))
 	}
-	o := mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
+	// While something else is received into the copy it is not healed through.
+	fill(t, plain, "newer", 1<<20)
+	zfsCmd(t, "snapshot", plain+"@d")
+	cmd := exec.Command("bash", "-c", fmt.Sprintf("zfs send -i @c %s@d | (head -c 100000; sleep 60) | zfs receive -u %s/plain", plain, dst))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	stop := sync.OnceFunc(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait() })
+	t.Cleanup(stop)
+	require.Eventually(t, func() bool {
+		return strings.Contains(zfsCmd(t, "get", "-H", "-o", "value", "clones", dst+"/plain@c"), "%recv")
+	}, 20*time.Second, 200*time.Millisecond)
+	o := zxfer(t, "heal", plain, "beta:"+dst+"/plain")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stdout, "half received")
+	stop()
+	require.Eventually(t, func() bool {
+		return !strings.Contains(zfsCmd(t, "get", "-H", "-o", "value", "clones", dst+"/plain@c"), "%recv")
+	}, 20*time.Second, 200*time.Millisecond)
+	zfsCmd(t, "destroy", plain+"@d")
+	o = mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
 	r = healReport(t, o)
 	for _, d := range r.Datasets {
 		require.Equal(t, "a", d.Since, "nothing more was needed")

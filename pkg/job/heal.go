@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/site"
 	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
@@ -263,7 +264,7 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 		out := &HealedDataset{Dataset: name}
 		h.report.Datasets = append(h.report.Datasets, out)
 		err := h.source(ctx, out)
-		if err == nil && !d.Unlisted && corrects(version) {
+		if err == nil && !d.Unlisted && preflight.Corrects(version) {
 			err = h.narrow(ctx, out)
 		}
 		if err != nil {
@@ -272,7 +273,7 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 			}
 			out.Why, out.Remedy = err.Error(), fault.HintOf(err)
 		}
-		if !corrects(version) {
+		if !preflight.Corrects(version) {
 			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; 2.2 and later can", version), ""
 		}
 	}
@@ -280,13 +281,6 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 		h.judge(t)
 	}
 	return nil
-}
-
-// corrects tells whether a version of OpenZFS has corrective receive.
-func corrects(version string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return err != nil || major > 2 || major == 2 && minor >= 2
 }
 
 // suspects are the datasets that may be damaged where ZFS does not list errors: the

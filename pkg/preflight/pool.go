@@ -42,10 +42,16 @@ func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 	if p.Known != "" {
 		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows what its copies could mend, and changes nothing"
 	}
-	if v, ok := parseVersion(zfs); ok && v.before(version{2, 2, 0}) {
+	if !Corrects(zfs) {
 		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY brings one back"
 	}
 	return f
+}
+
+// Corrects tells whether a version of OpenZFS heals blocks, by zfs receive -c.
+func Corrects(zfs string) bool {
+	v, ok := parseVersion(zfs)
+	return !ok || !v.before(version{2, 2, 0})
 }
 
 // full judges how full a pool is, nil where it has room.
