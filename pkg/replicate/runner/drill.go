@@ -111,7 +111,11 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
 	}
 	// What a drill that was killed left behind.
-	if err := t.removeClones(ctx, zfs.Asides{Job: d.job.Name, Datasets: namesOf(&there)}); err != nil {
+	left := zfs.Asides{Job: d.job.Name}
+	for _, c := range there.Datasets {
+		left.Datasets = append(left.Datasets, c.Name)
+	}
+	if err := t.removeClones(ctx, left); err != nil {
 		return err
 	}
 	for _, name := range copies {
@@ -142,13 +146,6 @@ func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []str
 		}
 	}
 	slices.Sort(names)
-	return names
-}
-
-func namesOf(l *zfs.Listing) (names []string) {
-	for _, d := range l.Datasets {
-		names = append(names, d.Name)
-	}
 	return names
 }
 
