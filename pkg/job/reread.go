@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
@@ -26,6 +27,7 @@ const readsAgain = "reads again"
 func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 	defer h.rep.Doing("reading the damaged files of " + d.Dataset)()
 	said := map[string][]string{}
+	var refused error // to a restricted key: so would be all others
 	for _, t := range h.report.Things {
 		if t.Dataset != d.Dataset || t.Path == "" || ctx.Err() != nil {
 			continue
@@ -35,7 +37,13 @@ func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 			of += "@" + t.Snapshot
 		}
 		t.Read = readsAgain
-		damaged, err := h.read(ctx, of, t.Path)
+		damaged, err := false, refused
+		if err == nil {
+			damaged, err = h.read(ctx, of, t.Path)
+		}
+		if fault.ClassOf(err) == fault.Refused {
+			refused = err
+		}
 		if damaged {
 			t.Read = "does not read: " + err.Error()
 		} else if err != nil {
@@ -70,6 +78,9 @@ func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, er
 	return d, err
 }
 
+// maxNarrowed is how many files are looked for in snapshots.
+const maxNarrowed = 100
+
 // narrow finds the snapshot after which all came that is damaged in a dataset, so that
 // an increment has it: the newest, but for the last, in which the damaged files are
 // whole. The list of errors does not tell: right after a scrub it leaves out snapshots
@@ -77,13 +88,14 @@ func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, er
 // had another name, shows when they are read again. It is not made where it would cost
 // more than it may save.
 func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
+	defer h.rep.Doing("looking in the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
 	var listed []string // damaged snapshots
 	var cost uint64
 	for _, t := range h.report.Things {
 		switch {
 		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
-		case t.Path == "" || h.report.More > 0:
+		case t.Path == "" || h.report.More > 0 || len(paths) == maxNarrowed:
 			return nil
 		case t.Snapshot != "":
 			listed = append(listed, t.Snapshot)
