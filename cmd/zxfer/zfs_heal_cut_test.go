@@ -66,8 +66,23 @@ func TestZFSHealCut(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
 		}
 	}
+	heals := func(argv []string) bool { return filepath.Base(argv[0]) == "zxfer" && argv[1] == "heal" }
+
+	// While the copy gets what is new.
+	fill(t, src, "new", 6<<20)
 	p := start(t, args...)
-	strike(p, alphaPool, func(argv []string) bool { return filepath.Base(argv[0]) == "zxfer" && argv[1] == "heal" })
+	moving(t, p)
+	time.Sleep(500 * time.Millisecond)
+	for _, pid := range pidsOn(t, alphaPool, heals) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	require.Equal(t, -1, p.wait(t).code)
+	nothingLeft(t, 40*time.Second)
+	require.NotEqual(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
+
+	// While the good blocks come.
+	p = start(t, args...)
+	strike(p, alphaPool, heals)
 	require.Equal(t, -1, p.wait(t).code)
 	nothingLeft(t, 40*time.Second)
 	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")

@@ -206,8 +206,11 @@ func (p *counterpart) turn(bad, good *zfs.Dataset) error {
 // free refuses a copy into which something is received: a job that is not locked may
 // run. While that is so its newest snapshot has a clone, which shows whoever receives.
 func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *way.Way) error {
+	if halfHealed(d) {
+		return nil // of a heal that was cut off, or holds on to it when that is swept
+	}
 	newest, _ := d.Latest()
-	half := d.Get("receive_resume_token")
+	half := d.ResumeToken()
 	err := h.at.At(e.Host, w).Again(ctx, func(s site.Site) error {
 		have, err := s.Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
 		if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {

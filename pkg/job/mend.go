@@ -52,10 +52,6 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
 	}, h.at, &scratch{Reporter: h.rep, what: "bringing what is new in " + source.String() + " to " + target.String()})
 	if err != nil {
-		if len(sent.Results) > 0 { // half of a snapshot that goes
-			over := context.WithoutCancel(ctx)
-			_ = h.at.At(target.Host, &p.Way).Do(over, func(s site.Site) error { return s.DiscardPartial(over, target.Name) })
-		}
 		if errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}) && p.fromBad {
 			return fault.Failf("remove or replace what is damaged in no snapshot, then the same command", "something newer than the copy is damaged: what is new cannot be read: %w", err)
 		}
@@ -111,7 +107,11 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 			older, newer = slices.Concat(older, newer), nil
 		}
 		byHand := ""
-		if len(older) > 0 {
+		if e == target && halfHealed(d) {
+			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
+			err = h.at.At(e.Host, &p.Way).Again(ctx, func(s site.Site) error { return s.DiscardPartial(ctx, e.Name) })
+		}
+		if len(older) > 0 && err == nil {
 			byHand = "zfs destroy " + zfs.CommandLine(older)
 			err = h.at.At(e.Host, &p.Way).Again(ctx, func(s site.Site) error { return s.Destroy(ctx, older) })
 		}
@@ -158,6 +158,13 @@ func (h *healing) leftovers(ctx context.Context) error {
 
 // healsThrough tells a snapshot that is made to be healed through.
 func healsThrough(name string) bool { return strings.HasPrefix(name, zfs.HealPrefix) }
+
+// halfHealed tells that such a snapshot was being received when that was cut off.
+func halfHealed(d *zfs.Dataset) bool {
+	t, err := zfs.ParseToken(d.ResumeToken())
+	_, name, _ := strings.Cut(t.ToName, "@")
+	return err == nil && healsThrough(name)
+}
 
 // healedThrough are the snapshots of a dataset that were healed through, by full
 // names: those before and those after base, the newest of all others.
