@@ -53,6 +53,7 @@ drill = { schedule = "weekly", command = ["/bin/sh", "-c", "ls -A; id -u"], key_
 	require.Equal(t, "f\nsecret\n0", all[0].Copies[0].Output)
 	require.Equal(t, "g\n0", all[0].Copies[1].Output)
 	require.Empty(t, clones(t))
+	require.Contains(t, m.run(t, "sh", "-c", "stat -c '%a %U' /run/zxfer; ls /run/zxfer"), "700 root\nkey-")
 	o = m.run(t, binary, "replicate", "uninstall")
 	require.Contains(t, o, "removed /etc/systemd/system/zxfer-drill-home.service")
 }
