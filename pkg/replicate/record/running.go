@@ -9,7 +9,8 @@ import (
 )
 
 // Running tells whether a run of the job is under way, as far as can be seen: by the
-// kernel's list of locks, as to try the lock would keep a run from it.
+// kernel's list of locks, as to try the lock would keep a run from it. Where a file
+// system gives files another device than its own (btrfs) none is seen.
 func (s *Store) Running() bool { return s.locked("lock") }
 
 // Drilling is Running for drills.
@@ -21,10 +22,10 @@ func (s *Store) locked(name string) bool {
 		return false
 	}
 	all, err := os.ReadFile("/proc/locks")
-	inode := fmt.Sprint(st.Ino)
+	inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for l := range strings.Lines(string(all)) { // "1: FLOCK  ADVISORY  WRITE 4242 08:01:131 0 EOF"
 		f := strings.Fields(l)
-		if err == nil && len(f) > 5 && f[1] == "FLOCK" && strings.HasSuffix(f[5], ":"+inode) {
+		if err == nil && len(f) > 5 && f[1] == "FLOCK" && f[5] == inode {
 			return true
 		}
 	}
