@@ -368,6 +368,13 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	o = r.do(t, "holds")
 	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.AsideOf(betaPool, "0")+"\tclone of "+dst+"@"+snapshotNames(t, dst)[0]+", drill of other\n")
 	require.Len(t, clones(t), zfs.MaxAsides+1)
+	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxAsides, "receive=" + dst: 0} { // and by a key that may drill
+		rsh, _ := restricted(t, "--allow", "receive="+dst, "--allow", grant)
+		r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
+		o = r.do(t, "holds")
+		require.Equal(t, 0, o.code, o)
+		require.Equal(t, told, strings.Count(o.stdout, "drill of other"), o)
+	}
 	r.write(t, "job = []\n") // the last is gone
 	o = r.do(t, "holds", "--gc")
 	require.Equal(t, 0, o.code, o)

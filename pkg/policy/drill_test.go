@@ -41,6 +41,10 @@ func TestDrillGrant(t *testing.T) {
 	require.Error(t, RemoveAside(t.Context(), g, &zfs.Asides{Job: "j", Datasets: []string{"vault/a", "vault/b"}}))
 	require.Error(t, RemoveAside(t.Context(), g, &zfs.Asides{Job: "j"}))
 
+	marks := []string{"origin", zfs.AsideProperty}
+	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, e}, Properties: marks}))
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))
 	require.NoError(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1}))
 	for _, name := range []string{b, "vault/a", "vault/a@x", a + "/below", a + "@x"} {
 		require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: name, Sample: 1}), name)

@@ -190,7 +190,7 @@ func (g *Guard) snapshots(names, roots []string, op string) error {
 
 // Properties may be read of what is granted, of its versions, and (type,
 // space, encryption: what a plan must know) of what is above, as a list tells.
-func Properties(_ context.Context, g *Guard, q *PropertyQuery) error {
+func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 	surveyed := zfs.SurveyProperties()
 	other := func(p string) bool { return !slices.Contains(surveyed, p) }
 	for _, n := range q.Names {
@@ -202,6 +202,11 @@ func Properties(_ context.Context, g *Guard, q *PropertyQuery) error {
 			}
 		} else if g.policy.above(n) && len(q.Properties) > 0 && !slices.ContainsFunc(q.Properties, other) {
 			continue
+		}
+		if slices.Equal(q.Properties, []string{"origin", zfs.AsideProperty}) { // which clones drills left
+			if origin, err := g.origin(ctx, n); err != nil || origin != "" {
+				dataset = origin
+			}
 		}
 		if !g.policy.granted(dataset) {
 			return outside(n)
