@@ -19,10 +19,7 @@ func versions(t *testing.T, datasets ...string) string {
 // A heal is cut off while the good blocks come, by each process that is part of it and
 // by the network: the same command heals, and leaves nothing of either.
 func TestZFSHealCut(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	_, dst := dataset(t)
 	s := newSick(t, "zxcut")
 	src := s.pool + "/ds"
@@ -110,10 +107,7 @@ func TestZFSHealCut(t *testing.T) {
 
 // A restricted key heals with grants of its own, also where it destroys nothing else.
 func TestZFSHealRestricted(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	src, dst := dataset(t)
 	s := newSick(t, "zxkeys")
 	sick, copied := s.pool+"/ds", s.pool+"/copy"

@@ -14,10 +14,7 @@ import (
 // What no copy can heal is said, each with the reason and what remains to be done,
 // and keeps nothing else from being healed.
 func TestZFSHealMetadata(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
 	s := newSick(t, "zxmeta")
@@ -110,10 +107,7 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 
 // A copy that is damaged, too, heals what can be read of it, and what that was is told.
 func TestZFSHealFromADamagedCopy(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	a, b := newSick(t, "zxboth"), newSick(t, "zxbothcopy")
 	src, dst := a.pool+"/ds", b.pool+"/ds"
 	zfsCmd(t, "create", src)
@@ -155,10 +149,7 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 
 // Neither a full pool nor a full copy is left with anything half done.
 func TestZFSHealFull(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	a, b := newSickOf(t, "zxfull", 96<<20), newSickOf(t, "zxfullcopy", 96<<20)
 	src, dst := a.pool+"/ds", b.pool+"/ds"
 	zfsCmd(t, "create", src)
@@ -202,10 +193,7 @@ func TestZFSHealFull(t *testing.T) {
 
 // However a damaged dataset is mounted, or not, it is healed and stays as it was.
 func TestZFSHealMounted(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
 	s := newSick(t, "zxmounts")
@@ -246,10 +234,7 @@ func TestZFSHealMounted(t *testing.T) {
 
 // A scrub that somebody else began, paused or cancelled proves nothing.
 func TestZFSHealScrubs(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2")
-	}
+	healLab(t)
 	_, dst := dataset(t)
 	s := newSick(t, "zxscrubs")
 	src := s.pool + "/ds"

@@ -16,6 +16,15 @@ import (
 	"zxfer/pkg/job"
 )
 
+// healLab is a lab whose OpenZFS can heal. TestZFSHealACopy tries what is said before.
+func healLab(t *testing.T) {
+	t.Helper()
+	lab(t)
+	if oldKernel(t) {
+		t.Skip("needs OpenZFS 2.2")
+	}
+}
+
 // sick is a pool of one file, whose blocks can be hurt.
 type sick struct {
 	pool, dir, image string
@@ -104,10 +113,7 @@ func healReport(t *testing.T, o ending) (r job.HealReport) {
 // from their copies, in all snapshots that have them; a dry run changes nothing; the
 // snapshots are as they were, and the next increment fits.
 func TestZFSHeal(t *testing.T) {
-	lab(t)
-	if oldKernel(t) {
-		t.Skip("needs OpenZFS 2.2; TestZFSHealACopy tries what is said before")
-	}
+	healLab(t)
 	_, dst := dataset(t)
 	s := newSick(t, "zxsick")
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
