@@ -1,0 +1,232 @@
+// Command results makes a table, and with -o also JSON and a drawing, of what
+// scripts/bench measured. It reads lines like
+//
+//	result row=loopback contender=socat bytes=2147483648 us=1501000 cpu_ms=2450 own=0
+//
+// one for each run, and passes all others on to standard error. Rates are medians
+// over the runs, in 10^6 bytes per second; own is the rate that zxfer itself tells
+// of its stream, in bytes per second, 0 for others.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	title := flag.String("title", "", "what was measured")
+	against := flag.String("against", "", "contenders to give the ratio to, with commas; without: the best that is not zxfer")
+	out := flag.String("o", "", "write FILE.json and FILE.svg, too")
+	flag.Parse()
+	if err := run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "results:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in io.Reader, table, rest io.Writer, title, against, out string) error {
+	runs, err := read(in, rest)
+	if err != nil {
+		return err
+	}
+	r := report{Title: title}
+	if against != "" {
+		r.Against = strings.Split(against, ",")
+	}
+	r.sum(runs)
+	if len(r.Contenders) == 0 {
+		return fmt.Errorf("nothing was measured")
+	}
+	if _, err := io.WriteString(table, r.markdown()); err != nil || out == "" {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return cmp.Or(os.WriteFile(out+".json", append(text, '\n'), 0o644), os.WriteFile(out+".svg", []byte(r.svg()), 0o644))
+}
+
+// measurement is one run of one contender.
+type measurement struct {
+	row, contender                 string
+	bytes, micros, cpuMillis, ownB float64
+}
+
+func read(in io.Reader, rest io.Writer) (runs []measurement, err error) {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || fields[0] != "result" {
+			fmt.Fprintln(rest, lines.Text())
+			continue
+		}
+		m, err := parse(fields[1:])
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+		}
+		runs = append(runs, m)
+	}
+	return runs, lines.Err()
+}
+
+func parse(fields []string) (m measurement, err error) {
+	numbers := map[string]*float64{"bytes": &m.bytes, "us": &m.micros, "cpu_ms": &m.cpuMillis, "own": &m.ownB}
+	words := map[string]*string{"row": &m.row, "contender": &m.contender}
+	for _, f := range fields {
+		key, value, _ := strings.Cut(f, "=")
+		switch {
+		case words[key] != nil:
+			*words[key] = value
+		case numbers[key] != nil:
+			if *numbers[key], err = strconv.ParseFloat(value, 64); err != nil {
+				return m, err
+			}
+		default:
+			return m, fmt.Errorf("unknown field %q", key)
+		}
+	}
+	if m.contender == "" || m.bytes <= 0 || m.micros <= 0 {
+		return m, fmt.Errorf("a contender, bytes and us are needed")
+	}
+	return m, nil
+}
+
+// report is the whole of one benchmark. Rates are in 10^6 bytes per second.
+type report struct {
+	Title      string      `json:"title"`
+	Against    []string    `json:"against,omitempty"`
+	Contenders []contender `json:"contenders"`
+}
+
+// contender is one of them on one row, that is kind of data or link.
+type contender struct {
+	Row        string    `json:"row,omitempty"`
+	Name       string    `json:"contender"`
+	Rates      []float64 `json:"rates"` // of each run, of the whole command
+	Rate       float64   `json:"rate"`  // their median
+	StreamRate float64   `json:"stream_rate,omitempty"`
+	CPU        float64   `json:"cpu_seconds_per_gb"`
+	Ratios     []float64 `json:"ratios"` // to each of Against, or to the best rival of the row
+}
+
+func (c contender) ours() bool { return strings.HasPrefix(c.Name, "zxfer") }
+
+func (r *report) sum(runs []measurement) {
+	type key struct{ row, contender string }
+	var order []key
+	by := map[key][]measurement{}
+	for _, m := range runs {
+		k := key{m.row, m.contender}
+		if by[k] == nil {
+			order = append(order, k)
+		}
+		by[k] = append(by[k], m)
+	}
+	// Rows in the order in which they came, and in each its contenders.
+	first := map[string]int{}
+	for i, k := range order {
+		if _, ok := first[k.row]; !ok {
+			first[k.row] = i
+		}
+	}
+	slices.SortStableFunc(order, func(a, b key) int { return first[a.row] - first[b.row] })
+	for _, k := range order {
+		c := contender{Row: k.row, Name: k.contender}
+		c.Rates = each(by[k], func(m measurement) float64 { return m.bytes / m.micros })
+		c.Rate = median(c.Rates)
+		c.StreamRate = median(each(by[k], func(m measurement) float64 { return m.ownB / 1e6 }))
+		c.CPU = median(each(by[k], func(m measurement) float64 { return m.cpuMillis / 1000 / (m.bytes / 1e9) }))
+		r.Contenders = append(r.Contenders, c)
+	}
+	for i := range r.Contenders {
+		for _, base := range r.bases(r.Contenders[i].Row) {
+			r.Contenders[i].Ratios = append(r.Contenders[i].Ratios, r.Contenders[i].Rate/base)
+		}
+	}
+}
+
+// bases are the rates that those of a row are compared with.
+func (r *report) bases(row string) []float64 {
+	bases := make([]float64, max(1, len(r.Against)))
+	for _, c := range r.Contenders {
+		if c.Row != row {
+			continue
+		}
+		if i := slices.Index(r.Against, c.Name); i >= 0 {
+			bases[i] = c.Rate
+		} else if len(r.Against) == 0 && !c.ours() && !strings.HasPrefix(c.Name, limit) {
+			bases[0] = max(bases[0], c.Rate)
+		}
+	}
+	return bases
+}
+
+// limit begins the names of what is no rival but tells what the machine can do.
+const limit = "limit_"
+
+func each(runs []measurement, f func(measurement) float64) (out []float64) {
+	for _, m := range runs {
+		out = append(out, f(m))
+	}
+	return out
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+func (r *report) markdown() string {
+	var b strings.Builder
+	if r.Title != "" {
+		fmt.Fprintf(&b, "%s\n\n", r.Title)
+	}
+	heads := []string{"data", "", "MB/s, whole command", "MB/s, stream alone", "CPU s/GB"}
+	for _, a := range r.Against {
+		heads = append(heads, "ratio to "+label(a))
+	}
+	if len(r.Against) == 0 {
+		heads = append(heads, "ratio to the best rival")
+	}
+	rows, streams := false, false
+	for _, c := range r.Contenders {
+		rows, streams = rows || c.Row != "", streams || c.StreamRate > 0
+	}
+	line := func(cells []string) {
+		shown := cells[1:]
+		if rows {
+			shown = cells
+		}
+		if !streams {
+			i := len(shown) - len(cells) + 3
+			shown = slices.Delete(slices.Clone(shown), i, i+1)
+		}
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(shown, " | "))
+	}
+	line(heads)
+	line(slices.Repeat([]string{"---"}, len(heads)))
+	for _, c := range r.Contenders {
+		stream := "-"
+		if c.StreamRate > 0 {
+			stream = fmt.Sprintf("%.0f", c.StreamRate)
+		}
+		cells := []string{c.Row, label(c.Name), fmt.Sprintf("%.0f", c.Rate), stream, fmt.Sprintf("%.2f", c.CPU)}
+		for _, ratio := range c.Ratios {
+			cells = append(cells, fmt.Sprintf("%.2f", ratio))
+		}
+		line(cells)
+	}
+	return b.String()
+}
+
+func label(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+)
+
+// Sizes of the drawing, in pixels.
+const (
+	names  = 190 // for the contenders' names
+	bars   = 520
+	values = 150
+	bar    = 16
+	gap    = 6
+)
+
+// svg draws the medians as bars, with a line from the slowest run to the fastest.
+// Colours do for light and dark pages.
+func (r *report) svg() string {
+	most, row := 0.0, ""
+	for _, c := range r.Contenders {
+		most = max(most, slices.Max(c.Rates))
+	}
+	var b strings.Builder
+	text := func(x, y int, weight, anchor, s string) {
+		fmt.Fprintf(&b, `<text x="%d" y="%d" font-weight="%s" text-anchor="%s">%s</text>`+"\n", x, y, weight, anchor, html.EscapeString(s))
+	}
+	y := 20
+	text(0, y, "bold", "start", r.Title)
+	y += 14
+	for i, c := range r.Contenders {
+		if c.Row != row || i == 0 {
+			row = c.Row
+			if row != "" {
+				y += 22
+				text(0, y, "bold", "start", row)
+				y += 8
+			}
+		}
+		width := func(rate float64) int { return int(rate / most * bars) }
+		colour := "#8a8f98"
+		if c.ours() {
+			colour = "#2f7ed8"
+		}
+		text(names-8, y+bar-4, "normal", "end", label(c.Name))
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="2" fill="%s"/>`+"\n", names, y, max(1, width(c.Rate)), bar, colour)
+		fmt.Fprintf(&b, `<path d="M%d %dH%d" stroke="#d9534f" stroke-width="2"/>`+"\n", names+width(slices.Min(c.Rates)), y+bar/2, names+width(slices.Max(c.Rates)))
+		text(names+width(slices.Max(c.Rates))+8, y+bar-4, "normal", "start", fmt.Sprintf("%.0f MB/s, %.2f CPU s/GB", c.Rate, c.CPU))
+		y += bar + gap
+	}
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" font-family="sans-serif" font-size="13" fill="#777">`+"\n%[3]s</svg>\n", names+bars+values, y+4, b.String())
+}
