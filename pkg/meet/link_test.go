@@ -2,6 +2,7 @@ package meet
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,4 +125,32 @@ func TestLimitOfPlainTools(t *testing.T) {
 	require.Equal(t, "source or network", pull(transfer.LimitSource))
 	require.Equal(t, "target", pull(transfer.LimitTarget))
 	require.Equal(t, "target", moving(overTCP{}, target)(transfer.LimitTarget))
+}
+
+// Over a long round trip both ends have bbr, where both kernels do and nobody asked
+// for another.
+func TestFarLinksHaveBBR(t *testing.T) {
+	t.Parallel()
+	facts := site.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: wire.TCP{Congestion: []string{"reno", "cubic", "bbr"}}}
+	lacks := facts
+	lacks.Congestion = []string{"reno", "cubic"}
+	for name, tt := range map[string]struct {
+		rtt   time.Duration
+		asked string
+		here  site.Facts
+		want  string
+	}{
+		"far":               {40 * time.Millisecond, "", facts, "bbr"},
+		"near":              {time.Millisecond, "", facts, ""},
+		"another asked for": {40 * time.Millisecond, "cubic", facts, "cubic"},
+		"one kernel lacks":  {40 * time.Millisecond, "", lacks, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			far := Side{Host: &host{label: "beta", rtt: tt.rtt}, Facts: facts}
+			l := chosen(t, way.Way{Socket: way.Socket{Congestion: tt.asked}}, side("", tt.here), far)
+			require.Equal(t, tt.want, l.Congestion)
+			require.Equal(t, name == "far", strings.Contains(l.Report(true, false).Why, "; bbr, as the round trip takes 40ms"))
+		})
+	}
 }

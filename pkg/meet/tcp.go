@@ -21,6 +21,7 @@ type overTCP struct{}
 func (overTCP) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
+	l.chooseCongestion(listener, dialer)
 	for _, s := range []Side{listener, dialer} {
 		if err := s.Facts.Takes(l.Socket); err != nil {
 			return fmt.Errorf("%s: %w", s.Label(), err)
@@ -151,6 +152,22 @@ func (l *Link) chooseStreams(a, b Side) {
 	if l.Streams == 0 {
 		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
 	}
+}
+
+// farCongestion does not take a lost segment for a full line, which over a long round
+// trip costs others most of it: https://queue.acm.org/detail.cfm?id=3022184
+const farCongestion = "bbr"
+
+// chooseCongestion asks for it on both ends, over a round trip that is no LAN's, where
+// both kernels have it and nobody asked for another.
+func (l *Link) chooseCongestion(a, b Side) {
+	rtt := a.RTT() + b.RTT()
+	bbr := way.Socket{Congestion: farCongestion}
+	if l.Congestion != "" || rtt <= lanRTT || a.Facts.Takes(bbr) != nil || b.Facts.Takes(bbr) != nil {
+		return
+	}
+	l.Congestion = farCongestion
+	l.how = fmt.Sprintf("; %s, as the round trip takes %s", farCongestion, rtt.Round(time.Millisecond))
 }
 
 func streamsFor(window int64, rtt time.Duration, a, b site.Facts) int {
