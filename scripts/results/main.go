@@ -57,7 +57,7 @@ func run(in io.Reader, table, rest io.Writer, title, against, out string) error 
 
 // measurement is one run of one contender.
 type measurement struct {
-	row, contender                 string
+	row, contender, note           string // a note is one word: what limited it
 	bytes, micros, cpuMillis, ownB float64
 }
 
@@ -80,7 +80,7 @@ func read(in io.Reader, rest io.Writer) (runs []measurement, err error) {
 
 func parse(fields []string) (m measurement, err error) {
 	numbers := map[string]*float64{"bytes": &m.bytes, "us": &m.micros, "cpu_ms": &m.cpuMillis, "own": &m.ownB}
-	words := map[string]*string{"row": &m.row, "contender": &m.contender}
+	words := map[string]*string{"row": &m.row, "contender": &m.contender, "note": &m.note}
 	for _, f := range fields {
 		key, value, _ := strings.Cut(f, "=")
 		switch {
@@ -116,6 +116,7 @@ type contender struct {
 	StreamRate float64   `json:"stream_rate,omitempty"`
 	CPU        float64   `json:"cpu_seconds_per_gb"`
 	Ratios     []float64 `json:"ratios"` // to each of Against, or to the best rival of the row
+	Note       string    `json:"note,omitempty"`
 }
 
 func (c contender) ours() bool { return strings.HasPrefix(c.Name, "zxfer") }
@@ -145,6 +146,7 @@ func (r *report) sum(runs []measurement) {
 		c.Rate = median(c.Rates)
 		c.StreamRate = median(each(by[k], func(m measurement) float64 { return m.ownB / 1e6 }))
 		c.CPU = median(each(by[k], func(m measurement) float64 { return m.cpuMillis / 1000 / (m.bytes / 1e9) }))
+		c.Note = by[k][len(by[k])-1].note
 		r.Contenders = append(r.Contenders, c)
 	}
 	for i := range r.Contenders {
@@ -186,45 +188,55 @@ func median(v []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
+// column is one of the table; one in which nothing is told is left out.
+type column struct {
+	head string
+	cell func(contender) string
+}
+
+func (r *report) columns() []column {
+	number := func(format string, v float64) string {
+		if v == 0 {
+			return ""
+		}
+		return fmt.Sprintf(format, v)
+	}
+	all := []column{
+		{"data", func(c contender) string { return c.Row }},
+		{"contender", func(c contender) string { return label(c.Name) }},
+		{"MB/s, whole command", func(c contender) string { return number("%.1f", c.Rate) }},
+		{"MB/s, stream alone", func(c contender) string { return number("%.1f", c.StreamRate) }},
+		{"CPU s/GB", func(c contender) string { return number("%.2f", c.CPU) }},
+	}
+	against := r.Against
+	if len(against) == 0 {
+		against = []string{"the best rival"}
+	}
+	for i, a := range against {
+		all = append(all, column{"ratio to " + label(a), func(c contender) string { return number("%.2f", c.Ratios[i]) }})
+	}
+	all = append(all, column{"limit", func(c contender) string { return c.Note }})
+	return slices.DeleteFunc(all, func(col column) bool {
+		return !slices.ContainsFunc(r.Contenders, func(c contender) bool { return col.cell(c) != "" })
+	})
+}
+
 func (r *report) markdown() string {
 	var b strings.Builder
 	if r.Title != "" {
 		fmt.Fprintf(&b, "%s\n\n", r.Title)
 	}
-	heads := []string{"data", "", "MB/s, whole command", "MB/s, stream alone", "CPU s/GB"}
-	for _, a := range r.Against {
-		heads = append(heads, "ratio to "+label(a))
+	columns := r.columns()
+	line := func(cell func(column) string) {
+		for _, c := range columns {
+			fmt.Fprintf(&b, "| %s ", cell(c))
+		}
+		b.WriteString("|\n")
 	}
-	if len(r.Against) == 0 {
-		heads = append(heads, "ratio to the best rival")
-	}
-	rows, streams := false, false
+	line(func(c column) string { return c.head })
+	line(func(column) string { return "---" })
 	for _, c := range r.Contenders {
-		rows, streams = rows || c.Row != "", streams || c.StreamRate > 0
-	}
-	line := func(cells []string) {
-		shown := cells[1:]
-		if rows {
-			shown = cells
-		}
-		if !streams {
-			i := len(shown) - len(cells) + 3
-			shown = slices.Delete(slices.Clone(shown), i, i+1)
-		}
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(shown, " | "))
-	}
-	line(heads)
-	line(slices.Repeat([]string{"---"}, len(heads)))
-	for _, c := range r.Contenders {
-		stream := "-"
-		if c.StreamRate > 0 {
-			stream = fmt.Sprintf("%.0f", c.StreamRate)
-		}
-		cells := []string{c.Row, label(c.Name), fmt.Sprintf("%.0f", c.Rate), stream, fmt.Sprintf("%.2f", c.CPU)}
-		for _, ratio := range c.Ratios {
-			cells = append(cells, fmt.Sprintf("%.2f", ratio))
-		}
-		line(cells)
+		line(func(col column) string { return cmp.Or(col.cell(c), "-") })
 	}
 	return b.String()
 }
