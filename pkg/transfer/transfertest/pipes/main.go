@@ -1,16 +1,21 @@
 // Command pipes is one end of a transfer between two pipes, for scripts/bench:
 //
-//	pipes listen MODE STREAMS TICKET  writes a ticket to a file, and what comes to standard output
-//	pipes dial TICKET                 sends standard input
+//	pipes listen MODE STREAMS ADDRESS TICKET  writes a ticket to a file, and what comes to standard output
+//	pipes dial TICKET                         sends standard input
+//	pipes produce MIB [WORK PAUSE]            writes zeros, as zfs send does: a record at a time
+//	pipes consume [WORK PAUSE]                reads, and tells how many bytes
 //
-// It is the engine alone, as zfs send and zfs receive have it: without ssh, a
+// The last two stop for so long (2s) after having worked for so long, as pools do
+// while they sync. The first two are the engine alone, as zfs send and zfs receive have it: without ssh, a
 // survey or a plan.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"strconv"
@@ -31,20 +36,66 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	switch {
-	case len(args) == 4 && args[0] == "listen":
+	case len(args) == 5 && args[0] == "listen":
 		streams, err := strconv.Atoi(args[2])
 		if err != nil {
 			return err
 		}
-		return listen(ctx, wire.Mode(args[1]), streams, args[3])
+		return listen(ctx, wire.Offer{Mode: wire.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4])
 	case len(args) == 2 && args[0] == "dial":
 		return dial(ctx, args[1])
+	case len(args) >= 2 && args[0] == "produce":
+		mib, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyBuffer(writer{os.Stdout}, &pausing{Reader: io.LimitReader(zeros{}, mib<<20), words: args[2:]}, make([]byte, record))
+		return err
+	case len(args) >= 1 && args[0] == "consume":
+		n, err := io.CopyBuffer(writer{io.Discard}, &pausing{Reader: struct{ io.Reader }{os.Stdin}, words: args[1:]}, make([]byte, record))
+		fmt.Fprintln(os.Stderr, n, "bytes")
+		return err
 	}
 	return fmt.Errorf("unknown arguments %q", args)
 }
 
-func listen(ctx context.Context, mode wire.Mode, streams int, path string) error {
-	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: time.Minute}, nil)
+// record is what zfs send writes at once of usual records, in bytes.
+const record = 128 << 10
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// writer hides how else its Writer may be given bytes.
+type writer struct{ io.Writer }
+
+// pausing reads for a while, then pauses.
+type pausing struct {
+	io.Reader
+	words       []string // how long each
+	work, pause time.Duration
+	since       time.Time
+}
+
+func (p *pausing) Read(b []byte) (int, error) {
+	if len(p.words) == 2 {
+		var errs [2]error
+		p.work, errs[0] = time.ParseDuration(p.words[0])
+		p.pause, errs[1] = time.ParseDuration(p.words[1])
+		if err := errors.Join(errs[:]...); err != nil {
+			return 0, err
+		}
+		p.words, p.since = nil, time.Now()
+	}
+	if p.work > 0 && time.Since(p.since) > p.work {
+		time.Sleep(p.pause)
+		p.since = time.Now()
+	}
+	return p.Reader.Read(b)
+}
+
+func listen(ctx context.Context, o wire.Offer, path string) error {
+	l, err := wire.Listen(ctx, o, nil)
 	if err != nil {
 		return err
 	}
