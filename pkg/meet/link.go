@@ -121,12 +121,28 @@ func Options(w *way.Way, now time.Time) transfer.Options {
 // https://www.rfc-editor.org/rfc/rfc8446#section-5.5
 const tlsConnection = 256 << 30
 
+// A connection that nobody asked for is made for so many bytes and more: with less it
+// is hardly faster than the first alone, and each costs a handshake, or through the
+// remote shell a login.
+const (
+	connectionFor = 8 << 20
+	loginFor      = 64 << 20
+)
+
 // connections is how many carry a stream of bytes, 0 where that is unknown.
 func (l *Link) connections(bytes uint64) int {
-	if l.crossing.mode(l) != wire.TLS {
-		return l.Streams
+	n := l.Streams
+	if l.asked.Streams == 0 && bytes > 0 {
+		each := uint64(connectionFor)
+		if l.Wire == way.SSH {
+			each = loginFor
+		}
+		n = int(min(uint64(n), (bytes+each-1)/each))
 	}
-	return max(l.Streams, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+	if l.crossing.mode(l) == wire.TLS {
+		n = max(n, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+	}
+	return n
 }
 
 // offer is for a stream of about that many bytes.

@@ -48,8 +48,32 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 		{wire.TLS, 1 << 60, wire.MaxStreams},
 		{wire.Signed, 10 << 40, 2},
 	} {
-		l := Link{Way: way.Way{Wire: string(tt.mode), Streams: 2}, crossing: overTCP{}}
+		asked := way.Way{Wire: string(tt.mode), Streams: 2}
+		l := Link{Way: asked, asked: asked, crossing: overTCP{}}
 		require.Equal(t, tt.want, l.connections(tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
+	}
+}
+
+// What is little does not wait for more connections than it fills.
+func TestLittleHasFewConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		wire         string
+		asked        int
+		bytes        uint64
+		want, logins int
+	}{
+		{"signed", 0, 0, 8, 8},
+		{"signed", 0, 1, 1, 1},
+		{"signed", 0, 20 << 20, 3, 1},
+		{"signed", 0, 1 << 30, 8, 8},
+		{"signed", 8, 1, 8, 8},
+		{"tls", 0, 1, 1, 1},
+	} {
+		l := Link{Way: way.Way{Wire: tt.wire, Streams: 8}, asked: way.Way{Streams: tt.asked}, crossing: overTCP{}}
+		require.Equal(t, tt.want, l.connections(tt.bytes), tt)
+		l.Wire, l.crossing = way.SSH, throughShell{}
+		require.Equal(t, tt.logins, l.connections(tt.bytes), tt)
 	}
 }
 
