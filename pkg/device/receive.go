@@ -23,8 +23,12 @@ import (
 func receive(ctx context.Context, link *wire.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	pool := &blockPool{size: opt.Block + wire.TrailSize}
+	held := len(link.Conns())
+	if opt.Delta { // the scan of what is there
+		held += opt.workers()
+	}
 	r := &receiving{link: link, in: transfer.NewIncoming(link), opt: opt, pool: pool,
-		queue: make(chan piece, opt.queue(len(link.Conns()))), decode: transfer.NewDecoder(opt.Options)}
+		queue: make(chan piece, opt.queue(held)), decode: transfer.NewDecoder(opt.Options)}
 	r.store = newStore(dst, journal, size, opt, pool)
 	r.expand = newEffort(transfer.StageExpand, r.store.workers)
 	// A sender whose blocks are all here already has nothing to send, maybe for
