@@ -5,7 +5,7 @@
 //
 // one for each run, and passes all others on to standard error. Rates are medians
 // over the runs, in 10^6 bytes per second; own is the rate that zxfer itself tells
-// of its stream, in bytes per second, 0 for others.
+// of its stream, in bytes per second, 0 for others. Where bytes is 0 the time counts.
 package main
 
 import (
@@ -94,8 +94,8 @@ func parse(fields []string) (m measurement, err error) {
 			return m, fmt.Errorf("unknown field %q", key)
 		}
 	}
-	if m.contender == "" || m.bytes <= 0 || m.micros <= 0 {
-		return m, fmt.Errorf("a contender, bytes and us are needed")
+	if m.contender == "" || m.bytes < 0 || m.micros <= 0 {
+		return m, fmt.Errorf("a contender and us are needed")
 	}
 	return m, nil
 }
@@ -111,10 +111,13 @@ type report struct {
 type contender struct {
 	Row        string    `json:"row,omitempty"`
 	Name       string    `json:"contender"`
-	Rates      []float64 `json:"rates"` // of each run, of the whole command
-	Rate       float64   `json:"rate"`  // their median
+	Times      []float64 `json:"seconds"` // of each run, of the whole command
+	Time       float64   `json:"median_seconds"`
+	Rates      []float64 `json:"rates,omitempty"` // likewise; none where bytes were not counted
+	Rate       float64   `json:"rate,omitempty"`  // their median
 	StreamRate float64   `json:"stream_rate,omitempty"`
-	CPU        float64   `json:"cpu_seconds_per_gb"`
+	CPU        float64   `json:"cpu_seconds_per_gb,omitempty"`
+	CPUTime    float64   `json:"cpu_seconds"`
 	Ratios     []float64 `json:"ratios"` // to each of Against, or to the best rival of the row
 	Note       string    `json:"note,omitempty"`
 }
@@ -142,21 +145,34 @@ func (r *report) sum(runs []measurement) {
 	slices.SortStableFunc(order, func(a, b key) int { return first[a.row] - first[b.row] })
 	for _, k := range order {
 		c := contender{Row: k.row, Name: k.contender}
-		c.Rates = each(by[k], func(m measurement) float64 { return m.bytes / m.micros })
-		c.Rate = median(c.Rates)
-		c.StreamRate = median(each(by[k], func(m measurement) float64 { return m.ownB / 1e6 }))
-		c.CPU = median(each(by[k], func(m measurement) float64 { return m.cpuMillis / 1000 / (m.bytes / 1e9) }))
+		c.Times = each(by[k], func(m measurement) float64 { return m.micros / 1e6 })
+		c.Time = median(c.Times)
+		c.CPUTime = median(each(by[k], func(m measurement) float64 { return m.cpuMillis / 1000 }))
+		if by[k][0].bytes > 0 {
+			c.Rates = each(by[k], func(m measurement) float64 { return m.bytes / m.micros })
+			c.Rate = median(c.Rates)
+			c.StreamRate = median(each(by[k], func(m measurement) float64 { return m.ownB / 1e6 }))
+			c.CPU = median(each(by[k], func(m measurement) float64 { return m.cpuMillis / 1000 / (m.bytes / 1e9) }))
+		}
 		c.Note = by[k][len(by[k])-1].note
 		r.Contenders = append(r.Contenders, c)
 	}
 	for i := range r.Contenders {
 		for _, base := range r.bases(r.Contenders[i].Row) {
-			r.Contenders[i].Ratios = append(r.Contenders[i].Ratios, r.Contenders[i].Rate/base)
+			r.Contenders[i].Ratios = append(r.Contenders[i].Ratios, base/r.Contenders[i].each())
 		}
 	}
 }
 
-// bases are the rates that those of a row are compared with.
+// each is the time for a thing: 10^6 bytes, or all.
+func (c contender) each() float64 {
+	if c.Rate > 0 {
+		return 1 / c.Rate
+	}
+	return c.Time
+}
+
+// bases are the times, as of each, that those of a row are compared with; 0 is none.
 func (r *report) bases(row string) []float64 {
 	bases := make([]float64, max(1, len(r.Against)))
 	for _, c := range r.Contenders {
@@ -164,9 +180,11 @@ func (r *report) bases(row string) []float64 {
 			continue
 		}
 		if i := slices.Index(r.Against, c.Name); i >= 0 {
-			bases[i] = c.Rate
+			bases[i] = c.each()
 		} else if len(r.Against) == 0 && !c.ours() && !strings.HasPrefix(c.Name, limit) {
-			bases[0] = max(bases[0], c.Rate)
+			if bases[0] == 0 || c.each() < bases[0] {
+				bases[0] = c.each()
+			}
 		}
 	}
 	return bases
@@ -204,6 +222,12 @@ func (r *report) columns() []column {
 	all := []column{
 		{"data", func(c contender) string { return c.Row }},
 		{"contender", func(c contender) string { return label(c.Name) }},
+		{"seconds", func(c contender) string {
+			if c.Rate > 0 {
+				return ""
+			}
+			return number("%.1f", c.Time)
+		}},
 		{"MB/s, whole command", func(c contender) string { return number("%.1f", c.Rate) }},
 		{"MB/s, stream alone", func(c contender) string { return number("%.1f", c.StreamRate) }},
 		{"CPU s/GB", func(c contender) string { return number("%.2f", c.CPU) }},
@@ -215,7 +239,7 @@ func (r *report) columns() []column {
 	for i, a := range against {
 		all = append(all, column{"ratio to " + label(a), func(c contender) string { return number("%.2f", c.Ratios[i]) }})
 	}
-	all = append(all, column{"limit", func(c contender) string { return c.Note }})
+	all = append(all, column{"note", func(c contender) string { return c.Note }})
 	return slices.DeleteFunc(all, func(col column) bool {
 		return !slices.ContainsFunc(r.Contenders, func(c contender) bool { return col.cell(c) != "" })
 	})

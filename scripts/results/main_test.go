@@ -28,7 +28,7 @@ func TestResults(t *testing.T) {
 	require.Equal(t, "1 CPU\n", rest.String())
 	require.Equal(t, `T <x>
 
-| data | contender | MB/s, whole command | MB/s, stream alone | CPU s/GB | ratio to the best rival | limit |
+| data | contender | MB/s, whole command | MB/s, stream alone | CPU s/GB | ratio to the best rival | note |
 | --- | --- | --- | --- | --- | --- | --- |
 | text | nc | 625.0 | - | 4.00 | 1.00 | - |
 | text | zxfer tls | 2000.0 | 3000.0 | 1.00 | 3.20 | network |
@@ -53,11 +53,23 @@ func TestResultsAgainst(t *testing.T) {
 	require.Contains(t, table.String(), "| 0.20 | 3.20 |")
 }
 
+// Where no bytes are counted, times are compared.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	require.NoError(t, run(strings.NewReader("result contender=syncoid us=3e6\nresult contender=zxfer us=5e5 note=12-processes\n"), &table, &strings.Builder{}, "", "", ""))
+	require.Equal(t, `| contender | seconds | ratio to the best rival | note |
+| --- | --- | --- | --- |
+| syncoid | 3.0 | 1.00 | - |
+| zxfer | 0.5 | 6.00 | 12-processes |
+`, table.String())
+}
+
 func TestResultsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"":                                  "nothing was measured",
-		"result contender=nc us=3":          "a contender, bytes and us are needed",
+		"result contender=nc bytes=3":       "a contender and us are needed",
 		"result contender=nc bytes=x us=3":  "invalid syntax",
 		"result contender=nc bytes=1 wat=3": `unknown field "wat"`,
 	} {
