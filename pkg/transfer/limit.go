@@ -60,7 +60,7 @@ func short(sender, receiver []Stage) bool {
 //
 // Which part of the network it was, TCP_INFO says: of the time in which there
 // was something to send, the receiver's window was shut, or the send buffer was
-// too small for the round trip, for more than half. See also shortBuffer.
+// too small for the round trip, for more than half, or see held. See also shortBuffer.
 func LimitedBy(sender, receiver []Stage, n *Network) string {
 	stage := func(name string) Stage {
 		for _, stages := range [][]Stage{sender, receiver} {
@@ -102,13 +102,23 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	}
 	if best == LimitNetwork && n != nil && n.BusyTime > 0 {
 		switch {
-		case n.RwndLimited > n.BusyTime/2:
+		case n.RwndLimited > held(n):
 			best = LimitWindow
-		case n.SndbufLimited > n.BusyTime/2, shortBuffer(n):
+		case n.SndbufLimited > held(n), shortBuffer(n):
 			best = LimitSendBuffer
 		}
 	}
 	return best
+}
+
+// held is for how long something other than the path must have held connections up to
+// be named. bbr sends no faster than what it saw arrive, and so seldom meets a window
+// that is shut, though nothing else keeps it back.
+func held(n *Network) time.Duration {
+	if n.Congestion == "bbr" {
+		return n.BusyTime / 4
+	}
+	return n.BusyTime / 2
 }
 
 // Since is what happened after an earlier moment of the same transfer: in its stages,

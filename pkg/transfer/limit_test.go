@@ -25,6 +25,10 @@ func TestLimitedBy(t *testing.T) {
 	const read, compress, limit, send = transfer.StageRead, transfer.StageCompress, transfer.StageLimit, transfer.StageSend
 	const receive, expand, write = transfer.StageReceive, transfer.StageExpand, transfer.StageWrite
 	window := &transfer.Network{BusyTime: time.Second, RwndLimited: 600 * time.Millisecond}
+	// As on 1 Gbit/s over 20 ms, with tcp_rmem[2] of 256 KiB and eight connections, and
+	// with the default.
+	paced := &transfer.Network{Streams: 8, BusyTime: 11584 * time.Millisecond, RwndLimited: 4840 * time.Millisecond, Congestion: "bbr"}
+	free := &transfer.Network{Streams: 8, BusyTime: 11 * time.Second, RwndLimited: 500 * time.Millisecond, Congestion: "bbr"}
 	buffer := &transfer.Network{BusyTime: time.Second, SndbufLimited: 600 * time.Millisecond}
 	// As on 1 Gbit/s over 20 ms, with tcp_wmem[2] of 1 MiB and one connection,
 	// and with the default and two, whose queue fills.
@@ -41,6 +45,8 @@ func TestLimitedBy(t *testing.T) {
 		"target":         {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 2, 93), stage(write, 99, 1, 0)}, window, transfer.LimitTarget},
 		"network":        {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitNetwork},
 		"window":         {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, window, transfer.LimitWindow},
+		"window, bbr":    {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, paced, transfer.LimitWindow},
+		"full path, bbr": {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, free, transfer.LimitNetwork},
 		"send buffer":    {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, buffer, transfer.LimitSendBuffer},
 		"small buffer":   {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, small, transfer.LimitSendBuffer},
 		"full path":      {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, full, transfer.LimitNetwork},
