@@ -25,6 +25,7 @@ type healOptions struct {
 	req         job.Heal
 	config      replicateOptions
 	json, quiet bool
+	unlocked    error // why no job is kept from running
 }
 
 func newHeal(a *app) *cobra.Command {
@@ -117,6 +118,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	f, err := o.config.load()
 	if err != nil && !named && o.req.Copy != nil {
+		o.unlocked = err
 		return nil // none runs by it, and the copy is named
 	}
 	if err != nil {
@@ -169,6 +171,9 @@ func (o *healOptions) run(cmd *cobra.Command, a *app) error {
 	}
 	stop := live(rep)
 	defer stop()
+	if o.unlocked != nil {
+		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.unlocked.Error())
+	}
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin

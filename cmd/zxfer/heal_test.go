@@ -41,6 +41,7 @@ func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
 	write("[[job]]\nwhat")
 	_, err = request(false, "tank/home")
 	require.Error(t, err)
-	_, err = request(false, "tank/home", "backup1:vault/home")
+	o, err = request(false, "tank/home", "backup1:vault/home")
 	require.NoError(t, err)
+	require.Error(t, o.unlocked, "which is said")
 }

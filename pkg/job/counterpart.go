@@ -32,6 +32,7 @@ type counterpart struct {
 	job    string
 	shared []shared
 	raw    bool // how the good one is sent
+	left   bool // a heal that was cut off left something in the good one
 	way.Way
 }
 
@@ -49,16 +50,24 @@ func (p *counterpart) stream(from, to string) zfs.SendSpec {
 	return zfs.SendSpec{Dataset: p.good.Name, From: from, To: to, Flags: zfs.StreamFlags{Raw: p.raw, LargeBlocks: true, Compressed: true}}
 }
 
+// same tells that two name one dataset, as whoever.
+func same(a, b endpoint.Endpoint) bool { return a.HostName() == b.HostName() && a.Name == b.Name }
+
+// covers tells that one of its ends has a dataset.
+func (c *Copy) covers(end, e endpoint.Endpoint) bool {
+	below, ok := strings.CutPrefix(e.Name, end.Name)
+	return ok && end.HostName() == e.HostName() && (below == "" || c.Recursive && below[0] == '/')
+}
+
 // pairs are the counterparts of a damaged dataset. What is named may be a job's.
 func (r *Heal) pairs(dataset string) (all []*counterpart) {
 	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
 	for _, c := range r.Copies {
 		for _, p := range []*counterpart{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
-			below, ok := strings.CutPrefix(dataset, p.bad.Name)
-			if p.bad.Host != r.At.Host || !ok || below != "" && (below[0] != '/' || !c.Recursive) {
+			if !c.covers(p.bad, bad) {
 				continue
 			}
-			p.good.Name += below
+			p.good.Name += strings.TrimPrefix(dataset, p.bad.Name)
 			p.bad, p.job, p.Way = bad, c.Job, c.Way
 			all = append(all, p)
 		}
@@ -68,8 +77,8 @@ func (r *Heal) pairs(dataset string) (all []*counterpart) {
 	}
 	named := &counterpart{bad: bad, good: *r.Copy, fromBad: true}
 	named.good.Name += strings.TrimPrefix(dataset, r.At.Name)
-	if i := slices.IndexFunc(all, func(p *counterpart) bool { return p.good == named.good }); i >= 0 {
-		named = all[i]
+	if i := slices.IndexFunc(all, func(p *counterpart) bool { return same(p.good, named.good) }); i >= 0 {
+		named.fromBad, named.job = all[i].fromBad, all[i].job
 	}
 	named.Way = r.Way
 	return []*counterpart{named}
@@ -83,7 +92,7 @@ func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 		return fault.Refusef("name one: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
 	}
 	for _, p := range all {
-		if err := h.lock(ctx, p.job); err != nil {
+		if err := h.lock(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -104,17 +113,25 @@ func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 	return nil
 }
 
-// lock keeps a job from running until the streams are through: a run would take the
-// snapshot that is healed through for a base.
-func (h *healing) lock(ctx context.Context, job string) error {
-	if _, held := h.locks[job]; held || job == "" || h.req.DryRun || h.req.Lock == nil {
+// lock keeps all jobs of both from running until the streams are through: a run would
+// take the snapshot that is healed through for a base, wherever it brings it.
+func (h *healing) lock(ctx context.Context, p *counterpart) error {
+	if h.req.DryRun || h.req.Lock == nil {
 		return nil
 	}
-	unlock, err := h.req.Lock(ctx, job)
-	if err == nil {
-		h.locks[job] = unlock
+	for _, c := range h.req.Copies {
+		if _, held := h.locks[c.Job]; held || c.Job == "" || !slices.ContainsFunc([]endpoint.Endpoint{p.bad, p.good}, func(e endpoint.Endpoint) bool {
+			return c.covers(c.Source, e) || c.covers(c.Target, e)
+		}) {
+			continue
+		}
+		unlock, err := h.req.Lock(ctx, c.Job)
+		if err != nil {
+			return err
+		}
+		h.locks[c.Job] = unlock
 	}
-	return err
+	return nil
 }
 
 func (h *healing) unlock() {
@@ -174,6 +191,8 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 // what has newer snapshots, else what may be written to.
 func (p *counterpart) turn(bad, good *zfs.Dataset) error {
 	p.raw = good.Encrypted()
+	older, newer, _ := healedThrough(good)
+	p.left = len(older)+len(newer) > 0 || halfHealed(good)
 	ours := func(v zfs.Version) bool { return healsThrough(v.Name) }
 	goods, bads := slices.DeleteFunc(good.Snapshots(), ours), slices.DeleteFunc(bad.Snapshots(), ours)
 	for _, v := range goods {

@@ -175,7 +175,10 @@ func (h *healing) mendAll(ctx context.Context) error {
 		if d.Note != "" {
 			h.rep.Log(d.Copy + ": " + d.Note)
 		}
-		err := h.lock(ctx, d.pair.job)
+		err := h.lock(ctx, d.pair)
+		if err == nil && len(d.pair.shared) == 0 {
+			err = h.fit(ctx, d)
+		}
 		if err == nil {
 			err = h.mend(ctx, d)
 		}
@@ -209,7 +212,8 @@ func (h *healing) widen() (any bool) {
 			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotMended
 		}) {
 			d.all(h.rep)
-			d.Healed, any = false, true
+			d.Healed, d.Partly, any = false, true, true
+			d.pair.shared = nil // the scrub took hours: both are looked at anew
 		}
 	}
 	return any
@@ -289,7 +293,7 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason != "" && reason != zfs.KeyNotLoaded {
-		return nil, fault.Refusef("as root, there: zpool status -v "+pool, "%s: ZFS does not list the errors: %s", h.req.At, reason)
+		return nil, fault.Refusef("as root\n"+h.there("zpool status -v "+pool), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
 	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
 	if err != nil {
@@ -302,7 +306,7 @@ func (h *healing) suspects(ctx context.Context, reason string) (names []string, 
 	}
 	switch {
 	case len(names) == 0:
-		return nil, fault.Refusef("zpool scrub -w "+zfs.CommandLine([]string{pool})+"\nthen the same command",
+		return nil, fault.Refusef(h.there("zpool scrub -w "+zfs.CommandLine([]string{pool}))+"\nthen the same command",
 			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
 	case h.req.At.Name == pool:
 		commands := ""

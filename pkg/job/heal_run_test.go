@@ -1,8 +1,10 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -208,6 +211,33 @@ func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	require.Equal(t, Mended, h.report.Things[2].Outcome)
 }
 
+// sinceWorld has a src/a with a damaged /d/f, its copy, the names of its snapshots by
+// GUID, and the files of its newest state.
+func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
+	t.Helper()
+	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
+	w.host.Write("src/a", make([]byte, 4<<20))
+	names = map[uint64]string{}
+	for _, name := range []string{"0", "1", "2"} {
+		w.host.Write("src/a", []byte("x"))
+		require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@" + name}))
+	}
+	for _, v := range w.host.Versions("src/a") {
+		names[v.GUID] = v.Name
+	}
+	w.host.Copy("src/a", "dst/a", "0", "1", "2")
+	w.host.Set("dst/a", "readonly", "on")
+	f := file("src/a", "", "/d/f")
+	w.host.Damaged = zfs.Damage{Things: []zfs.Damaged{f}}
+	head = t.TempDir()
+	for of, dir := range map[string]string{"src/a": head, "src/a@0": t.TempDir(), "src/a@1": t.TempDir(), "src/a@2": t.TempDir()} {
+		w.host.SetFiles(of, dir)
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "d", "f"), []byte("x"), 0o644))
+	}
+	return w, names, head
+}
+
 // What came after a snapshot in which the damaged file is whole needs an increment; where
 // that does not suffice, as the file or the scrub tells, all of it comes.
 func TestAnIncrementHeals(t *testing.T) {
@@ -222,26 +252,7 @@ func TestAnIncrementHeals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
-			w.host.Write("src/a", make([]byte, 4<<20))
-			names := map[uint64]string{}
-			for _, name := range []string{"0", "1", "2"} {
-				w.host.Write("src/a", []byte("x"))
-				require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@" + name}))
-			}
-			for _, v := range w.host.Versions("src/a") {
-				names[v.GUID] = v.Name
-			}
-			w.host.Copy("src/a", "dst/a", "0", "1", "2")
-			w.host.Set("dst/a", "readonly", "on")
-			f := file("src/a", "", "/d/f")
-			w.host.Damaged = zfs.Damage{Things: []zfs.Damaged{f}}
-			head := t.TempDir()
-			for of, dir := range map[string]string{"src/a": head, "src/a@0": t.TempDir(), "src/a@1": t.TempDir(), "src/a@2": t.TempDir()} {
-				w.host.SetFiles(of, dir)
-				require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "d", "f"), []byte("x"), 0o644))
-			}
+			w, names, head := sinceWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.Damaged, base uint64) bool {
 				from := names[base]
@@ -266,4 +277,152 @@ func TestAnIncrementHeals(t *testing.T) {
 			require.Len(t, w.host.Versions("src/a"), 3)
 		})
 	}
+}
+
+// What the first scrub found is no proof where the second, of what was mended since, did
+// not come to its end; and what changed while the first went on is seen.
+func TestASecondRoundIsProvedAnew(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		live      bool // the copy is, after the first scrub
+		want, why string
+		bases     []string
+	}{
+		"the scrub is cancelled":     {false, "what they healed a scrub tells", "", []string{"1", ""}},
+		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, names, _ := sinceWorld(t)
+			var bases []string
+			w.host.Heals = func(_ zfs.Damaged, base uint64) bool { bases = append(bases, names[base]); return false }
+			scrubs := 0
+			w.before = func(op string) error {
+				if op != "scrub src" {
+					return nil
+				}
+				scrubs++
+				switch {
+				case tt.live:
+					w.host.Set("dst/a", "readonly", "off")
+				case scrubs == 2:
+					w.host.Damaged = zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}
+					return errors.New("cancelled")
+				}
+				return nil
+			}
+			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			require.ErrorContains(t, err, tt.want)
+			require.Equal(t, 2, scrubs)
+			require.Equal(t, tt.bases, bases)
+			require.NotEqual(t, Mended, r.Things[0].Outcome)
+			require.Contains(t, r.Datasets[0].Why, tt.why)
+			require.Equal(t, tt.live, r.Scrubbed)
+		})
+	}
+}
+
+// partly is a world of which some hosts cannot be reached.
+type partly struct{ *world }
+
+func (p partly) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+	if l.Host == "gone" {
+		return nil, errors.New("no route to host")
+	}
+	return p.world.Open(ctx, l)
+}
+
+// What a heal left goes where it was healed from another copy than the one that cannot
+// be reached; it stays where it may have been that one.
+func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
+	t.Parallel()
+	left := "@" + zfs.HealPrefix + "1"
+	for _, arrived := range []bool{true, false} {
+		w := sickWorld(t)
+		w.host.Damaged = zfs.Damage{}
+		for _, name := range []string{"src/a", "src/b"} {
+			require.NoError(t, w.host.Snapshot(t.Context(), []string{name + left}))
+			if arrived || name == "src/b" {
+				w.host.Copy(name, strings.Replace(name, "src", "dst", 1), "1", "2", left[1:])
+				w.host.Set(strings.Replace(name, "src", "dst", 1), "readonly", "on")
+			}
+		}
+		req := healSrc(func(h *Heal) {
+			away := Copy{Source: h.Copies[0].Source, Target: endpoint.Endpoint{Host: "gone", Name: "vault/a"}}
+			h.Copies = append([]Copy{away}, h.Copies...)
+		})
+		_, err := RunHeal(t.Context(), req, hosts.New(partly{w}), silent{})
+		if arrived {
+			require.NoError(t, err)
+			w.asBefore(t)
+			continue
+		}
+		require.ErrorContains(t, err, "no route to host")
+		require.Len(t, w.host.Versions("src/a"), 3)
+		require.Len(t, w.host.Versions("src/b"), 2, "one that fails is in no other's way")
+	}
+}
+
+// Snapshots are listed of what has a copy, and it is shown.
+func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
+	t.Parallel()
+	w := sickWorld(t)
+	w.host.Damaged = zfs.Damage{}
+	w.host.Create("src/c", nil)
+	var listed []string
+	w.before = func(op string) error { listed = append(listed, op); return nil }
+	shown := &doings{}
+	_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), shown)
+	require.NoError(t, err)
+	require.Contains(t, listed, "list src/b")
+	require.NotContains(t, listed, "list src/c")
+	require.Contains(t, shown.all, "looking for what a heal that was cut off left in src")
+}
+
+// doings keeps what was being done.
+type doings struct {
+	silent
+	all []string
+}
+
+func (d *doings) Doing(what string) func() { d.all = append(d.all, what); return func() {} }
+
+// What is to be done by hand says on which host, and is restored next to what is damaged.
+func TestRemediesNameTheHost(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
+		bad := endpoint.Endpoint{Host: "backup1", Name: at}
+		h := &healing{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
+			pair: &counterpart{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
+		thing := &HealedThing{Damaged: zfs.Damaged{Dataset: at, Object: "0x1"}}
+		h.judge(thing)
+		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)
+	}
+	h := &healing{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
+	hint := fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
+	require.Contains(t, hint, "\non backup1: zfs list ")
+	require.Contains(t, hint, "\non backup1: zpool scrub -w vault")
+}
+
+// The command that looks for what is damaged reads each block once.
+func TestTheSearchOfSnapshots(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "zfs"), []byte(`#!/bin/sh
+case "$*" in
+list*snapshot*) for last; do :; done; echo "$last@1"; echo "$last@2" ;;
+list*) echo src; echo "src/a b" ;;
+*) echo "$#:$*" >> "${0%/*}/sent"; [ "$*" != "send -w -i src/a b@1 src/a b@2" ] ;;
+esac
+`), 0o755))
+	h := &healing{req: Heal{At: endpoint.Endpoint{Name: "src"}}}
+	hint := strings.Split(fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
+	cmd := exec.Command("sh", "-c", hint[1])
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.Equal(t, "src/a b@2\n", string(out))
+	sent, err := os.ReadFile(filepath.Join(bin, "sent"))
+	require.NoError(t, err)
+	require.Equal(t, "3:send -w src@1\n5:send -w -i src@1 src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }

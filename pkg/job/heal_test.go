@@ -189,3 +189,32 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 	h.req.DryRun = true
 	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }
+
+// A copy is a job's whoever is named to reach it, and no job runs that has either of both.
+func TestJobsOfWhatIsHealed(t *testing.T) {
+	t.Parallel()
+	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }
+	typed := e("root@backup1", "vault/home/x")
+	req := Heal{At: e("", "tank/home/x"), Copy: &typed, Copies: []Copy{
+		{Source: e("", "tank/home"), Target: e("backup1", "vault/home"), Recursive: true, Job: "j"},
+		{Source: e("backup1", "vault"), Target: e("offsite", "all"), Recursive: true, Job: "on"},
+		{Source: e("", "tank/home"), Target: e("backup2", "vault/home"), Job: "above"},
+		{Source: e("", "tank/home/x"), Target: e("backup2", "vault/x"), Job: "other"},
+	}}
+	pairs := req.pairs("tank/home/x")
+	require.Len(t, pairs, 1)
+	require.Equal(t, "j", pairs[0].job)
+	require.True(t, pairs[0].fromBad)
+	require.Equal(t, typed, pairs[0].good)
+	var held []string
+	req.Lock = func(_ context.Context, job string) (func(), error) { held = append(held, job); return func() {}, nil }
+	h := &healing{req: req, locks: map[string]func(){}}
+	require.NoError(t, h.lock(t.Context(), pairs[0]))
+	require.Equal(t, []string{"j", "on", "other"}, held)
+
+	req.At, req.Copy = e("root@backup1", "vault/home/x"), nil
+	pairs = req.pairs("vault/home/x")
+	require.Len(t, pairs, 2)
+	require.Equal(t, e("", "tank/home/x"), pairs[0].good)
+	require.Equal(t, e("root@backup1", "vault/home/x"), pairs[0].bad)
+}

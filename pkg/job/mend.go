@@ -69,7 +69,7 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
 		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
 			return fault.Failf("what is behind such a block comes by a restore beside, to be renamed into place: zxfer restore "+
-				zfs.CommandLine([]string{p.good.String() + "@" + d.common, p.bad.String() + "-restored"}), "metadata is damaged, too, or a block that is not that of the copy: %w", err)
+				zfs.CommandLine([]string{p.good.String() + "@" + d.common, beside(p.bad)}), "metadata is damaged, too, or a block that is not that of the copy: %w", err)
 		}
 		return err
 	}
@@ -128,32 +128,67 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 
 // leftovers removes what heals that were cut off left where nothing is damaged any more.
 func (h *healing) leftovers(ctx context.Context) error {
-	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Versions: true, Alone: true})
+	defer h.rep.Doing("looking for what a heal that was cut off left in " + h.req.At.String())()
+	q := site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
+	l, err := h.host.List(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, d := range l.Datasets {
+		if len(h.req.pairs(d.Name)) > 0 && !slices.ContainsFunc(h.report.Datasets, func(of *HealedDataset) bool { return of.Dataset == d.Name }) {
+			q.Only = append(q.Only, d.Name)
+		}
+	}
+	switch len(q.Only) { // the snapshots of a whole pool take their time
+	case 0:
+		return nil
+	case len(l.Datasets):
+		q.Only = nil
+	}
+	q.Versions = true
+	l, err = h.host.List(ctx, q)
 	for _, d := range l.Datasets {
 		older, newer, _ := healedThrough(d)
-		left := slices.Concat(older, newer)
-		if len(left) == 0 || slices.ContainsFunc(h.report.Datasets, func(of *HealedDataset) bool { return of.Dataset == d.Name }) {
-			continue
-		}
-		pairs := h.req.pairs(d.Name)
-		if h.req.DryRun || len(pairs) == 0 {
-			h.rep.Log("left of a heal that was cut off: " + strings.Join(left, " "))
-			continue
-		}
-		for _, p := range pairs {
-			if err = errors.Join(err, h.lock(ctx, p.job)); err == nil {
-				h.changed = true
-				err = h.fit(ctx, &HealedDataset{Dataset: d.Name, pair: p}) // which of both is the copy
+		switch left := strings.Join(slices.Concat(older, newer), " "); {
+		case left == "":
+		case h.req.DryRun:
+			h.rep.Log("left of a heal that was cut off: " + left)
+		default:
+			failed := h.clean(ctx, d.Name)
+			if failed == nil {
+				h.rep.Log("removed " + left + ", left of a heal that was cut off")
 			}
-			if err == nil {
-				err = h.sweep(ctx, p)
-			}
-		}
-		if err == nil {
-			h.rep.Log("removed " + strings.Join(left, " ") + ", left of a heal that was cut off")
+			err = errors.Join(err, failed)
 		}
 	}
 	return err
+}
+
+// clean removes what a heal left in a dataset and its copy. A heal has one copy: which
+// is in nobody's way that has none of it, or cannot be reached, where another had it.
+// Where none had, that one may, and what is left here tells of it.
+func (h *healing) clean(ctx context.Context, dataset string) error {
+	var errs error
+	var reached []*counterpart
+	for _, p := range h.req.pairs(dataset) {
+		err := h.lock(ctx, p)
+		if err == nil {
+			err = h.fit(ctx, &HealedDataset{Dataset: dataset, pair: p}) // which of both is the copy
+		}
+		if err == nil {
+			reached = append(reached, p)
+		}
+		errs = errors.Join(errs, err)
+	}
+	if errs != nil && !slices.ContainsFunc(reached, func(p *counterpart) bool { return p.left }) {
+		return errs
+	}
+	h.changed = true
+	errs = nil
+	for _, p := range reached {
+		errs = errors.Join(errs, h.sweep(ctx, p))
+	}
+	return errs
 }
 
 // healsThrough tells a snapshot that is made to be healed through.

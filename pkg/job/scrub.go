@@ -11,6 +11,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
@@ -24,7 +25,7 @@ const scrubPoll = 500 * time.Millisecond
 // -e) is no proof: 2.3.9 takes an error that only an older snapshot has off the list,
 // still damaged, where the newest state has another block in that place.
 func (h *healing) scrub(ctx context.Context) error {
-	paused := fault.Failf("zpool scrub -s "+zfs.PoolOf(h.req.At.Name), "it is paused, and would go on only where it was")
+	paused := fault.Failf(h.there("zpool scrub -s "+zfs.PoolOf(h.req.At.Name)), "it is paused, and would go on only where it was")
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
@@ -63,7 +64,7 @@ func (h *healing) judge(t *HealedThing) {
 		case strings.HasPrefix(t.Shown, "<0x"):
 			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
 		case strings.HasPrefix(t.Shown, "/"):
-			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: zpool status -v "+zfs.PoolOf(h.req.At.Name)
+			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: "+h.there("zpool status -v "+zfs.PoolOf(h.req.At.Name))
 		}
 		return
 	}
@@ -80,14 +81,33 @@ func (h *healing) judge(t *HealedThing) {
 	}
 	from.Name += "@" + name
 	if t.Path == "" {
-		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{from.String(), t.Dataset + "-restored"})
+		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{from.String(), beside(d.pair.bad)})
 	} else {
 		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, from.String(), "restored"})
 	}
 }
 
+// there are commands for a shell where the damage is, a line each.
+func (h *healing) there(commands ...string) string {
+	if !h.req.At.Local() {
+		for i := range commands {
+			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
+		}
+	}
+	return strings.Join(commands, "\n")
+}
+
+// beside is where a dataset is restored next to what is damaged.
+func beside(e endpoint.Endpoint) string {
+	if zfs.PoolOf(e.Name) == e.Name {
+		return e.String() + "/restored"
+	}
+	return e.String() + "-restored"
+}
+
 // conclude scrubs, and holds what is damaged now against what was.
 func (h *healing) conclude(ctx context.Context) error {
+	h.report.Scrubbed = false // an earlier scrub tells nothing of what was mended since
 	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
 		for _, t := range h.report.Things {
 			t.Outcome = NotMended
@@ -96,14 +116,14 @@ func (h *healing) conclude(ctx context.Context) error {
 		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
 	}
 	pool := zfs.PoolOf(h.req.At.Name)
-	unsure, prove := "no scrub was done since", "zpool wait -t scrub "+pool+"\nzpool scrub -w "+pool+"\nzpool status -v "+pool
+	unsure, prove := "no scrub was done since", h.there("zpool wait -t scrub "+pool, "zpool scrub -w "+pool, "zpool status -v "+pool)
 	if !h.req.NoScrub {
 		err := h.scrub(ctx)
 		switch {
 		case err == nil:
 			h.report.Scrubbed = true
 		case ctx.Err() != nil:
-			return fault.Interrupt("the streams went through; a scrub tells what they healed: zpool scrub "+zfs.PoolOf(h.req.At.Name), err)
+			return fault.Interrupt("the streams went through; a scrub tells what they healed: "+h.there("zpool scrub "+pool), err)
 		default:
 			unsure = "the scrub: " + err.Error()
 			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
@@ -120,7 +140,7 @@ func (h *healing) conclude(ctx context.Context) error {
 	remain := h.compare(now, unsure)
 	switch {
 	case now.Unlisted:
-		return fault.Failf("zfs load-key, or another scrub, then: zpool status -v "+pool, "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+		return fault.Failf("zfs load-key, or another scrub, then\n"+h.there("zpool status -v "+pool), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
 	case !h.report.Scrubbed:
 		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
 	case remain+now.More > 0:
@@ -172,13 +192,14 @@ func (h *healing) unlisted(d zfs.Damage) error {
 	switch {
 	case d.Scan.Errors == 0:
 	case pool == h.req.At.Name:
-		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads each, and names those with errors, there:\n"+
-			"zfs list -H -o name -t snapshot -r "+pool+` | while read -r s; do zfs send -w "$s" >/dev/null || echo "$s"; done`+
-			"\nwhere it names none, what had them is gone: zpool scrub -w "+pool, "%s: %s that ZFS does not list", h.req.At, found)
+		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads the whole pool, and names the first snapshot with each error (later ones may share it):\n"+
+			h.there("zfs list -H -o name -t filesystem,volume -r "+pool+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
+				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
+			"\nwhere it names none, what had them is gone:\n"+h.there("zpool scrub -w "+pool), "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
 		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
 	default:
-		return fault.Failf("zpool scrub -w "+pool+"\nzpool status -v "+pool, "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
+		return fault.Failf(h.there("zpool scrub -w "+pool, "zpool status -v "+pool), "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
 	}
 	return nil
 }
