@@ -87,7 +87,9 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	}
 	for _, thing := range r.Things {
 		require.Equal(t, job.Mended, thing.Outcome, thing)
-		require.Equal(t, "reads again", thing.Read, thing)
+		if thing.Snapshot == "" { // each file is read once
+			require.Equal(t, "reads again", thing.Read, thing)
+		}
 	}
 	require.NotContains(t, o.stderr, `"planned"`)
 	require.Contains(t, o.stderr, "reads again: ")

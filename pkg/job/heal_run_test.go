@@ -387,6 +387,43 @@ type doings struct {
 
 func (d *doings) Doing(what string) func() { d.all = append(d.all, what); return func() {} }
 
+// What is read before the scrub, or for a plan, is bounded, and each file read once.
+func TestWhatIsReadIsBounded(t *testing.T) {
+	t.Parallel()
+	w, _, head := sinceWorld(t)
+	sick := func(things ...zfs.Damaged) (*healing, *HealedDataset) {
+		h := &healing{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
+		h.host = h.at.At("", &h.req.Way)
+		for _, t := range things {
+			h.report.Things = append(h.report.Things, &HealedThing{Damaged: t})
+		}
+		d := &HealedDataset{Dataset: "src/a"}
+		require.NoError(t, h.source(t.Context(), d))
+		d.Bytes = 100 << 20
+		return h, d
+	}
+	file := func(snapshot, path string) zfs.Damaged { return file("src/a", snapshot, path) }
+	large := func(name string, size int64) {
+		require.NoError(t, os.WriteFile(filepath.Join(head, name), nil, 0o600))
+		require.NoError(t, os.Truncate(filepath.Join(head, name), size))
+	}
+	large("huge", maxReadBytes+1)
+	h, d := sick(file("0", "/d/f"), file("2", "/d/f"), file("1", "/d/f"), file("", "/huge"))
+	require.True(t, h.reread(t.Context(), d), "what is not read shows nothing")
+	var read []string
+	for _, t := range h.report.Things {
+		read = append(read, t.Read)
+	}
+	require.Equal(t, []string{"", readsAgain, "", tooMuch}, read)
+
+	for size, since := range map[int64]string{4 << 20: "1", 12 << 20: ""} { // in two snapshots
+		large("d/f", size)
+		h, d = sick(file("", "/d/f"))
+		require.NoError(t, h.narrow(t.Context(), d))
+		require.Equal(t, since, d.Since)
+	}
+}
+
 // What is to be done by hand says on which host, and is restored next to what is damaged.
 func TestRemediesNameTheHost(t *testing.T) {
 	t.Parallel()

@@ -19,34 +19,56 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// readsAgain is what a thing's Read says where nothing failed.
-const readsAgain = "reads again"
+// What a thing's Read says where nothing failed, and where the scrub tells.
+const (
+	readsAgain = "reads again"
+	tooMuch    = "was not read: it is left to the scrub"
+)
 
-// reread reads what was damaged in a dataset, and tells whether all reads again. What
-// does not is damaged still; what does may be in memory, so that the scrub proves it.
+// Bounds of what is read of a dataset before the scrub reads all.
+const (
+	maxRead      = 100 // files
+	maxReadBytes = 4 << 30
+)
+
+// errMuch is why a file is not read.
+var errMuch = errors.New("it has more than is to be read")
+
+// reread reads what was damaged in a dataset, each file once, and tells that nothing
+// shows that more is needed. What does not read is damaged still; what does may be in
+// memory, so that the scrub proves it.
 func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 	defer h.rep.Doing("reading the damaged files of " + d.Dataset)()
 	said := map[string][]string{}
 	var refused error // to a restricted key: so would be all others
-	for _, t := range h.report.Things {
-		if t.Dataset != d.Dataset || t.Path == "" || ctx.Err() != nil {
-			continue
+	left := uint64(maxReadBytes)
+	for n, t := range h.newest(d) {
+		if ctx.Err() != nil {
+			break
 		}
 		of := t.Dataset
 		if t.Snapshot != "" {
 			of += "@" + t.Snapshot
 		}
-		t.Read = readsAgain
 		damaged, err := false, refused
-		if err == nil {
-			damaged, err = h.read(ctx, of, t.Path)
+		switch {
+		case err != nil:
+		case n >= maxRead:
+			err = errMuch
+		default:
+			damaged, err = h.read(ctx, of, t.Path, &left)
 		}
 		if fault.ClassOf(err) == fault.Refused {
 			refused = err
 		}
-		if damaged {
+		switch {
+		case err == nil:
+			t.Read = readsAgain
+		case errors.Is(err, errMuch):
+			t.Read = tooMuch
+		case damaged:
 			t.Read = "does not read: " + err.Error()
-		} else if err != nil {
+		default:
 			t.Read = "was not read: " + err.Error()
 		}
 		said[t.Read] = append(said[t.Read], t.Shown)
@@ -54,14 +76,43 @@ func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 	for _, what := range slices.Sorted(maps.Keys(said)) {
 		h.rep.Log(what + ": " + finding.Some(said[what], 5))
 	}
+	delete(said, tooMuch)
 	return len(said[readsAgain]) > 0 && len(said) == 1
 }
 
-// read reads a file, and tells whether an error is one of its blocks. Of a folder only
-// the names are read, here and below.
-func (h *healing) read(ctx context.Context, of, path string) (damaged bool, err error) {
+// newest are the damaged files of a dataset, each in the newest state that is listed.
+func (h *healing) newest(d *HealedDataset) (all []*HealedThing) {
+	age := func(t *HealedThing) int {
+		if t.Snapshot == "" {
+			return len(d.pair.shared)
+		}
+		return slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.bad == t.Snapshot })
+	}
+	at := map[string]int{}
+	for _, t := range h.report.Things {
+		if t.Dataset != d.Dataset || t.Path == "" {
+			continue
+		}
+		t.Read = "" // of an earlier round
+		if i, ok := at[t.Path]; !ok {
+			at[t.Path] = len(all)
+			all = append(all, t)
+		} else if age(t) > age(all[i]) {
+			all[i] = t
+		}
+	}
+	return all
+}
+
+// read reads a file of no more than what is left to be read, and tells whether an error
+// is one of its blocks. Of a folder only the names are read, here and below.
+func (h *healing) read(ctx context.Context, of, path string, left *uint64) (damaged bool, err error) {
 	d, err := h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: math.SmallestNonzeroFloat64})
 	if err == nil && d.Files == 1 && d.Failed == 0 {
+		if d.Size > *left {
+			return false, errMuch
+		}
+		*left -= d.Size
 		d, err = h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: 1})
 	}
 	if len(d.Problems) > 0 {
@@ -78,15 +129,12 @@ func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, er
 	return d, err
 }
 
-// maxNarrowed is how many files are looked for in snapshots.
-const maxNarrowed = 100
-
 // narrow finds the snapshot after which all came that is damaged in a dataset, so that
 // an increment has it: the newest, but for the last, in which the damaged files are
 // whole. The list of errors does not tell: right after a scrub it leaves out snapshots
 // that share the blocks of a file in the newest state (2.3.9). That it is a guess, as a file may have
-// had another name, shows when they are read again. It is not made where it would cost
-// more than it may save.
+// had another name, shows when they are read again. It reads, also for a plan, no more
+// than a small part of what it may save.
 func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 	defer h.rep.Doing("looking in the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
@@ -95,7 +143,7 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 	for _, t := range h.report.Things {
 		switch {
 		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
-		case t.Path == "" || h.report.More > 0 || len(paths) == maxNarrowed:
+		case t.Path == "" || h.report.More > 0 || len(paths) == maxRead:
 			return nil
 		case t.Snapshot != "":
 			listed = append(listed, t.Snapshot)
@@ -109,13 +157,14 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 		}
 	}
 	older := d.pair.shared[:len(d.pair.shared)-1]
-	if len(paths) == 0 || cost*uint64(bits.Len(uint(len(older)))) > d.Bytes {
+	left := min(max(d.Bytes/10, 16<<20), maxReadBytes)
+	if len(paths) == 0 || cost*uint64(bits.Len(uint(len(older)))) > left {
 		return nil
 	}
 	n := sort.Search(len(older), func(i int) bool {
 		in := older[i].bad
 		return slices.Contains(listed, in) || slices.ContainsFunc(paths, func(p string) bool {
-			_, err := h.read(ctx, d.Dataset+"@"+in, p)
+			_, err := h.read(ctx, d.Dataset+"@"+in, p, &left)
 			return err != nil && !strings.Contains(err.Error(), syscall.ENOENT.Error())
 		})
 	})
