@@ -142,9 +142,15 @@ func slowestLimit(all []*StepResult) string {
 
 // effort moves one dataset, surveying and planning it anew after a cut.
 func (m *mover) effort(d *plan.Dataset) *effort {
+	planned := d // what it may lose is not decided anew
 	return &effort{
 		name: d.Source, retries: m.req.Retries, log: m.rep.Log,
-		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, tries) },
+		try: func(ctx context.Context, tries int) error {
+			if err := m.unseen(ctx, planned, d); err != nil {
+				return err
+			}
+			return m.steps(ctx, d, tries)
+		},
 		look: func(ctx context.Context) (bool, error) {
 			again, err := replan(ctx, m.ends, m.req.Plan, d)
 			if err != nil {
@@ -239,6 +245,25 @@ func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
 		m.add(r)
 		if m.noted(err, r.Bytes) != nil {
 			return m.modified(ctx, d, err)
+		}
+	}
+	return nil
+}
+
+// unseen refuses a stream that would destroy a snapshot of the target which nobody
+// was told of: one that was taken since it was planned.
+func (m *mover) unseen(ctx context.Context, planned, d *plan.Dataset) error {
+	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
+		return nil
+	}
+	l, err := m.target.List(ctx, site.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	if err != nil {
+		return err
+	}
+	if t := l.Find(d.Target); t != nil {
+		if v, ok := t.Latest(); ok && v.GUID != d.Steps[0].BaseGUID && !planned.MayLose(v) {
+			return fault.Refusef("the same command plans anew, and names it with what is lost; to keep it, do without {{rollback}}",
+				"%s was taken after this was planned, and would be destroyed", v.In(d.Target))
 		}
 	}
 	return nil

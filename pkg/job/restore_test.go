@@ -104,6 +104,50 @@ func TestRestoreOverWhatIsThere(t *testing.T) {
 	require.Equal(t, plan.Diverged, r.Plan.Conflicts[0].ID)
 }
 
+// A snapshot that was taken of the target since the plan, which names what is lost, is
+// not destroyed.
+func TestRollbackLosesNothingUnnamed(t *testing.T) {
+	t.Parallel()
+	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
+	for name, change := range map[string]func(*world){
+		"onto what is mounted": func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
+		"behind what is lost":  func(w *world) { take(w, "dst/a@lost") },
+	} {
+		for _, restore := range []bool{false, true} {
+			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+			w.host.Copy("src/a", "dst/a", "x")
+			req := request(func(s *Send) { s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true })
+			change(w)
+			rep := &planned{then: sync.OnceFunc(func() { take(w, "dst/a@auto") })}
+			has := func(name string) bool {
+				return slices.ContainsFunc(w.host.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
+			}
+			run := func() (r *Report, err error) {
+				if restore {
+					return RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), rep)
+				}
+				return RunSend(t.Context(), req, hosts.New(w), rep)
+			}
+			r, err := run()
+			require.ErrorContains(t, err, "dst/a@auto was taken after this was planned", name)
+			require.NotEqual(t, outcome.Done, r.Outcome)
+			require.True(t, has("auto"), name)
+			r, err = run()
+			require.NoError(t, err, name)
+			require.Contains(t, r.Plan.Datasets[0].Loses, "dst/a@auto")
+			require.False(t, has("auto"), name)
+		}
+	}
+}
+
+// planned is a Reporter that does something once there is a plan.
+type planned struct {
+	silent
+	then func()
+}
+
+func (p *planned) Planned(*Report) { p.then() }
+
 // timeless is a host that tells another time of a snapshot, or none.
 type timeless struct {
 	*world

@@ -181,7 +181,6 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a"}, d.Loses)
 }
 
-// What ZFS would refuse to roll back is refused before a byte is sent.
 // What is mounted may change until the stream begins, by access times at least: that
 // is in the way of nobody who allowed it to be lost.
 func TestRollbackOfWhatIsMounted(t *testing.T) {
@@ -191,7 +190,7 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 		target   []string
 		loses    []string
 	}{
-		{true, []string{"mounted=yes", "written=0"}, []string{"what is written to vault/a until the stream begins"}},
+		{true, []string{"mounted=yes", "written=0"}, []string{"what is written to vault/a, and what snapshots are taken of it, until the stream has arrived"}},
 		{true, []string{"mounted=yes", "readonly=on"}, nil},
 		{true, []string{"mounted=no"}, nil},
 		{false, []string{"mounted=yes"}, nil},
@@ -204,6 +203,7 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 	}
 }
 
+// What ZFS would refuse to roll back is refused before a byte is sent.
 func TestRollbackOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/zfs"
 )
 
 // NeedLosses returns the target's snapshots, by full name, that a plan lets it
@@ -18,6 +19,11 @@ func NeedLosses(p Plan) []string {
 		}
 	}
 	return names
+}
+
+// MayLose tells whether a snapshot of the target is among those that Loses names.
+func (d *Dataset) MayLose(v zfs.Version) bool {
+	return slices.ContainsFunc(d.newer, func(n zfs.Version) bool { return n.GUID == v.GUID })
 }
 
 // CheckLosses adds a conflict for every dataset with a snapshot to lose that is
