@@ -323,7 +323,7 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	if oldKernel(t) {
 		require.Contains(t, o.stdout, "OpenZFS before 2.2 cannot heal")
 	} else {
-		require.Contains(t, o.stdout, "zxfer heal -n zxdrill --config "+r.file)
+		require.Contains(t, o.stdout, "zxfer heal -n zxdrill/copy --config "+r.file)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
@@ -17,15 +17,19 @@ import (
 const damageWithin = 30 * time.Second
 
 // lookForDamage notes which pools of the job have data errors. Targets that the run had
-// nothing for are not reached for it: of these counts what was known before.
+// nothing for are not reached for it, but where they had some; of a side that cannot be
+// asked counts what was known before.
 func (w *work) lookForDamage(ctx context.Context) {
-	w.damage(ctx, w.source)
-	for i, t := range w.targets {
-		if r := w.run.Targets[i]; r.Error == "" && (r.Sent+r.Failed > 0 || w.state.LastRun == nil) {
-			w.damage(ctx, t)
-			continue
+	for i, s := range append([]*side{w.source}, w.targets...) {
+		before := w.damagedBefore(func(d *record.Damage) bool { return d.Target == s.targetName() })
+		asked := true
+		if i > 0 {
+			r := w.run.Targets[i-1]
+			asked = r.Error == "" && (r.Sent+r.Failed > 0 || w.state.LastRun == nil || len(before) > 0)
 		}
-		w.run.Damaged = append(w.run.Damaged, w.damagedBefore(func(d *record.Damage) bool { return d.Target == t.name })...)
+		if !asked || w.damage(ctx, s) != nil {
+			w.run.Damaged = append(w.run.Damaged, before...)
+		}
 	}
 }
 
@@ -39,31 +43,35 @@ func (w *work) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
 
 // damage asks for the errors of a side's pool. A host that does not tell, as by a
 // restricted key, says nothing of it.
-func (w *work) damage(ctx context.Context, s *side) {
+func (w *work) damage(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageWithin)
 	defer cancel()
 	var found zfs.Damage
 	err := s.host.Do(ctx, site.In(func(st site.Healer) (err error) { found, err = st.Damage(ctx, s.at.Name); return err }))
-	n := len(found.Things) + found.More + found.Elsewhere
-	if found.Unlisted {
-		n = max(1, n)
+	if fault.ClassOf(err) == fault.Refused {
+		return nil
 	}
-	if err != nil || n == 0 {
-		return
+	own := len(found.Things) + found.More
+	if found.Unlisted {
+		own = max(1, own)
+	}
+	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(own + found.Elsewhere)}
+	if err == nil && own == 0 && found.Elsewhere > 0 { // which is nothing of this job
+		w.note("pool %s has data errors outside of %s: there, %s", pool.Name, s.at, zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
+	}
+	if err != nil || own == 0 {
+		return err
 	}
 	facts, _ := s.host.Facts(ctx) // without them it is new enough
-	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(n)}
 	if len(w.targets) > 0 {
-		pool.Known = endpoint.Endpoint{Host: s.at.Host, Name: pool.Name}.String()
+		pool.Known = s.at.String() // a key may be allowed to heal that, and not the pool
 	}
 	f := preflight.Damaged(&pool, facts.ZFS, w.Flags)
-	d := &record.Damage{Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
-	if s.target != nil {
-		d.Target = s.name
-	}
+	d := &record.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
 	same := func(o *record.Damage) bool { return o.Error == d.Error && o.Hint == d.Hint } // of one pool
 	if !slices.ContainsFunc(w.run.Damaged, same) {
 		w.run.Damaged = append(w.run.Damaged, d)
 		w.Log(w.job.Name + ": " + d.Error + "\n" + d.Hint)
 	}
+	return nil
 }

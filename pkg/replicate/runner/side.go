@@ -35,6 +35,14 @@ func newSide(at *hosts.Set, name, where string, tr *replicate.Transfer) (*side, 
 	return &side{name: name, at: e, transfer: tr, host: at.At(e.Host, &tr.Way)}, nil
 }
 
+// targetName is the target's name, "" of the source.
+func (s *side) targetName() string {
+	if s.target == nil {
+		return ""
+	}
+	return s.name
+}
+
 // do does what may be done twice.
 func (s *side) do(ctx context.Context, f func(site.Site) error) error {
 	return replicate.InKeys(s.host.Again(ctx, f))

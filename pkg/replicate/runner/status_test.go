@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -157,7 +158,7 @@ func TestStatusOfAFirstRun(t *testing.T) {
 }
 
 // Pools with data errors are in the run's record, and status names the command that shows
-// what could mend them, until they are gone; a target that is not reached is as it was.
+// what could mend them, until they are gone; a target that does not answer is as it was.
 func TestStatusOfDamagedPools(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
@@ -172,18 +173,33 @@ func TestStatusOfDamagedPools(t *testing.T) {
 		require.Equal(t, []string{"t"}, st.Problems[0].To)
 		require.Contains(t, st.Problems[0].Error, "pool dst has data errors")
 		require.Contains(t, st.Problems[0].Error, "2 data errors")
-		require.Contains(t, st.Problems[0].Hint, "zxfer heal -n dst shows")
+		require.Contains(t, st.Problems[0].Hint, "zxfer heal -n dst/copy shows")
 		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
 		require.NoError(t, err)
 		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="t",pool="dst"} 2`)
 	}
 	damaged()
-	r.Damaged = zfs.Damage{}
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpStatus {
+			return errors.New("no answer")
+		}
+		return nil
+	}
 	r.now += 60
-	run, _ := r.run(t) // has nothing to send, and does not ask
-	require.Zero(t, run.Targets[0].Sent)
+	r.run(t) // has nothing to send, asks, and is told nothing
 	damaged()
-	r.Write("src", []byte("news"))
+	r.before = nil
+
+	// What is damaged of others is noted, and is not this job's state.
+	r.Damaged.Things = r.Damaged.Things[1:]
+	r.now += 60
+	run, _ := r.run(t)
+	require.Zero(t, run.Targets[0].Sent)
+	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: there, zpool status -v dst"}, run.Notes)
+	require.Equal(t, OK, r.status(t).State)
+
+	// A target without data errors is not reached for nothing.
+	r.Damaged.Things = []zfs.Damaged{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}}
 	r.now += 60
 	r.run(t)
 	require.Equal(t, OK, r.status(t).State)
