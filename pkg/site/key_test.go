@@ -56,6 +56,19 @@ func TestKeyIsUsedBySeveral(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	ends(use(t.Context()))
 
+	// Who may not tell others, uses a key that is loaded, and loads none.
+	run := h.Run
+	h.Run = "/sys/zxfer" // where nobody makes a directory
+	_, err = s.useKey(t.Context(), "vault/e", key)
+	require.ErrorContains(t, err, "mkdir /sys/zxfer")
+	require.NoError(t, h.LoadKey(t.Context(), "vault/e", key))
+	unload, err := s.useKey(t.Context(), "vault/e", key)
+	require.NoError(t, err)
+	require.NoError(t, unload())
+	require.Equal(t, "available", status())
+	require.NoError(t, h.UnloadKey(t.Context(), "vault/e"))
+	h.Run = run
+
 	// Many come and go: whoever uses it finds it loaded.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
