@@ -47,8 +47,8 @@ ran is late.
 
 With --nagios it is a monitoring plugin, whose exit codes are 0 OK; 1 WARNING, a
 job is late, a pool of it has data errors, or its last run was interrupted; 2 CRITICAL, its last run failed or
-was refused, in any part, or it is late by a second run; 3 UNKNOWN, its first run
-is under way, it has no schedule and never ran, or its records cannot be read.
+was refused, in any part, or it is late by a second run; 3 UNKNOWN, it has no
+schedule and never ran, or its records cannot be read.
 
 With --html it writes a page with the age of every copy instead, for a web server,
 a mail or a colleague; the exit code is the same.`,

@@ -60,13 +60,11 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
 }
 
-// Course tells of a run under way, and that there was none.
+// Course tells of what is under way, and that there was no run.
 func Course(j *runner.JobStatus) []string {
 	switch {
-	case j.Running && j.LastRun.IsZero():
-		return []string{"its first run is under way"}
 	case j.Running:
-		return []string{"a run is under way"}
+		return []string{"a run or heal is under way"}
 	case j.LastRun.IsZero() && !j.Failed:
 		return []string{"never ran"}
 	}

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Running tells whether a run of the job is under way, as far as can be seen: by the
-// kernel's list of locks, as to try the lock would keep a run from it. Where a file
-// system gives files another device than its own (btrfs) none is seen.
+// Running tells whether a run of the job, or what keeps it from running, is under way,
+// as far as can be seen: by the kernel's list of locks, as to try the lock would keep a
+// run from it. Where a file system gives files another device than its own (btrfs) none
+// is seen.
 func (s *Store) Running() bool { return s.locked("lock") }
 
 // Drilling is Running for drills.

@@ -25,7 +25,7 @@ const defaultGrace = 15 * time.Minute
 // Interrupted, Refused and Failed, which its last run ended with, or record.Unproved.
 const (
 	OK      = "ok"      // the last run succeeded, and none is late
-	Unknown = "unknown" // it has no schedule and never ran, runs for the first time, or its records cannot be read
+	Unknown = "unknown" // it has no schedule and never ran, or its records cannot be read
 	Late    = "late"
 	Damaged = "damaged" // a pool has data errors
 )
@@ -74,7 +74,7 @@ type JobStatus struct {
 	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or why the records cannot be read
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
-	Running  bool      `json:"running,omitempty"` // a run is under way
+	Running  bool      `json:"running,omitempty"` // a run is under way, or a heal or prune, which keeps runs away
 	// Failed tells that the last run did not bring all to an end, that nobody can tell,
 	// or that a pool has data errors.
 	Failed bool `json:"failed"`
@@ -128,9 +128,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
 		store := record.Peek(stateDir, j.Name)
 		st, err := store.Standing()
 		js := statusOf(j, cmp.Or(st, &record.State{}), now)
-		if js.Running = store.Running(); js.Running && js.LastRun.IsZero() {
-			js.State, js.Late = Unknown, false
-		}
+		js.Running = store.Running()
 		if js.Drill != nil {
 			js.Drill.Running = store.Drilling()
 		}
