@@ -51,7 +51,7 @@ func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opJoinKey, dataset)
 }
 
-// A restricted agent tells nothing of its host's directories.
+// A restricted agent tells nothing of its host's directories and devices.
 var opOccupied = operation[[]string, map[string]string]{
 	name:    "occupied",
 	do:      asks(site.Owner.Occupied),

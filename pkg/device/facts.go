@@ -63,9 +63,6 @@ type Facts struct {
 	// Busy is that somebody holds it exclusively, seen or not seen above: ZFS
 	// and file systems of other mount namespaces leave no other trace.
 	Busy bool `json:"busy,omitempty"`
-	// Users are programs that have a volume of ZFS open, exclusively or not, as far
-	// as they can be seen: not all, and some of many.
-	Users []string `json:"users,omitempty"`
 	// System tells what the running system needs it for: "/", "/boot", "swap".
 	System []string `json:"system,omitempty"`
 	// Below are kernel names of the devices that it lies on, and Files the

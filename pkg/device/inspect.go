@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,9 +35,6 @@ func readable(err error) error {
 
 // denied tells that the user may not do what was tried.
 func denied(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
-
-// maxUsers bounds how many programs are told that have a device open.
-const maxUsers = 8
 
 // view is a host as seen by an inspection: its /proc, /sys and /run below
 // root, and what has to be asked by other means. Tests replace them with what
@@ -219,7 +215,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 		f.DiskSeq = n
 	}
 	if f.Kind == KindZvol {
-		f.Label, f.Users = zvolName(fd), usersOf(f.Real)
+		f.Label = zvolName(fd)
 	}
 	// Claiming for reading triggers no udev event and changes nothing.
 	excl, err := unix.Open(f.Real, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -228,24 +224,6 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	}
 	f.Busy = errors.Is(err, unix.EBUSY)
 	return nil
-}
-
-// usersOf are the programs that have a device open, but for this one, and udev, which
-// looks at each for a moment.
-func usersOf(real string) (users []string) {
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // only a pattern that is none fails
-	for _, l := range links {
-		if at, err := os.Readlink(l); err != nil || at != real {
-			continue
-		}
-		dir := filepath.Dir(filepath.Dir(l))
-		name, _ := os.ReadFile(dir + "/comm") // it may have ended
-		user := fmt.Sprintf("%q (process %s)", strings.TrimSpace(string(name)), filepath.Base(dir))
-		if filepath.Base(dir) != strconv.Itoa(os.Getpid()) && !strings.Contains(user, "udev") && !slices.Contains(users, user) && len(users) < maxUsers {
-			users = append(users, user)
-		}
-	}
-	return users
 }
 
 // probe finds what lies on the device, and on its partitions.

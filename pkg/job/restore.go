@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
@@ -266,24 +266,24 @@ func (t *restoring) elsewhere(p *plan.Plan) string {
 	return "{{set mountpoint=/PATH}}"
 }
 
-// inUse refuses to change a volume under its user, where the host can tell of one.
+// inUse refuses to change volumes under their users, where the host can tell of one.
 func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
+	at := map[string]*plan.Dataset{}
 	for _, d := range p.Datasets {
-		if d.Type != zfs.Volume || len(d.Steps) == 0 || d.Restore == nil || d.Restore.Due {
-			continue
+		if d.Type == zfs.Volume && len(d.Steps) > 0 && d.Restore != nil && !d.Restore.Due {
+			at["/dev/zvol/"+d.Target] = d
 		}
-		var f device.Facts
-		err := t.target.Do(ctx, site.In(func(s site.Devices) (err error) {
-			f, err = s.InspectDevice(ctx, "/dev/zvol/"+d.Target)
-			return err
-		}))
-		if err == nil && (f.Busy || len(f.Mounts)+len(f.Swap)+len(f.Holders)+len(f.Users) > 0) {
-			by := ""
-			if len(f.Users) > 0 {
-				by = " by " + finding.Some(f.Users, 3)
-			}
+	}
+	if len(at) == 0 {
+		return
+	}
+	var found map[string]string
+	paths := slices.Sorted(maps.Keys(at))
+	_ = t.own(ctx, func(o site.Owner) (err error) { found, err = o.Occupied(ctx, paths); return err }) // it may not tell
+	for _, path := range paths {
+		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
-				Summary: fmt.Sprintf("%s: /dev/zvol/%s is in use%s, and would change under its user", t.target.Label(), d.Target, by),
+				Summary: fmt.Sprintf("%s: %s %s, and would change under its user", t.target.Label(), path, why),
 				Remedy:  "stop what uses it: lsblk and fuser -vm tell what does"})
 		}
 	}

@@ -116,7 +116,9 @@ func TestRollbackLosesNothingUnnamed(t *testing.T) {
 		for _, restore := range []bool{false, true} {
 			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 			w.host.Copy("src/a", "dst/a", "x")
-			req := request(func(s *Send) { s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true })
+			req := request(func(s *Send) {
+				s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
+			})
 			change(w)
 			rep := &planned{then: sync.OnceFunc(func() { take(w, "dst/a@auto") })}
 			has := func(name string) bool {
@@ -214,4 +216,40 @@ func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"x"}, names)
+}
+
+// occupied is a host whose volumes are in use.
+type occupied struct {
+	*world
+	by    map[string]string
+	asked [][]string
+}
+
+func (o *occupied) Open(context.Context, hosts.Line) (site.Site, error) { return o, nil }
+
+func (o *occupied) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+	o.asked = append(o.asked, paths)
+	return o.by, nil
+}
+
+// Volumes are not changed under their users, for whom the host looks once.
+func TestRestoreOverVolumesInUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	w.host.Copy("src/a/b", "dst/a/b", "x")
+	w.host.Edit(func(all map[string]*zfs.Dataset) {
+		for name, d := range all {
+			if strings.Contains(name, "/") {
+				d.Type = zfs.Volume
+			}
+		}
+	})
+	o := &occupied{world: w, by: map[string]string{"/dev/zvol/dst/a/b": `is in use by "qemu" (process 7)`}}
+	req := Restore{Send: request(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
+	r, err := RunRestore(t.Context(), req, hosts.New(o), silent{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b"}}, o.asked)
+	require.Len(t, r.Plan.Conflicts, 1)
+	require.Equal(t, `local: /dev/zvol/dst/a/b is in use by "qemu" (process 7), and would change under its user`, r.Plan.Conflicts[0].Summary)
 }

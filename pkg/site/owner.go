@@ -29,7 +29,7 @@ func (l *Local) Unmount(ctx context.Context, dataset string) error {
 	return l.tools.Unmount(ctx, dataset)
 }
 
-// Occupied looks at directories.
+// Occupied looks at directories and devices.
 func (l *Local) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
 	return l.tools.Occupied(ctx, paths)
 }

@@ -143,7 +143,8 @@ type Owner interface {
 	// the properties of both prove that it is one key; else it is refused, as
 	// nothing would open the dataset any more.
 	JoinKey(ctx context.Context, dataset string) error
-	// Occupied tells, of the directories where a mount would hide something, what.
+	// Occupied tells, of the directories where a mount would hide something, what,
+	// and of the devices that are in use, by whom.
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 }
 

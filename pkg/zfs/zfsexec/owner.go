@@ -77,18 +77,25 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 	return err
 }
 
-// Occupied tells of directories what a filesystem that is mounted there would hide.
-func (c *CLI) Occupied(_ context.Context, paths []string) (map[string]string, error) {
-	out := map[string]string{}
+// Occupied tells of directories what a filesystem that is mounted there would hide, and
+// of devices who has them open.
+func (c *CLI) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
+	out, devices := map[string]string{}, map[string]string{}
 	for _, path := range paths {
 		if !filepath.IsAbs(path) {
 			return nil, fault.Usagef("", "%q is no absolute path", path)
 		}
-		if why := occupied(path); why != "" {
+		real, err := filepath.EvalSymlinks(path)
+		if info, _ := os.Stat(real); err == nil && info != nil && info.Mode().Type() == os.ModeDevice {
+			devices[real] = path
+		} else if why := occupied(path); why != "" {
 			out[path] = why
 		}
 	}
-	return out, nil
+	if len(devices) == 0 {
+		return out, nil
+	}
+	return out, inUse(ctx, devices, out)
 }
 
 func occupied(path string) string {
