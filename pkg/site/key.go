@@ -134,7 +134,9 @@ func (k *keyUse) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*unloadWithin)
 	defer cancel()
 	return k.alone(ctx, func() error {
-		if k.lock(theUse, unix.F_WRLCK) != nil { // others share it
+		// The next at the gate must not take this use for one that goes on.
+		defer func() { _ = k.lock(theUse, unix.F_UNLCK) }() // closing it does so, too
+		if k.lock(theUse, unix.F_WRLCK) != nil {            // others share it
 			return nil
 		}
 		st, err := k.notes.Stat()
