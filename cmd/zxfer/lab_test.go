@@ -323,16 +323,27 @@ func guids(t *testing.T, d string) map[string]string {
 	return m
 }
 
-// state is everything that a refused command must not change.
+// state is everything that a refused command must not change. What was destroyed before
+// is freed over some transactions: it is read until two in a row are the same.
 func state(t *testing.T) string {
 	t.Helper()
-	run(t, "zpool", "sync")
-	var b strings.Builder
-	for _, pool := range []string{alphaPool, betaPool} {
-		b.WriteString(zfsCmd(t, "list", "-t", "all", "-Hp", "-o", "name,guid", "-r", pool))
-		b.WriteString(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", pool))
+	read := func() string {
+		run(t, "zpool", "sync")
+		var b strings.Builder
+		for _, pool := range []string{alphaPool, betaPool} {
+			b.WriteString(zfsCmd(t, "list", "-t", "all", "-Hp", "-o", "name,guid", "-r", pool))
+			b.WriteString(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", pool))
+		}
+		return b.String()
 	}
-	return b.String()
+	now := read()
+	for range 20 {
+		before := now
+		if now = read(); now == before {
+			break
+		}
+	}
+	return now
 }
 
 // leftovers lists processes and listeners of zxfer and zfs streams, and
