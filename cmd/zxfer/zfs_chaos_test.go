@@ -275,11 +275,15 @@ func (r *round) finish() {
 // datasets outside of the round's, devices.
 func footprint(t *testing.T) string {
 	t.Helper()
+	home, err := os.UserHomeDir()
+	require.NoError(t, err)
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
 	var b strings.Builder
-	for _, dir := range []string{"/tmp", "/var/tmp", "/run", "/root", "/dev/shm", "/dev/mapper", "/root/.cache", "/root/.cache/zxfer", journals} {
+	for _, dir := range []string{"/tmp", "/var/tmp", "/run", home, "/dev/shm", "/dev/mapper", cache, filepath.Join(cache, "zxfer"), journals} {
 		entries, _ := os.ReadDir(dir) // it may not be there
 		for _, e := range entries {
-			if name := filepath.Join(dir, e.Name()); !strings.HasPrefix(name, "/root/.cache") && !strings.HasPrefix(name, os.TempDir()+"/Test") && name != journals {
+			if name := filepath.Join(dir, e.Name()); !strings.HasPrefix(name, cache) && !strings.HasPrefix(name, os.TempDir()+"/Test") && name != journals {
 				b.WriteString(name + "\n")
 			}
 		}

@@ -232,15 +232,7 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	fill(t, src, "f", 2<<20)
 	zfsCmd(t, "snapshot", src+"@mine")
 	fill(t, src, "g", 8<<20)
-	r := newReplication(t, fmt.Sprintf(`
-[[job]]
-name = "home"
-source = %q
-snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
-[[job.target]]
-name = "near"
-to = "beta:%s"
-`, src, dst))
+	r := homeJob(t, src, dst)
 	at := time.Now().UTC().Truncate(time.Second)
 	mustZxfer(t, "send", src+"@mine", "beta:"+dst)
 	r.must(t, at, "run", "home")

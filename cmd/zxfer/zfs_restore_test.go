@@ -377,13 +377,10 @@ func TestRestrictedRestore(t *testing.T) {
 	}
 }
 
-// A job whose source is gone says how to bring it back, and goes on with what came.
-func TestZFSRestoreJob(t *testing.T) {
-	lab(t)
-	src, dst := dataset(t)
-	zfsCmd(t, "create", src)
-	fill(t, src, "f", 300<<10)
-	r := newReplication(t, fmt.Sprintf(`
+// homeJob is a job file that replicates src to dst on beta.
+func homeJob(t *testing.T, src, dst string) *replication {
+	t.Helper()
+	return newReplication(t, fmt.Sprintf(`
 [[job]]
 name = "home"
 source = %q
@@ -392,6 +389,15 @@ snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 name = "near"
 to = "beta:%s"
 `, src, dst))
+}
+
+// A job whose source is gone says how to bring it back, and goes on with what came.
+func TestZFSRestoreJob(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 300<<10)
+	r := homeJob(t, src, dst)
 	at := time.Now().UTC().Truncate(time.Second)
 	r.must(t, at, "run", "home")
 	require.NoError(t, destroyAll(src))

@@ -257,7 +257,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 	// A remote shell to the same host whose user has never had zxfer there.
 	withoutCache := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(withoutCache, []byte("#!/bin/sh\nc=$(printf %s \"$2\" | base64 -w0)\n"+
-		"exec ssh -F "+labDir+"/ssh_config \"$1\" \"unshare -m sh -c 'mount -t tmpfs tmpfs /root/.cache; eval \\\"\\$(echo $c | base64 -d)\\\"'\"\n"), 0o755))
+		"exec ssh -F "+labDir+"/ssh_config \"$1\" \"unshare -m sh -c 'mount -t tmpfs tmpfs ~/.cache; eval \\\"\\$(echo $c | base64 -d)\\\"'\"\n"), 0o755))
 
 	tests := []struct {
 		name string
