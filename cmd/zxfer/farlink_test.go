@@ -117,5 +117,8 @@ func (f *farHosts) cured(t *testing.T, host lineEnd, cause string, streams bool,
 	}
 	f.on(t, host, "sh", "-c", m[5])
 	r = f.doctor(t, args...)
-	return errors.Join(within(expected, linkRate(r), 0.2), carries(t, r, 1e9))
+	if got := linkRate(r); got < 0.8*expected {
+		return fmt.Errorf("%s: got %.0f B/s, as much as %.0f was said", m[5], got, expected)
+	}
+	return carries(t, r, 1e9) // and not more than the path carries
 }
