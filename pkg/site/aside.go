@@ -15,13 +15,6 @@ func (l *Local) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 	return l.tools.CloneAside(ctx, a)
 }
 
-// RemoveAside destroys clones.
-func (l *Local) RemoveAside(ctx context.Context, a zfs.Asides) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.RemoveAside(ctx, a)
-}
-
 // RunAside runs a command in a clone.
 func (l *Local) RunAside(ctx context.Context, a zfs.AsideCommand) (r zfs.AsideResult, err error) {
 	ctx, cancel := l.bound(ctx)

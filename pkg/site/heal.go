@@ -10,25 +10,14 @@ import (
 )
 
 // Damage reads what is damaged.
-func (l *Local) Damage(ctx context.Context, dataset string) (d zfs.Damage, err error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	d, err = l.tools.Damage(ctx, zfs.PoolOf(dataset))
+func (l *Local) Damage(ctx context.Context, dataset string) (zfs.Damage, error) {
+	d, err := l.direct.Damage(ctx, zfs.PoolOf(dataset))
 	return d.Within(dataset), err
 }
 
 // Scrub begins a scrub.
 func (l *Local) Scrub(ctx context.Context, dataset string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.Scrub(ctx, zfs.PoolOf(dataset))
-}
-
-// Revert removes what was healed through.
-func (l *Local) Revert(ctx context.Context, snapshot string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.Revert(ctx, snapshot)
+	return l.direct.Scrub(ctx, zfs.PoolOf(dataset))
 }
 
 // CheckDamage refuses what is no list of errors of a dataset.

@@ -25,12 +25,12 @@ import (
 
 // Local is the Site of this host.
 type Local struct {
-	Datasets // under life
-	tools    Tools
-	scratch  func(ctx context.Context, parent string) (*zfsexec.Scratch, error)
-	module   string // version of ZFS, "" where it is not loaded
-	version  string
-	log      func(string)
+	direct  // under life
+	tools   Tools
+	scratch func(ctx context.Context, parent string) (*zfsexec.Scratch, error)
+	module  string // version of ZFS, "" where it is not loaded
+	version string
+	log     func(string)
 
 	// life ends when Close is called; every operation runs under it.
 	life context.Context
@@ -51,7 +51,7 @@ type Local struct {
 func NewLocal(version string, log func(string)) *Local {
 	l := newLocal(version, log)
 	cli := zfsexec.New(log)
-	l.Datasets, l.tools, l.scratch, l.module = cli.Under(l.life), cli, cli.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
+	l.direct, l.tools, l.scratch, l.module = cli.Under(l.life), cli, cli.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
 	// The helper takes longer to start than a small job has work for it: only
 	// who needs it waits, once.
 	l.backend = sync.OnceValues(func() (zfsexec.Backend, string) { return l.startBackend(cli) })
@@ -174,7 +174,7 @@ func (l *Local) with(ctx context.Context, f func(context.Context, zfsexec.Backen
 // estimates sooner than the helper has started.
 func (l *Local) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
 	if len(streams) == 1 && !l.started.Load() {
-		return l.Datasets.Estimate(ctx, streams)
+		return l.direct.Estimate(ctx, streams)
 	}
 	err = l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error {
 		sizes, err = b.Estimate(ctx, streams)

@@ -8,32 +8,6 @@ import (
 	"zxfer/pkg/zfs/zfsexec"
 )
 
-// Adjust changes properties.
-func (l *Local) Adjust(ctx context.Context, a zfs.Adjustment) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.Adjust(ctx, a)
-}
-
-// Mount mounts a filesystem.
-func (l *Local) Mount(ctx context.Context, dataset string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.Mount(ctx, dataset)
-}
-
-// Unmount unmounts a filesystem.
-func (l *Local) Unmount(ctx context.Context, dataset string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	return l.tools.Unmount(ctx, dataset)
-}
-
-// Occupied looks at directories and devices.
-func (l *Local) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
-	return l.tools.Occupied(ctx, paths)
-}
-
 // JoinKey looks for itself whether there is one key, whoever asks for it. With both
 // keys loaded zfs(8) wraps the dataset's anew, which cannot go wrong.
 func (l *Local) JoinKey(ctx context.Context, dataset string) error {

@@ -10,9 +10,20 @@ import (
 	"zxfer/pkg/zfs/zfsexec"
 )
 
+// direct is what a Local does just as its tools do it.
+type direct interface {
+	Datasets
+	Adjust(ctx context.Context, a zfs.Adjustment) error
+	Mount(ctx context.Context, dataset string) error
+	Unmount(ctx context.Context, dataset string) error
+	Occupied(ctx context.Context, paths []string) (map[string]string, error)
+	RemoveAside(ctx context.Context, a zfs.Asides) error
+	zfsexec.Pools // but for what a dataset has of its pool
+}
+
 // Tools are the ZFS that a Local acts on.
 type Tools interface {
-	Datasets
+	direct
 	OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error)
 	OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error)
 	// MountFiles mounts a snapshot, or a filesystem as it is, for whoever has
@@ -25,19 +36,15 @@ type Tools interface {
 	// starts anew.
 	RunDirectory() string
 
-	Adjust(ctx context.Context, a zfs.Adjustment) error
-	Mount(ctx context.Context, dataset string) error
-	Unmount(ctx context.Context, dataset string) error
 	InheritKey(ctx context.Context, dataset string) error
-	Occupied(ctx context.Context, paths []string) (map[string]string, error)
-	Rehearser
-	zfsexec.Pools
+	CloneAside(ctx context.Context, a zfs.Aside) (string, error)
+	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
 }
 
 // On returns a Site of this host that acts on other tools than its own.
 func On(tools Tools, version string, log func(string)) *Local {
 	l := newLocal(version, log)
-	l.Datasets, l.tools, l.module = tools, tools, "2.3.9-1"
+	l.direct, l.tools, l.module = tools, tools, "2.3.9-1"
 	l.backend = func() (zfsexec.Backend, string) { return tools, l.module }
 	l.started.Store(true)
 	l.scratch = func(context.Context, string) (*zfsexec.Scratch, error) { return nil, errors.ErrUnsupported }
