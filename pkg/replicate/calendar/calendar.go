@@ -18,7 +18,6 @@ import (
 
 // Event is a calendar event: the times whose every part is in its set.
 type Event struct {
-	spec    string
 	in      [parts]set
 	fromEnd bool           // the day counts from the end of the month
 	zone    *time.Location // nil: the zone of the time asked about
@@ -63,7 +62,7 @@ func shorthands() map[string]string {
 //
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.time.html (Calendar Events)
 func Parse(spec string) (*Event, error) {
-	e := &Event{spec: spec}
+	e := &Event{}
 	if err := e.parse(spec); err != nil {
 		return nil, fmt.Errorf("%q is not a calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, err)
 	}
@@ -200,8 +199,6 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 	}
 	return out, nil
 }
-
-func (e *Event) String() string { return e.spec }
 
 // Next is the first time of the event after another; false where there is
 // none.
