@@ -172,7 +172,7 @@ func (d *copier) survey(ctx context.Context) error {
 func (e *ends) findings() []finding.Finding {
 	return preflight.Device(preflight.Input{
 		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.way(),
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
 	})
 }
 

@@ -209,7 +209,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if err != nil {
 		return err
 	}
-	if d.input.Way = d.way(); d.input.Way.Closed {
+	if d.input.Way = d.link.Search(); d.input.Way.Closed {
 		return nil
 	}
 	m.link = d.link.As(d.planned.Encrypted())

@@ -107,12 +107,6 @@ func (e *ends) open(ctx context.Context, log func(string)) error {
 	return unchanged(err)
 }
 
-// way is how it went, as the checks look at it.
-func (e *ends) way() preflight.Way {
-	s := e.link.Search()
-	return preflight.Way{Path: s.Path, Shut: s.Shut, Astray: s.Astray, Closed: s.Closed, Shell: s.Shell, Listen: s.Listen, Option: s.Option, Untried: s.Untried}
-}
-
 func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }
 
 func (e *end) report(role string) HostReport {
@@ -130,7 +124,7 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	return preflight.Input{
 		Source: e.source.checked(), Target: e.target.checked(),
 		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.way(),
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
 	}
 }
 

@@ -176,28 +176,14 @@ func (l *Link) path() string {
 	return "from " + l.dialer.Label() + " to " + l.listener.Label()
 }
 
-// Search is how it went to find a way that passes; the zero Search, where none was
-// tried.
-type Search struct {
-	Path   string   // of the way that is taken: "from alpha to beta", "through ssh"
-	Shut   []string // the ways that were tried before, and why they do not pass
-	Astray bool     // the first of them for want of an address
-	Closed bool     // none passes
-	Shell  bool     // it is ssh's own connection
-	Listen string   // the host that is connected to by the way that is tried first
-	Option string   // that has this way taken at once
-	// Untried is what to ask for instead, where another way was asked for.
-	Untried []string
-}
-
 // Search tells how it went.
-func (l Link) Search() Search {
+func (l Link) Search() way.Search {
 	if !l.tried {
-		return Search{}
+		return way.Search{}
 	}
 	first := Link{Way: l.asked}
 	listener, _ := first.direct(l.source, l.target)
-	s := Search{Path: l.path(), Shut: l.before, Astray: l.astray, Closed: l.closed, Shell: l.Wire == way.SSH,
+	s := way.Search{Path: l.path(), Shut: l.before, Astray: l.astray, Closed: l.closed, Shell: l.Wire == way.SSH,
 		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
 	if s.Shell {
 		s.Option = throughSSH(l.asked)

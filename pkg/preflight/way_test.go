@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/way"
 )
 
 // Which way data takes is said where it is not the first, and stops a job where
@@ -16,16 +17,16 @@ func TestWay(t *testing.T) {
 	shut := []string{"from alpha to beta: timeout"}
 	for _, tt := range []struct {
 		name            string
-		way             Way
+		way             way.Search
 		severity        finding.Severity
 		summary, remedy string
 	}{
-		{"not looked for", Way{}, "", "", ""},
-		{"the first", Way{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
-		{"the other direction", Way{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
-		{"the other direction, as an address leads nowhere", Way{Path: "from beta to alpha", Shut: shut, Astray: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
-		{"ssh", Way{Path: "through ssh", Shut: shut, Shell: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
-		{"none", Way{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
+		{"not looked for", way.Search{}, "", "", ""},
+		{"the first", way.Search{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
+		{"the other direction", way.Search{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"the other direction, as an address leads nowhere", way.Search{Path: "from beta to alpha", Shut: shut, Astray: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
+		{"ssh", way.Search{Path: "through ssh", Shut: shut, Shell: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
+		{"none", way.Search{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
