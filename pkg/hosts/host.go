@@ -233,8 +233,7 @@ func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
 // System is what the host's files tell; nil where it does not say: to a
 // restricted key, or of another version.
 func (h *Host) System(ctx context.Context) *sysinfo.System {
-	var text []byte
-	err := h.Again(ctx, site.In(func(st site.Prober) (err error) { text, err = st.Capture(ctx, true); return err }))
+	text, err := site.Ask(ctx, h.Again, site.Prober.Capture, true)
 	if err != nil {
 		return nil
 	}
@@ -247,15 +246,13 @@ func (h *Host) System(ctx context.Context) *sysinfo.System {
 }
 
 // List surveys datasets.
-func (h *Host) List(ctx context.Context, q site.ListQuery) (l zfs.Listing, err error) {
-	err = h.Again(ctx, func(st site.Site) error { l, err = st.List(ctx, q); return err })
-	return l, err
+func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+	return site.Ask(ctx, h.Again, site.Lister.List, q)
 }
 
 // Holds reads the tags of the holds on snapshots, by their names.
-func (h *Host) Holds(ctx context.Context, snapshots []string) (tags map[string][]string, err error) {
-	err = h.Again(ctx, func(st site.Site) error { tags, err = st.Holds(ctx, snapshots); return err })
-	return tags, err
+func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	return site.Ask(ctx, h.Again, site.Lister.Holds, snapshots)
 }
 
 // Properties reads properties, by name of what has them.

@@ -177,14 +177,11 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 	if out.Note, err = h.ill(ctx, p); err != nil && target == p.good {
 		return err // who may not ask may not remove the snapshot there either
 	}
-	at := h.at.At(p.good.Host, &p.Way)
-	return at.Again(ctx, func(s site.Site) error {
-		sizes, err := s.Estimate(ctx, []zfs.SendSpec{p.stream("", out.common)})
-		if err == nil && len(sizes) == 1 {
-			out.Bytes = sizes[0]
-		}
-		return err
-	})
+	sizes, err := site.Ask(ctx, h.at.At(p.good.Host, &p.Way).Again, site.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
+	if err == nil && len(sizes) == 1 {
+		out.Bytes = sizes[0]
+	}
+	return err
 }
 
 // turn finds what both have, and which of both is the source: what the job says, else
@@ -230,13 +227,10 @@ func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset,
 	}
 	newest, _ := d.Latest()
 	half := d.ResumeToken()
-	err := h.at.At(e.Host, w).Again(ctx, func(s site.Site) error {
-		have, err := s.Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
-		if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
-			half = "now"
-		}
-		return err
-	})
+	have, err := h.at.At(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
+	if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
+		half = "now"
+	}
 	if err == nil && half != "-" && half != "" {
 		return fault.Refusef("wait for its end; one that was cut off goes on with its own command, or is given up, there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
 			"%s is half received: a transfer into it is under way, or was cut off", e)

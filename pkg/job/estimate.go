@@ -86,11 +86,8 @@ func foretell(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 }
 
 // streamSizes finds what cannot be estimated by halves.
-func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) (sizes []uint64, err error) {
-	err = source.Do(ctx, func(st site.Site) (err error) {
-		sizes, err = st.Estimate(ctx, specs)
-		return err
-	})
+func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) ([]uint64, error) {
+	sizes, err := site.Ask(ctx, source.Do, site.Lister.Estimate, specs)
 	if err == nil || !each || !vanished(err) {
 		return sizes, err
 	}

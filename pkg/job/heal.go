@@ -234,10 +234,7 @@ func (h *healing) damage(ctx context.Context) (zfs.Damage, error) {
 // damage is what a host tells of what is damaged in a dataset, and below it, but for
 // what was healed through, which goes.
 func damage(ctx context.Context, at *hosts.Host, dataset string) (d zfs.Damage, err error) {
-	err = at.Again(ctx, site.In(func(s site.Healer) error {
-		d, err = s.Damage(ctx, dataset)
-		return err
-	}))
+	d, err = site.Ask(ctx, at.Again, site.Healer.Damage, dataset)
 	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return healsThrough(t.Snapshot) })
 	return d, err
 }

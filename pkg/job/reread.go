@@ -172,11 +172,7 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 		return ctx.Err()
 	}
 	p := d.pair
-	var sizes []uint64
-	err := h.at.At(p.good.Host, &p.Way).Again(ctx, func(s site.Site) (err error) {
-		sizes, err = s.Estimate(ctx, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
-		return err
-	})
+	sizes, err := site.Ask(ctx, h.at.At(p.good.Host, &p.Way).Again, site.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
 		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}

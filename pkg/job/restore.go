@@ -212,8 +212,7 @@ func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	var found map[string]string
-	err := t.own(ctx, func(o site.Owner) (err error) { found, err = o.Occupied(ctx, paths); return err })
+	found, err := site.Ask(ctx, t.target.Do, site.Owner.Occupied, paths)
 	if errors.Is(err, site.ErrForbidden) {
 		return nil
 	}
@@ -277,9 +276,8 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 	if len(at) == 0 {
 		return
 	}
-	var found map[string]string
 	paths := slices.Sorted(maps.Keys(at))
-	_ = t.own(ctx, func(o site.Owner) (err error) { found, err = o.Occupied(ctx, paths); return err }) // it may not tell
+	found, _ := site.Ask(ctx, t.target.Do, site.Owner.Occupied, paths) // it may not tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,

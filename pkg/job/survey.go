@@ -67,11 +67,7 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	var dataset string
-	err := e.source.Do(ctx, func(st site.Site) (err error) {
-		dataset, err = st.DatasetOf(ctx, req.Source.Name)
-		return err
-	})
+	dataset, err := site.Ask(ctx, e.source.Do, site.Lister.DatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
 			"%s is not on a ZFS filesystem", req.Source)

@@ -214,6 +214,12 @@ func In[R any](f func(R) error) func(Site) error {
 	}
 }
 
+// Ask has a role's operation answer, by a way to a Site: Do or Again of a host.
+func Ask[R, A, B any](ctx context.Context, by func(context.Context, func(Site) error) error, op func(R, context.Context, A) (B, error), args A) (answer B, err error) {
+	err = by(ctx, In(func(role R) (err error) { answer, err = op(role, ctx, args); return err }))
+	return answer, err
+}
+
 // task is what a host without a role cannot do.
 func task[R any]() string {
 	switch any((*R)(nil)).(type) {

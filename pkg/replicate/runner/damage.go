@@ -46,8 +46,7 @@ func (w *work) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
 func (w *work) damage(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageWithin)
 	defer cancel()
-	var found zfs.Damage
-	err := s.host.Do(ctx, site.In(func(st site.Healer) (err error) { found, err = st.Damage(ctx, s.at.Name); return err }))
+	found, err := site.Ask(ctx, s.host.Do, site.Healer.Damage, s.at.Name)
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}

@@ -91,10 +91,8 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
 	defer c.doing("drilling %s of %s", snapshot, c.t.name)()
-	err = c.t.do(ctx, site.In(func(st site.Rehearser) (err error) {
-		c.clone, err = st.CloneAside(ctx, zfs.Aside{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
-		return err
-	}))
+	c.clone, err = site.Ask(ctx, c.t.do, site.Rehearser.CloneAside,
+		zfs.Aside{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
 		if gone := c.t.removeClones(ctx, zfs.Asides{Job: c.job.Name, Datasets: []string{c.rec.Target}}); gone != nil {
 			c.note("%s: the clone of %s could not be removed, which the next drill tries again: %v", c.t.name, snapshot, gone)
@@ -251,15 +249,11 @@ func (c *drillCopy) run(ctx context.Context) error {
 		return nil
 	}
 	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
-	var out zfs.AsideResult
 	// Not twice, should the connection be lost: the first may still be running.
-	err := replicate.InKeys(c.t.host.Do(ctx, site.In(func(st site.Rehearser) (err error) {
-		out, err = st.RunAside(ctx, zfs.AsideCommand{Clone: c.clone, Argv: as.Command, Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout),
-			Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{"ZXFER_DRILL_JOB=" + c.job.Name,
-				"ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
-		return err
-	})))
-	if errors.Is(err, site.ErrLost) {
+	out, err := site.Ask(ctx, c.t.host.Do, site.Rehearser.RunAside, zfs.AsideCommand{Clone: c.clone, Argv: as.Command,
+		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
+			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
+	if err = replicate.InKeys(err); errors.Is(err, site.ErrLost) {
 		return fault.Interrupt("", err)
 	}
 	if err != nil {
