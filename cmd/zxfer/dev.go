@@ -46,8 +46,9 @@ SRC and TARGET are [[user@]host:]/PATH, or ./PATH on this host. Either end, both
 or none may be on another host. "-" is standard input as SRC and standard output as TARGET; such a
 copy cannot be resumed, and a file that was made for one that failed is removed.
 Blocks that are all zeros are neither sent nor stored as data; what was written
-is synced, read back past the page cache and compared, and the BLAKE3 of the
-whole device is told, as b3sum prints it. A copy that was cut off is resumed, by
+is synced, read back past the page cache and compared, by xxh3, which finds
+what disks, memory and cables do wrong; --digest blake3 also tells the digest
+that b3sum prints of the whole device. A copy that was cut off is resumed, by
 itself or by running the same command again: only blocks that had not been
 stored, or have changed since, are sent. A longer image file is cut to the size
 of the source.
@@ -147,6 +148,10 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
 	case req.Allow.Confirm != "" && !req.Allow.Overwrite:
 		return req, fault.Usagef("add --overwrite, or leave --confirm out", "--confirm has no effect without --overwrite")
+	case req.Digest != "" && req.Options.NoVerify:
+		return req, fault.Usagef("leave --digest out", "--digest has no effect with --no-verify")
+	case req.Digest == device.XXH3 && req.Options.Delta:
+		return req, fault.Usagef("leave --digest out", "--delta takes blocks for equal by blake3")
 	case o.mapFile != "" && !req.SkipErrors:
 		return req, fault.Usagef("add --skip-errors, or leave --map out", "--map has no effect without --skip-errors")
 	}
@@ -174,6 +179,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "What to copy", func(f *pflag.FlagSet) {
 		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only what differs")
 		f.BoolVar(&req.Compare, "verify-only", false, "hash both sides and compare them; copy nothing")
+		f.Var(option.Word(&req.Digest, device.XXH3, device.BLAKE3), "digest", "how blocks are compared: blake3 tells what b3sum prints, too, and --delta takes it; a copy that is resumed goes on with its own")
 		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written, and tell no digest")
 		f.BoolVar(&req.NoResume, "no-resume", false, "do not use what an interrupted copy has stored")
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
@@ -191,6 +197,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 	})
 	flagGroup(cmd, "How to run", o.defineRun)
 	completeWay(cmd, way.Dev)
+	completeWords(cmd, "digest", device.XXH3, device.BLAKE3)
 	completeChecks(cmd)
 }
 

@@ -79,9 +79,9 @@ func (c *copying) commit(context.Context) error {
 	if err := c.store.commit(); err != nil {
 		return err
 	}
-	c.source = c.scan.digest(c.scan.cut.Root(c.scan.sums))
+	c.source = c.opt.digest(c.scan.cut.Root(c.scan.sums))
 	if !c.opt.NoVerify {
-		c.target = c.store.digest(c.root)
+		c.target = c.opt.digest(c.root)
 	}
 	return nil
 }

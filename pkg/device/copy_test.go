@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 	"lukechampine.com/blake3"
 
 	"zxfer/pkg/transfer"
@@ -84,6 +86,16 @@ func sizes() []int {
 	return []int{0, 1, 4096, deviceBlock - 1, deviceBlock, deviceBlock + 1, 2 * deviceBlock, 40*deviceBlock + 12345}
 }
 
+// quickDigest is the xxh3-128 of those of all blocks, each followed by zeros.
+func quickDigest(p []byte, block int) string {
+	var sums []byte
+	for part := range slices.Chunk(p, block) {
+		m := xxh3.Hash128(part).Bytes()
+		sums = append(append(sums, m[:]...), make([]byte, 16)...)
+	}
+	return fmt.Sprintf("%x", xxh3.Hash128(sums).Bytes())
+}
+
 func TestDevicesArriveWhole(t *testing.T) {
 	t.Parallel()
 	type way struct {
@@ -103,6 +115,9 @@ func TestDevicesArriveWhole(t *testing.T) {
 		"signed, delta":   {wire.Signed, 2, func(o *Options) { o.Delta = true }},
 		"signed, zstd":    {wire.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
 		"tls, auto":       {wire.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
+		"local, xxh3":     {change: func(o *Options) { o.Quick = true }},
+		"signed, xxh3":    {wire.Signed, 2, func(o *Options) { o.Quick = true }},
+		"xxh3, delta":     {wire.Signed, 1, func(o *Options) { o.Quick, o.Delta = true, true }},
 		"signed, later":   {wire.Signed, 1, func(o *Options) { o.VerifyLater = true }},
 		"signed, limited": {wire.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
 	} {
@@ -131,9 +146,13 @@ func TestDevicesArriveWhole(t *testing.T) {
 						require.Empty(t, got.received.Device.TargetDigest)
 						continue
 					}
-					require.Equal(t, digest(data), got.sent.Device.SourceDigest)
+					want := digest(data)
+					if opt.Digest() == XXH3 {
+						want = quickDigest(data, opt.Block)
+					}
+					require.Equal(t, want, got.sent.Device.SourceDigest)
 					if !opt.NoVerify {
-						require.Equal(t, digest(data), got.received.Device.TargetDigest)
+						require.Equal(t, want, got.received.Device.TargetDigest)
 						require.EqualValues(t, size, got.received.Device.Verified)
 					}
 					d := got.received.Device

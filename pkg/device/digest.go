@@ -96,6 +96,6 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	if err != nil {
 		return Result{res, d}, nil, err
 	}
-	d.SourceDigest = s.digest(s.cut.Root(s.sums))
+	d.SourceDigest = opt.digest(s.cut.Root(s.sums))
 	return Result{res, d}, s.sums, nil
 }

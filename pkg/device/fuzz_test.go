@@ -45,7 +45,7 @@ func FuzzJournal(f *testing.F) {
 		_, err = file.Seek(0, 0)
 		require.NoError(t, err)
 		j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
-		reason, err := j.load(want)
+		reason, err := j.load(want, goOn)
 		require.NoError(t, err)
 		if reason != "" {
 			require.Zero(t, j.noted)

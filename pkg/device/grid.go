@@ -1,7 +1,6 @@
 package device
 
 import (
-	"encoding/hex"
 	"sync"
 
 	"zxfer/pkg/wire"
@@ -62,15 +61,6 @@ func cutSums(p []byte) []Sum {
 func cutTrail(p []byte) (data []byte, sum Sum, mark Mark) {
 	n := len(p) - wire.TrailSize
 	return p[:n], Sum(p[n:]), Mark(p[n+wire.SumSize:])
-}
-
-// digest is the BLAKE3 of the whole device in hex, "" if its blocks have other
-// hashes.
-func (g grid) digest(root [32]byte) string {
-	if g.cut.Quick {
-		return ""
-	}
-	return hex.EncodeToString(root[:])
 }
 
 // blockPool keeps blocks for reuse, the last used on top: it is the warmest.

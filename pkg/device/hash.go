@@ -81,9 +81,17 @@ type Cut struct {
 	// Block is the length of all blocks but the last in bytes.
 	Block int
 	// Quick has a block's hash be its Mark, followed by zeros, not its LeafHash:
-	// for copies that tell no digest and compare nothing but one source with
-	// its own past.
+	// for copies that compare nothing but one source with its own past, and for
+	// comparisons of what nobody made to be taken for another.
 	Quick bool
+}
+
+// Name is that of the hash.
+func (c Cut) Name() string {
+	if c.Quick {
+		return XXH3
+	}
+	return BLAKE3
 }
 
 // Sum hashes a block that lies at offset in a device of size bytes.

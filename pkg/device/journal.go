@@ -142,7 +142,7 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 		}
 	}
 	if use != beginIt {
-		reason, err = j.load(want)
+		reason, err = j.load(want, use)
 	}
 	switch {
 	case err != nil || use == lookAt:
@@ -175,8 +175,9 @@ func header(src, dst Facts, cut Cut) (journalHeader, error) {
 	return h, nil
 }
 
-// load reads the journal and notes what it is good for.
-func (j *Journal) load(want journalHeader) (reason string, err error) {
+// load reads the journal and notes what it is good for. Who only looks at one of
+// other hashes gets to know it by its cut.
+func (j *Journal) load(want journalHeader, use journalUse) (reason string, err error) {
 	line, err := bufio.NewReader(j.f).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
@@ -191,6 +192,10 @@ func (j *Journal) load(want journalHeader) (reason string, err error) {
 	if reason := got.differs(want); reason != "" {
 		return reason, nil
 	}
+	if got.Quick != want.Quick && use != lookAt {
+		return "it has other hashes", nil
+	}
+	j.cut.Quick = got.Quick
 	j.good, j.found = int64(len(line)), got.Found
 	return "", j.records()
 }
@@ -234,8 +239,6 @@ func (h journalHeader) differs(want journalHeader) string {
 		return "the source was written to since"
 	case h.Target != want.Target:
 		return "the target is not the one that it wrote to"
-	case h.Quick != want.Quick:
-		return "only one of the two copies is with {{no-verify}}, which has other hashes"
 	case h.Block != want.Block:
 		return fmt.Sprintf("it used blocks of %d bytes; {{bs %d}} resumes it", h.Block, h.Block)
 	}

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"encoding/hex"
 	"fmt"
 	"runtime"
 
@@ -19,6 +20,10 @@ type Options struct {
 	Delta bool
 	// NoVerify does not read back what was written. Nor is there a digest then.
 	NoVerify bool
+	// Quick hashes blocks with xxh3, which finds every fault of memory, disks
+	// and cables, instead of BLAKE3, which b3sum knows. An earlier build has no
+	// such field, and refuses it.
+	Quick bool `json:"quick,omitempty"`
 	// VerifyLater reads back when all is written, not meanwhile: for disks
 	// with one head.
 	VerifyLater bool
@@ -74,7 +79,32 @@ func (o Options) workers() int {
 // target is taken for the source's because its hash is, whoever wrote it: there
 // nothing but BLAKE3 will do.
 func (o Options) Cut() Cut {
-	return Cut{Block: o.Block, Quick: o.NoVerify && !o.Delta}
+	return Cut{Block: o.Block, Quick: (o.Quick || o.NoVerify) && !o.Delta}
+}
+
+// What Options.Digest and Cut.Name name.
+const (
+	XXH3   = "xxh3"
+	BLAKE3 = "blake3"
+)
+
+// Digest names what digests are told of a copy or a comparison, "" for none.
+func (o Options) Digest() string {
+	if o.NoVerify && !o.Quick && !o.Delta {
+		return ""
+	}
+	return o.Cut().Name()
+}
+
+// digest is a device's digest in hex, as it is told.
+func (o Options) digest(root [32]byte) string {
+	switch o.Digest() {
+	case BLAKE3:
+		return hex.EncodeToString(root[:])
+	case XXH3:
+		return hex.EncodeToString(root[:wire.MarkSize])
+	}
+	return ""
 }
 
 // queue is how many blocks wait between two stages beside those that the
@@ -102,9 +132,11 @@ type Account struct {
 	Present  int64 `json:"present"`           // bytes that the target held already
 	Resumed  int64 `json:"resumed,omitempty"` // of those, bytes that a journal vouched for
 	Verified int64 `json:"verified"`          // bytes read back and found right
-	// SourceDigest and TargetDigest are the BLAKE3 of all Size bytes in hex,
-	// as b3sum prints it, "" without verification. That of the target is of
-	// the hashes whose blocks were read back with the right marks.
+	// SourceDigest and TargetDigest are in hex what Options.Digest names: the
+	// BLAKE3 of all Size bytes, as b3sum prints it, or the xxh3-128 of that of all
+	// blocks, which only what is cut into as large ones has; "" without
+	// verification. That of the target is of the hashes whose blocks were read
+	// back with the right marks.
 	SourceDigest string  `json:"source_digest,omitempty"`
 	TargetDigest string  `json:"target_digest,omitempty"`
 	BadRanges    []Range `json:"bad_ranges,omitempty"`

@@ -93,7 +93,7 @@ func (r *receiving) commit(context.Context) error {
 	if err := r.store.commit(); err != nil {
 		return err
 	}
-	r.digest, r.in.Ack = r.store.digest(r.root), r.root[:]
+	r.digest, r.in.Ack = r.opt.digest(r.root), r.root[:]
 	return nil
 }
 

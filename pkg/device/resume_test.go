@@ -133,6 +133,57 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "it lost its new contents")
 }
 
+// Whoever goes on with a copy of the other digest gets to know that; what it wrote
+// needs no consent all the same.
+func TestStateOfACopyWithAnotherDigest(t *testing.T) {
+	t.Parallel()
+	const block, size = 64 << 10, 8 * (64 << 10)
+	for _, quick := range []bool{false, true} {
+		dir := t.TempDir()
+		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+		data := make([]byte, size)
+		_, _ = rand.NewChaCha8([32]byte{3}).Read(data) // never fails
+		require.NoError(t, os.WriteFile(from, data, 0o600))
+		src, err := Inspect(t.Context(), from)
+		require.NoError(t, err)
+		half := append(make([]byte, block), data[block:size/2]...) // the first block comes last
+		require.NoError(t, os.WriteFile(to, append(half, make([]byte, size/2)...), 0o600))
+		dst, err := Inspect(t.Context(), to)
+		require.NoError(t, err)
+		options := func(quick bool) Task {
+			return Task{Source: src, Target: dst, Read: true, Write: true,
+				Request: Request{Options: Options{Options: transfer.Options{Block: block}, Quick: quick}}}
+		}
+		began, other := options(quick), options(!quick)
+		j, _, err := OpenJournal(src, dst, began.Options.Cut(), goOn)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = os.Remove(j.path) })
+		var stored []extent
+		for i := int64(1); i < 4; i++ {
+			stored = append(stored, extent{i, began.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
+		}
+		require.NoError(t, j.Add(extents(stored)))
+		require.NoError(t, j.Close())
+
+		state, err := StateOf(other)
+		require.NoError(t, err)
+		require.Equal(t, began.Options.Digest(), state.Digest)
+		require.Contains(t, state.Unusable, "{{digest "+state.Digest+"}} resumes it")
+		require.True(t, state.Begun)
+		require.Zero(t, state.Stored)
+		state, err = StateOf(began)
+		require.NoError(t, err)
+		require.Equal(t, State{Begun: true, Stored: 3 * block}, state)
+
+		res, err := Copy(t.Context(), other, nil, Streams{}, nil)
+		require.NoError(t, err)
+		require.Zero(t, res.Device.Resumed, "it was begun anew")
+		got, err := os.ReadFile(to)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+	}
+}
+
 // A target that was put to use after the plan is not overwritten, by a stream
 // either.
 func TestStreamLooksAtItsTargetAgain(t *testing.T) {

@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"sync"
@@ -52,9 +51,12 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 		err = cerr
 	}
 	d := Account{Size: src.Size(), Block: opt.Block, Data: s.written.Load(), Zeros: s.zeroed.Load(), Present: s.scan.present.Load(),
-		TargetDigest: hex.EncodeToString(s.ack), BadRanges: src.BadRanges()}
+		BadRanges: src.BadRanges()}
 	if err == nil {
-		d.SourceDigest = s.scan.digest(s.root)
+		d.SourceDigest = opt.digest(s.root)
+		if len(s.ack) == len(s.root) {
+			d.TargetDigest = opt.digest([32]byte(s.ack))
+		}
 	}
 	return Result{res, d}, err
 }

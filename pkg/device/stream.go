@@ -104,7 +104,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	if err != nil {
 		return nil, err
 	}
-	return &deviceWriter{Target: dst, verify: !t.Options.NoVerify, buf: AlignedBuffer(t.Options.Block)}, nil
+	return &deviceWriter{Target: dst, opt: t.Options, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
 // standardInput reads a stream that Close must not wait for.
@@ -174,7 +174,7 @@ func (r *deviceReader) Close() error { return r.close() }
 // an image file.
 type deviceWriter struct {
 	*Target
-	verify bool
+	opt    Options
 	buf    []byte
 	n      int // bytes of buf that are filled
 	off    int64
@@ -212,7 +212,7 @@ func (w *deviceWriter) flush() error {
 		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
 			"the stream is longer than %s, which has %d bytes", w.Name(), w.size)
 	}
-	w.sums = append(w.sums, LeafHash(p, w.off, math.MaxInt64))
+	w.sums = append(w.sums, w.opt.Cut().Sum(p, w.off, math.MaxInt64))
 	var err error
 	if IsZero(p) {
 		err = w.Zero(w.off, int64(len(p)))
@@ -239,16 +239,18 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	if err := w.Sync(); err != nil {
 		return err
 	}
-	if w.verify {
+	if !w.opt.NoVerify {
 		if err := w.readBack(ctx); err != nil {
 			return err
 		}
 	}
-	if w.digest = Root(w.sums); len(w.sums) == 1 {
+	cut := w.opt.Cut()
+	if len(w.sums) == 1 {
 		// One block that is all has another hash. It is what was read back or
 		// written last.
-		w.digest = LeafHash(w.buf[:w.off], 0, w.off)
+		w.sums[0] = cut.Sum(w.buf[:w.off], 0, w.off)
 	}
+	w.digest = cut.Root(w.sums)
 	return w.Target.Commit()
 }
 
@@ -265,7 +267,7 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 		if n, err := w.ReadAt(p, off); n < len(p) {
 			return fmt.Errorf("%s: read back at byte %d: %w", w.Name(), off, errors.Join(err, io.ErrUnexpectedEOF))
 		}
-		if LeafHash(p, off, math.MaxInt64) != want {
+		if w.opt.Cut().Sum(p, off, math.MaxInt64) != want {
 			return fmt.Errorf("%s: %w: bytes %d to %d", w.Name(), ErrCorrupt, off, off+int64(len(p)))
 		}
 	}
@@ -278,8 +280,8 @@ func (w *deviceWriter) Abort(error) error { return w.Discard() }
 
 func (w *deviceWriter) account(d *Account) {
 	d.Size, d.Data, d.Zeros = w.off, w.off-w.zeros, w.zeros
-	d.SourceDigest = fmt.Sprintf("%x", w.digest)
-	if w.verify {
+	d.SourceDigest = w.opt.digest(w.digest)
+	if !w.opt.NoVerify {
 		d.Verified, d.TargetDigest = w.off, d.SourceDigest
 	}
 }

@@ -44,6 +44,9 @@ type State struct {
 	Stored int64 `json:"stored"`
 	// Unusable tells why a journal that is there cannot be used.
 	Unusable string `json:"unusable,omitempty"`
+	// Digest names that of a journal which cannot be used only because the copy
+	// would have another.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Blocks are no smaller than leastBlock unless asked for, and so large that a
@@ -97,6 +100,9 @@ func StateOf(t Task) (s State, err error) {
 	}
 	if j.noted > 0 && !usable {
 		return State{Unusable: "somebody else has put the target to use since"}, nil
+	}
+	if name := j.cut.Name(); j.noted > 0 && name != t.Options.Cut().Name() {
+		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s: {{digest %s}} resumes it", name, name)}, nil
 	}
 	return State{Begun: wrote, Stored: min(int64(j.noted)*j.block, t.Source.Size)}, nil
 }

@@ -77,10 +77,10 @@ func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	task := Task{Source: Facts{Path: "/a", Real: "/a", Kind: KindDisk, Size: 7}, Target: Facts{Path: "/b", Real: "/b", Kind: KindMissing}, Read: true, Write: true,
 		Request: Request{Allow: Allow{Overwrite: true, Confirm: "S", Sparse: true}, Sparse: true, SkipErrors: true, LVMSnapshot: "5G", NoResume: true,
 			Options: Options{Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 4, Stall: 5},
-				Delta: true, NoVerify: true, VerifyLater: true}}}
+				Delta: true, NoVerify: true, Quick: true, VerifyLater: true}}}
 	text, err := json.Marshal(task)
 	require.NoError(t, err)
-	require.Equal(t, `{"source":{"path":"/a","real":"/a","kind":"disk","size":7,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"target":{"path":"/b","real":"/b","kind":"missing","size":0,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"read":true,"write":true,"allow":{"overwrite":true,"confirm":"S","sparse":true},"sparse":true,"skip_errors":true,"lvm_snapshot":"5G","no_resume":true,"options":{"buffer":1,"block":2,"bwlimit":3,"compress":"zstd","compress_threads":4,"stall":5,"Delta":true,"NoVerify":true,"VerifyLater":true}}`, string(text))
+	require.Equal(t, `{"source":{"path":"/a","real":"/a","kind":"disk","size":7,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"target":{"path":"/b","real":"/b","kind":"missing","size":0,"logical_sector":0,"physical_sector":0,"read_only":false,"rotational":false},"read":true,"write":true,"allow":{"overwrite":true,"confirm":"S","sparse":true},"sparse":true,"skip_errors":true,"lvm_snapshot":"5G","no_resume":true,"options":{"buffer":1,"block":2,"bwlimit":3,"compress":"zstd","compress_threads":4,"stall":5,"Delta":true,"NoVerify":true,"quick":true,"VerifyLater":true}}`, string(text))
 	digest := Digest{Parts: [][]byte{{1}}, PartBytes: 2, Result: Result{transfer.Result{WireBytes: 9, Frames: 8, Digest: "d"},
 		Account{Size: 1, Block: 2, Data: 3, Zeros: 4, Present: 5, Resumed: 6, Verified: 7, SourceDigest: "s", TargetDigest: "t", BadRanges: []Range{{1, 2}}}}}
 	text, err = json.Marshal(digest)

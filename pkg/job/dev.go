@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kballard/go-shellquote"
@@ -148,10 +149,11 @@ func (d *copier) survey(ctx context.Context) error {
 	o := &d.task.Options
 	o.Options = meet.Options(&d.req.Way, time.Now())
 	o.Block = d.req.Options.Block
+	o.Quick = d.req.Digest != device.BLAKE3 && !o.Delta && !o.NoVerify
 	if err := d.task.Choose(); err != nil {
 		return fault.Refusef(fault.HintOf(err), "%s: %w", d.req.Source, err)
 	}
-	d.report.Block, d.report.Delta = o.Block, o.Delta
+	d.report.Block, d.report.Delta, d.report.Digest = o.Block, o.Delta, o.Digest()
 	if from.Kind == device.KindMissing {
 		return fault.Refusef("check the name", "%s does not exist", d.req.Source)
 	}
@@ -216,6 +218,11 @@ func (d *copier) judge(ctx context.Context) error {
 			return nil // nothing of it is kept
 		}
 		d.state, err = st.DeviceState(ctx, d.task)
+		if o := &d.task.Options; err == nil && d.state.Digest != "" && d.req.Digest == "" && !d.req.NoResume && !o.Delta && !o.NoVerify {
+			o.Quick = d.state.Digest == device.XXH3
+			d.report.Digest = o.Digest()
+			d.state, err = st.DeviceState(ctx, d.task)
+		}
 		return err
 	}))
 	if err != nil {
@@ -272,5 +279,5 @@ func (d *copier) compare(ctx context.Context) error {
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
 	d.report.Differ = a.Differ(b)
-	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: BLAKE3 %s and %s", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)
+	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }

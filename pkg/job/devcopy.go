@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -132,7 +133,7 @@ func (d *copier) agree(r *DevResult) error {
 	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
 		return nil
 	}
-	return fault.Failf("zxfer dev --verify-only compares them", "%s and %s: BLAKE3 %s was read and %s was written", d.req.Source, d.req.Target, r.SourceDigest, r.TargetDigest)
+	return fault.Failf("zxfer dev --verify-only compares them", "%s and %s: %s %s was read and %s was written", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }
 
 // result joins both ends' accounts.

@@ -156,6 +156,53 @@ func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
 	})
 }
 
+// A copy that nobody gave a digest goes on with that of the interrupted one; who
+// chose one gets to know how it would be resumed.
+func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
+	t.Parallel()
+	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}
+	for _, c := range []struct {
+		digest    string
+		change    func(*Dev)
+		want      string // of the report
+		resumable uint64
+	}{
+		{"", func(*Dev) {}, device.BLAKE3, 1 << 20},
+		{device.XXH3, func(*Dev) {}, device.XXH3, 0},
+		{device.BLAKE3, func(*Dev) {}, device.BLAKE3, 1 << 20},
+		{"", func(r *Dev) { r.NoResume = true }, device.XXH3, 0},
+		{"", func(r *Dev) { r.Options.NoVerify = true }, "", 0},
+		{"", func(r *Dev) { r.Options.Delta = true }, device.BLAKE3, 1 << 20},
+	} {
+		h := &begun{renamed{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}}}
+		req := Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, DryRun: true, Digest: c.digest}
+		c.change(&req)
+		r, err := RunDev(t.Context(), req, hosts.New(h), quiet{})
+		require.NoError(t, err)
+		require.Equal(t, c.want, r.Digest)
+		require.Equal(t, c.resumable, r.Resumable)
+		require.Equal(t, c.resumable == 0 && !req.NoResume, r.Unusable != "")
+	}
+}
+
+// begun is a host with what is left of a copy by BLAKE3.
+type begun struct{ renamed }
+
+func (h *begun) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
+
+func (h *begun) HostFacts(context.Context) (site.Facts, error) { return site.Facts{}, nil }
+
+func (h *begun) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
+
+func (h *begun) RTT() time.Duration { return 0 }
+
+func (h *begun) DeviceState(_ context.Context, t device.Task) (device.State, error) {
+	if t.Options.Cut().Name() == device.BLAKE3 {
+		return device.State{Begun: true, Stored: 1 << 20}, nil
+	}
+	return device.State{Begun: true, Digest: device.BLAKE3, Unusable: "other hashes"}, nil
+}
+
 // slow is a host that takes an hour to tell of itself, and two seconds to read.
 type slow struct{ renamed }
 

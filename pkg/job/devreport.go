@@ -18,6 +18,9 @@ type Dev struct {
 	Compare bool
 	DryRun  bool
 	Measure bool // measure what limits the copy before it starts
+	// Digest is device.XXH3 or device.BLAKE3; "" is the former, but for an
+	// interrupted copy that goes on and for one of what differs.
+	Digest string
 
 	way.Way
 	device.Request // what the way says is not in its Options
@@ -60,6 +63,7 @@ type DevReport struct {
 	Expected  *Expected         `json:"expected,omitempty"`
 	Size      uint64            `json:"size"`
 	Block     int               `json:"block"`
+	Digest    string            `json:"digest,omitempty"` // what digests are told of: xxh3 or blake3
 	Delta     bool              `json:"delta,omitempty"`
 	Resumable uint64            `json:"resumable,omitempty"` // bytes that an interrupted copy stored
 	Unusable  string            `json:"unusable,omitempty"`  // why such a copy cannot be resumed

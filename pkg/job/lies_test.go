@@ -90,7 +90,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
-	d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}}
+	d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}
 	require.Error(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
 	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
 	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a}}))

@@ -114,6 +114,9 @@ func devicePlanText(r *job.DevReport) string {
 		deviceText(w, "target", r.Target, r.To)
 	}
 	fmt.Fprintf(w, "blocks\t%s\n", size.Text(uint64(r.Block)))
+	if r.Digest != "" {
+		fmt.Fprintf(w, "digest\t%s\n", r.Digest)
+	}
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
 	}
@@ -152,7 +155,11 @@ func deviceSummary(r *job.DevReport) string {
 	}
 	last := r.Results[len(r.Results)-1]
 	if r.Compare {
-		return fmt.Sprintf("%s and %s are equal: %s, BLAKE3 %s\n", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size), last.SourceDigest)
+		text := fmt.Sprintf("%s and %s are equal: %s", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size))
+		if r.Digest == device.XXH3 {
+			return text + ", by XXH3\n"
+		}
+		return text + ", BLAKE3 " + last.SourceDigest + "\n"
 	}
 	unreadable, took := int64(0), 0.0 // of the tries alone, as their rate is
 	for _, res := range r.Results {
@@ -179,13 +186,16 @@ func deviceSummary(r *job.DevReport) string {
 	if last.LimitedBy != "" {
 		parts = append(parts, "limited by "+oneLine(last.LimitedBy))
 	}
-	if last.TargetDigest != "" {
-		parts = append(parts, "read back and verified")
-	} else {
+	switch {
+	case last.TargetDigest == "":
 		parts = append(parts, "not read back")
+	case r.Digest == device.XXH3:
+		parts = append(parts, "read back and verified by XXH3")
+	default:
+		parts = append(parts, "read back and verified")
 	}
 	text := strings.Join(parts, ", ") + "\n"
-	if last.SourceDigest != "" {
+	if last.SourceDigest != "" && r.Digest == device.BLAKE3 {
 		text += "BLAKE3 " + last.SourceDigest + "\n"
 	}
 	return text

@@ -17,7 +17,7 @@ func TestDeviceDone(t *testing.T) {
 	copied := func() *job.DevReport {
 		last := &job.DevResult{Seconds: 2, Rate: 20 << 20, Wire: "local", Tries: 2}
 		last.TargetDigest, last.SourceDigest = "d1", "d1"
-		return &job.DevReport{Source: "/dev/a", Target: "/b", Size: 64 << 20, Seconds: 60,
+		return &job.DevReport{Source: "/dev/a", Target: "/b", Size: 64 << 20, Seconds: 60, Digest: device.BLAKE3,
 			Results: []*job.DevResult{{Seconds: 2, Error: "cut"}, last}}
 	}
 	tests := []struct {
@@ -28,6 +28,9 @@ func TestDeviceDone(t *testing.T) {
 	}{
 		{"done", func(*job.DevReport) {}, nil,
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified\nBLAKE3 d1\n", ""},
+		{"by the other digest", func(r *job.DevReport) { r.Digest = device.XXH3 }, nil,
+			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified by XXH3\n", ""},
+		{"equal", func(r *job.DevReport) { r.Compare, r.Digest = true, device.XXH3 }, nil, "/dev/a and /b are equal: 64 MiB, by XXH3\n", ""},
 		{"complete but for what could not be read", func(r *job.DevReport) {
 			r.Results[1].BadRanges = []device.Range{{Start: 512, Length: 1024}}
 		}, errors.New("1024 bytes in 1 place"),

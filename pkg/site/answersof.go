@@ -55,6 +55,9 @@ func CheckDeviceState(t device.Task, s *device.State) error {
 	if s.Stored < 0 || s.Stored > t.Source.Size {
 		return fmt.Errorf("%d bytes of %d are said to be stored", s.Stored, t.Source.Size)
 	}
+	if !slices.Contains([]string{"", device.XXH3, device.BLAKE3}, s.Digest) {
+		return fmt.Errorf("%q names no digest", cut(s.Digest))
+	}
 	return plausible(s, shown)
 }
 
@@ -79,7 +82,7 @@ func CheckDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 	switch {
 	case r.Size != size:
 		return fmt.Errorf("%d bytes of %d were hashed", r.Size, size)
-	case !isHex(r.SourceDigest, 32):
+	case !isDigest(r.SourceDigest, q.Options.Digest()):
 		return fmt.Errorf("%q is no digest", cut(r.SourceDigest))
 	case r.Block <= 0 || r.Block > wire.MaxRaw:
 		return fmt.Errorf("blocks of %d bytes", r.Block)
@@ -143,7 +146,7 @@ func CheckResult(t Task, r *Result) error {
 	}
 	if d := r.Device; d != nil {
 		for _, sum := range []string{d.SourceDigest, d.TargetDigest} {
-			if sum != "" && !isHex(sum, 32) {
+			if sum != "" && !isDigest(sum, device.XXH3) && !isDigest(sum, device.BLAKE3) {
 				return fmt.Errorf("%q is no digest", cut(sum))
 			}
 		}
@@ -228,6 +231,14 @@ func visible(r rune) rune {
 		return r
 	}
 	return '?'
+}
+
+// isDigest tells a device's digest of that name.
+func isDigest(s, name string) bool {
+	if name == device.XXH3 {
+		return isHex(s, wire.MarkSize)
+	}
+	return isHex(s, wire.SumSize)
 }
 
 func isHex(s string, bytes int) bool {

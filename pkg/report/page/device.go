@@ -38,7 +38,7 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	p.add(devicesTable(r))
 	p.add(rangesTable("Could not be read: zeros in the copy", last.BadRanges))
 	p.add(rangesTable("Differs", r.Differ))
-	if last.SourceDigest != "" {
+	if r.Digest == device.BLAKE3 && last.SourceDigest != "" {
 		p.Commands = commands("BLAKE3 of all of it", []string{last.SourceDigest})
 	}
 	return render(p)
@@ -60,7 +60,7 @@ func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
 	if len(r.Results) > 0 && last.Error == "" && !r.Compare {
 		verified := figure{"Read back", "no", ""}
 		if last.TargetDigest != "" {
-			verified = figure{"Read back", "yes", "and compared"}
+			verified = figure{"Read back", "yes", "and compared by " + r.Digest}
 		}
 		p.Figures = append(p.Figures, verified)
 	}
