@@ -212,7 +212,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if d.input.Way = d.link.Search(); d.input.Way.Closed {
 		return nil
 	}
-	m.link = d.link.As(d.planned.Encrypted())
+	m.link = crossed(d.ends, &d.planned)
 	if d.req.wants(linkOut) {
 		all.add(m.crosses(linkOut, &d.source, &d.target))
 	}

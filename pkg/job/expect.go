@@ -198,12 +198,11 @@ func writable(l *zfs.Listing) string {
 }
 
 // largest is the largest planned stream.
-func largest(p *plan.Plan) (spec zfs.SendSpec) {
-	var most uint64
+func largest(p *plan.Plan) (most plan.Step) {
 	for _, st := range p.Streams() {
-		if st.Bytes >= most {
-			most, spec = st.Bytes, st.Send
+		if st.Bytes >= most.Bytes {
+			most = *st
 		}
 	}
-	return spec
+	return most
 }

@@ -203,7 +203,7 @@ func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (
 // yet to be taken.
 func (t *sending) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: t.link.As(p.Encrypted()), time: measureTime, doing: t.rep.Doing}
+	m := &measurer{ends: t.ends, link: crossed(t.ends, p), time: measureTime, doing: t.rep.Doing}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
@@ -219,9 +219,14 @@ func (t *sending) measure(ctx context.Context, taken bool) error {
 	return err
 }
 
+// crossed is the link as the largest of planned streams crosses it.
+func crossed(e *ends, p *plan.Plan) meet.Link {
+	return e.link.As(p.Encrypted()).For(largest(p).Bytes)
+}
+
 // datasets adds the source's largest stream and the target's writing.
 func (m *measurer) datasets(all *rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
-	spec := largest(p)
+	spec := largest(p).Send
 	read := m.of(&m.source, probe.Request{ID: probe.SourceRead, Send: &spec})
 	at := writable(target)
 	write := m.of(&m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})

@@ -106,6 +106,12 @@ func (l Link) As(sealed bool) Link {
 	return l
 }
 
+// For is the link as a stream of about that many bytes crosses it.
+func (l Link) For(bytes uint64) Link {
+	l.Streams = l.connections(bytes)
+	return l
+}
+
 // Options are those of a stream that begins now.
 func Options(w *way.Way, now time.Time) transfer.Options {
 	return transfer.Options{

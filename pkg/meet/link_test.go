@@ -71,7 +71,7 @@ func TestLittleHasFewConnections(t *testing.T) {
 		{"tls", 0, 1, 1, 1},
 	} {
 		l := Link{Way: way.Way{Wire: tt.wire, Streams: 8}, asked: way.Way{Streams: tt.asked}, crossing: overTCP{}}
-		require.Equal(t, tt.want, l.connections(tt.bytes), tt)
+		require.Equal(t, tt.want, l.For(tt.bytes).Streams, tt)
 		l.Wire, l.crossing = way.SSH, throughShell{}
 		require.Equal(t, tt.logins, l.connections(tt.bytes), tt)
 	}

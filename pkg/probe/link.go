@@ -17,11 +17,11 @@ import (
 )
 
 // Of a link that is measured: frames small enough that all of many streams get
-// some in a short time, and no more of them in the rings than keep every stream
-// busy, as they are drained at the end, however slow the link is.
+// some in a short time, and no more of them in the sender's ring than keep every
+// stream busy, as they are drained at the end, however slow the link is.
 const (
 	linkBlock  = 256 << 10 // bytes
-	linkBlocks = 16        // in each ring at least
+	linkBlocks = 16        // in the ring at least
 	perStream  = 4         // and for each stream
 )
 
@@ -101,7 +101,9 @@ func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint6
 
 func receiveLink(ctx context.Context, link *wire.Link) (transfer.Result, error) {
 	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
-	res, err := transfer.Receive(ctx, link, sink, Options(len(link.Conns())), nil)
+	opt := Options(len(link.Conns()))
+	opt.Buffer = transfer.DefaultBuffer // as what it stands for: what comes early on one stream waits there
+	res, err := transfer.Receive(ctx, link, sink, opt, nil)
 	res.Pace = &transfer.Pace{}
 	if res.Network != nil {
 		res.Pace.Bytes, res.Pace.Seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
