@@ -200,11 +200,10 @@ func (d *defect) cure() string {
 
 // usage says what of a plan defects depend on.
 func usage(in *Input) use {
-	source, target := byName(in.SourceListing.Datasets), byName(in.TargetListing.Datasets)
-	there := byName(slices.Concat(in.TargetListing.Ancestors, in.TargetListing.Datasets))
+	source, there := in.SourceListing.ByName(), in.TargetListing.ByName()
 	var u use
 	for _, d := range in.Plan.Datasets {
-		s, t := source[d.Source], target[d.Target]
+		s, t := source[d.Source], there[d.Target]
 		for _, st := range d.Steps {
 			raw := st.Send.Flags.Raw
 			u.raw = u.raw || raw
@@ -232,14 +231,6 @@ func usage(in *Input) use {
 	return u
 }
 
-func byName(datasets []*zfs.Dataset) map[string]*zfs.Dataset {
-	out := make(map[string]*zfs.Dataset, len(datasets))
-	for _, d := range datasets {
-		out[d.Name] = d
-	}
-	return out
-}
-
 // encryptedThere tells whether what arrives as name is encrypted on arrival: as it
 // is there, as it is asked for, or by what is next above.
 func encryptedThere(all map[string]*zfs.Dataset, there *zfs.Dataset, name, asked string) bool {
@@ -261,7 +252,7 @@ func encryptedThere(all map[string]*zfs.Dataset, there *zfs.Dataset, name, asked
 // something. It takes system calls of its own, and is not read of the others.
 func NeedZPL(p *plan.Plan, source *zfs.Listing) []string {
 	var names []string
-	datasets := byName(source.Datasets)
+	datasets := source.ByName()
 	for _, d := range p.Datasets {
 		s := datasets[d.Source]
 		if s != nil && s.Type == zfs.Filesystem && source.Pool.Features["large_dnode"] == "active" &&
