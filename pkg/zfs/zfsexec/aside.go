@@ -100,8 +100,7 @@ func (c *CLI) asides(ctx context.Context, pool string) (all []aside, err error) 
 }
 
 func (c *CLI) destroyAside(ctx context.Context, name string) error {
-	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: name}, []string{"destroy", "-r", name})
-	return except(err, zfs.NotFound)
+	return except(c.change(ctx, zfs.OpDestroy, name, "destroy", "-r"), zfs.NotFound)
 }
 
 // RemoveAside destroys the clones that CloneAside made, and nothing else: whatever has

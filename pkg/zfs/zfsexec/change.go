@@ -305,9 +305,14 @@ func (c *CLI) CreateParents(ctx context.Context, dataset string) error {
 // DiscardPartial drops the saved state of an interrupted receive; that there
 // is none is no error.
 func (c *CLI) DiscardPartial(ctx context.Context, dataset string) error {
+	return except(c.change(ctx, zfs.OpDiscard, dataset, "receive", "-A"), zfs.NoState)
+}
+
+// change runs zfs(8) with words and the name of a dataset.
+func (c *CLI) change(ctx context.Context, op, dataset string, words ...string) error {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return err
 	}
-	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDiscard, Subject: dataset}, []string{"receive", "-A", dataset})
-	return except(err, zfs.NoState)
+	_, err := c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: dataset}, append(words, dataset))
+	return err
 }

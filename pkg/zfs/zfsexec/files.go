@@ -34,20 +34,12 @@ func (c *CLI) MountFiles(source string) (*os.File, error) {
 
 // LoadKey loads the key of an encryption root from a file of this host.
 func (c *CLI) LoadKey(ctx context.Context, root, file string) error {
-	if _, err := zfs.ParseDataset(root); err != nil {
-		return err
-	}
-	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpLoadKey, Subject: root}, []string{"load-key", "-L", "file://" + file, root})
-	return err
+	return c.change(ctx, zfs.OpLoadKey, root, "load-key", "-L", "file://"+file)
 }
 
 // UnloadKey unloads the key of an encryption root.
 func (c *CLI) UnloadKey(ctx context.Context, root string) error {
-	if _, err := zfs.ParseDataset(root); err != nil {
-		return err
-	}
-	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpUnload, Subject: root}, []string{"unload-key", root})
-	return err
+	return c.change(ctx, zfs.OpUnload, root, "unload-key")
 }
 
 // RunDirectory is that of systemd's RuntimeDirectory=.

@@ -56,25 +56,17 @@ func (c *CLI) Unmount(ctx context.Context, dataset string) error {
 }
 
 func (c *CLI) unlessMounted(ctx context.Context, dataset, is, op string) error {
-	if _, err := zfs.ParseDataset(dataset); err != nil {
-		return err
-	}
 	found, err := c.Properties(ctx, []string{dataset}, []string{"mounted"})
 	if err != nil || found[dataset]["mounted"].Value == is {
 		return err
 	}
-	_, err = c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: dataset}, []string{op, dataset})
-	return err
+	return c.change(ctx, op, dataset, op)
 }
 
 // InheritKey has a dataset take its key from above, which zfs(8) does with both
 // keys loaded only.
 func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
-	if _, err := zfs.ParseDataset(dataset); err != nil {
-		return err
-	}
-	_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpKey, Subject: dataset}, []string{"change-key", "-i", dataset})
-	return err
+	return c.change(ctx, zfs.OpKey, dataset, "change-key", "-i")
 }
 
 // Occupied tells of directories what a filesystem that is mounted there would hide, and
