@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/report"
 	"zxfer/pkg/report/page"
 	"zxfer/pkg/size"
 	"zxfer/pkg/way"
@@ -26,12 +25,11 @@ import (
 
 // devOptions are the flags of dev that need more than their own parsing.
 type devOptions struct {
-	req                  job.Dev
-	block                size.Size
-	mapFile              string
-	note                 string // for the user, before anything else
-	json, quiet, verbose bool
-	page                 pageFile
+	output
+	req     job.Dev
+	block   size.Size
+	mapFile string
+	note    string // for the user, before anything else
 }
 
 func newDev(a *app) *cobra.Command {
@@ -90,23 +88,15 @@ way.`,
 
 // runDev runs the job and shows it.
 func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
-	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
-	if req.Target.Local() && req.Target.Name == device.Standard {
-		opts.Stdout = a.stderr // standard output is the copy's
-	}
-	var rep interface {
-		job.DevReporter
-		presenter
-		DeviceDone(*job.DevReport, error) error
-	} = report.NewText(opts)
-	if o.json {
-		rep = report.NewJSON(opts)
-	}
-	if err := cmp.Or(o.checkMap(), o.page.check()); err != nil {
+	if err := cmp.Or(o.checkMap(), o.check()); err != nil {
 		return err
 	}
-	stop := live(rep)
-	defer stop()
+	stdout := a.stdout
+	if req.Target.Local() && req.Target.Name == device.Standard {
+		stdout = a.stderr // standard output is the copy's
+	}
+	rep := o.reporter(a, stdout)
+	defer live(rep)()
 	course := o.page.recorder(a)
 	told := course.Device(rep)
 	if o.note != "" {
@@ -120,13 +110,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
 	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Device(about, r, course.Course()) })
-	if doneErr := rep.DeviceDone(r, err); doneErr != nil && err == nil {
-		return fault.Failf("", "the copy is complete, but its report could not be written: %w", doneErr)
-	}
-	if err != nil && o.json {
-		return &shown{err}
-	}
-	return err
+	return o.ended(err, rep.DeviceDone(r, err), "the copy is complete, but its report could not be written: ")
 }
 
 // request checks what single flags could not and returns the job's request.
@@ -144,8 +128,6 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	switch {
 	case b != 0 && (b < device.MinBlock || b > wire.MaxRaw || bits.OnesCount(uint(b)) != 1):
 		return req, fault.Usagef("", "--bs must be a power of two from 64KiB to 16MiB")
-	case o.quiet && o.verbose:
-		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
 	case req.Allow.Confirm != "" && !req.Allow.Overwrite:
 		return req, fault.Usagef("add --overwrite, or leave --confirm out", "--confirm has no effect without --overwrite")
 	case req.Digest != "" && req.Options.NoVerify:
@@ -209,10 +191,7 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 	req.Retries = way.Retries
 	f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut before giving up with exit code 4")
-	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and the copy's stages afterwards")
-	o.page.define(f)
+	o.output.define(f, "show the plan first and the copy's stages afterwards")
 }
 
 // checkMap refuses a map that could not be written when hours have gone by.

@@ -16,16 +16,15 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/report"
 	"zxfer/pkg/way"
 )
 
 // healOptions are the flags of heal.
 type healOptions struct {
-	req         job.Heal
-	config      replicateOptions
-	json, quiet bool
-	unlocked    error // why no job is kept from running
+	output
+	req      job.Heal
+	config   replicateOptions
+	unlocked error // why no job is kept from running
 }
 
 func newHeal(a *app) *cobra.Command {
@@ -80,8 +79,7 @@ the last lines say how to bring them back.`,
 		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
 		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
 		f.Var(option.Count(&o.req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
-		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
-		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+		o.define(f, "")
 	})
 	completeWay(cmd, way.Send)
 	return cmd
@@ -160,28 +158,13 @@ func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 }
 
 func (o *healOptions) run(cmd *cobra.Command, a *app) error {
-	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Size: terminalSize(a.stderr)}
-	var rep interface {
-		job.Reporter
-		presenter
-		HealDone(*job.HealReport, error) error
-	} = report.NewText(opts)
-	if o.json {
-		rep = report.NewJSON(opts)
-	}
-	stop := live(rep)
-	defer stop()
+	rep := o.reporter(a, a.stdout)
+	defer live(rep)()
 	if o.unlocked != nil {
 		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.unlocked.Error())
 	}
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
-	if failed := rep.HealDone(r, err); err == nil {
-		return failed
-	}
-	if o.json {
-		return &shown{err}
-	}
-	return err
+	return o.ended(err, rep.HealDone(r, err), "")
 }

@@ -210,22 +210,9 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	defer live(text)()
 	course := show.recorder(a)
 	watch(r, course, len(jobs) > 1)
-	var errs []error
-	var records []*record.Run
-	for _, j := range jobs {
-		rec, err := r.Run(ctx, j, wait)
-		errs = append(errs, err)
-		text.Over()
-		if rec != nil {
-			records = append(records, rec)
-			if !o.json {
-				errs = append(errs, report.RunText(a.stdout, rec))
-			}
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
+	records, errs := each(ctx, o, jobs, func(j *replicate.Job) (*record.Run, error) { return r.Run(ctx, j, wait) }, func(rec *record.Run) error {
+		return report.RunText(a.stdout, rec)
+	}, text.Over)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
@@ -233,4 +220,24 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	return show.write(a, outcome.Join(errs...), func(about page.About) ([]byte, error) {
 		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now()), course.Course(), errs)
 	})
+}
+
+// each does something with jobs, one after the other, until it is interrupted, and shows
+// the record of each; over is called when one has ended.
+func each[R any](ctx context.Context, o *replicateOptions, jobs []*replicate.Job, do func(*replicate.Job) (*R, error), show func(*R) error, over func()) (records []*R, errs []error) {
+	for _, j := range jobs {
+		rec, err := do(j)
+		errs = append(errs, err)
+		over()
+		if rec != nil {
+			records = append(records, rec)
+			if !o.json {
+				errs = append(errs, show(rec))
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return records, errs
 }

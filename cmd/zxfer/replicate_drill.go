@@ -80,25 +80,12 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	}
 	r, text := o.runner(a)
 	defer live(text)()
-	var errs []error
-	records := []*record.Drill{}
-	for _, j := range jobs {
-		rec, err := r.Drill(ctx, j, how)
-		errs = append(errs, err)
-		text.Over()
-		if rec != nil {
-			records = append(records, rec)
-			if !o.json {
-				errs = append(errs, report.DrillText(a.stdout, rec))
-			}
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
+	records, errs := each(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*record.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *record.Drill) error {
+		return report.DrillText(a.stdout, rec)
+	}, text.Over)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
-		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": records}))
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*record.Drill{}, records...)}))
 	}
 	return outcome.Join(errs...)
 }

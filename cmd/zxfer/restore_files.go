@@ -11,7 +11,6 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/report"
 	"zxfer/pkg/way"
 )
 
@@ -58,8 +57,6 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", send.Plan.Snapshot)
 	case req.KeyFile != "" && !path.IsAbs(req.KeyFile):
 		return req, fault.Usagef("write the path as it is on COPY's host", "--key-file %q is no absolute path", req.KeyFile)
-	case o.quiet && o.verbose:
-		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
 	case send.Wire == way.NC:
 		return req, fault.Usagef("choose another --wire", "--wire nc moves datasets: files need zxfer on both hosts")
 	}
@@ -77,25 +74,13 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 
 // runFiles runs the job and shows it.
 func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) error {
-	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
-	var rep interface {
-		job.FilesReporter
-		presenter
-		FilesDone(*job.FilesReport, error) error
-	} = report.NewText(opts)
-	if o.json {
-		rep = report.NewJSON(opts)
+	if err := o.check(); err != nil {
+		return err
 	}
-	stop := live(rep)
-	defer stop()
+	rep := o.reporter(a, a.stdout)
+	defer live(rep)()
 	at := hosts.New(&opener{log: rep.Log})
 	r, err := job.RunFiles(ctx, req, at, rep)
 	_ = at.Close() // the result is in; agents end with their stdin
-	if doneErr := rep.FilesDone(r, err); doneErr != nil && err == nil {
-		return fault.Failf("", "the files are there, but this could not be told: %w", doneErr)
-	}
-	if err != nil && o.json {
-		return &shown{err}
-	}
-	return err
+	return o.ended(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")
 }

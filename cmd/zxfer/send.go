@@ -12,7 +12,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
-	"zxfer/pkg/report"
 	"zxfer/pkg/report/page"
 	"zxfer/pkg/way"
 )
@@ -20,12 +19,11 @@ import (
 // sendOptions are the flags of send that need more than their own parsing;
 // the others are bound to the request itself.
 type sendOptions struct {
-	req                  job.Send
-	recurse              bool
-	set                  []string
-	json, quiet, verbose bool
-	page                 pageFile
-	now                  func() time.Time // the clock of snapshots' names
+	output
+	req     job.Send
+	recurse bool
+	set     []string
+	now     func() time.Time // the clock of snapshots' names
 }
 
 func newSend(a *app) *cobra.Command {
@@ -89,20 +87,11 @@ itself or by running the same command again.`,
 
 // run runs a job that sends and shows it.
 func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(context.Context, *hosts.Set, job.Reporter) (*job.Report, error)) error {
-	opts := report.Options{Stdout: a.stdout, Stderr: a.stderr, Quiet: o.quiet, Verbose: o.verbose, Size: terminalSize(a.stderr)}
-	var rep interface {
-		job.Reporter
-		presenter
-		Done(*job.Report, error) error
-	} = report.NewText(opts)
-	if o.json {
-		rep = report.NewJSON(opts)
-	}
-	if err := o.page.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
-	stop := live(rep)
-	defer stop()
+	rep := o.reporter(a, a.stdout)
+	defer live(rep)()
 	course := o.page.recorder(a)
 	told := course.Send(rep, "")
 	at := hosts.New(&opener{log: told.Log})
@@ -113,13 +102,7 @@ func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(co
 	}
 
 	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Send(about, r, course.Course()) })
-	if doneErr := rep.Done(r, err); doneErr != nil && err == nil {
-		return fault.Failf("", "the transfer is complete, but its report could not be written: %w", doneErr)
-	}
-	if err != nil && o.json {
-		return &shown{err}
-	}
-	return err
+	return o.ended(err, rep.Done(r, err), "the transfer is complete, but its report could not be written: ")
 }
 
 // define declares the flags.
@@ -178,10 +161,7 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 		f.Var(option.Count(&req.Parallel, 1, way.MaxParallel), "parallel", "datasets at once")
 		f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
-		f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
-		f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
-		f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan first and each stream's stages afterwards")
-		o.page.define(f)
+		o.output.define(f, "show the plan first and each stream's stages afterwards")
 	})
 	completeWay(cmd, way.Send)
 	completeChecks(cmd)

@@ -39,7 +39,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	if err != nil {
 		return err
 	}
-	d := &devOptions{page: o.page, json: o.json, quiet: o.quiet, verbose: o.verbose,
+	d := &devOptions{output: o.output,
 		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,

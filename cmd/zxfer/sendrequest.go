@@ -34,9 +34,6 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 			return req, err
 		}
 	}
-	if o.quiet && o.verbose {
-		return req, fault.Usagef("", "--quiet and --verbose exclude each other")
-	}
 	return req, nil
 }
 
