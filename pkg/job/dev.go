@@ -65,10 +65,7 @@ func (d *copier) outcome(err error) string {
 }
 
 func (d *copier) run(ctx context.Context) error {
-	looked := d.rep.Doing(fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target))
-	err := d.survey(ctx)
-	looked()
-	if err != nil {
+	if err := during(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey); err != nil {
 		return unchanged(err)
 	}
 	if d.req.Compare {
@@ -82,10 +79,7 @@ func (d *copier) run(ctx context.Context) error {
 		return unchanged(err)
 	}
 	if d.refuse() == nil { // what is refused needs no way, and need not be measured
-		done := d.rep.Doing(openingWay)
-		err := d.open(ctx, d.rep.Log)
-		done()
-		if err != nil {
+		if err := d.open(ctx, d.rep); err != nil {
 			return err
 		}
 		d.report.Wire, d.report.Findings = d.link.Report(false, true), d.findings()

@@ -30,12 +30,9 @@ type Dev struct {
 	Retries int // after a cut, without progress between
 }
 
-// DevReporter is told what happens while a device is copied. Methods may be
-// called from several goroutines.
+// DevReporter is told what happens while a device is copied.
 type DevReporter interface {
-	Log(message string)
-	// Doing is as a Reporter's.
-	Doing(what string) (done func())
+	Watcher
 	// DevicePlanned is called once, before anything is changed.
 	DevicePlanned(*DevReport)
 	// DeviceStarted is called for every try.

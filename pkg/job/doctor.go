@@ -70,12 +70,6 @@ type DoctorReport struct {
 	Archives []Archive `json:"-"`
 }
 
-// Watcher is told what a doctor does, as a Reporter is.
-type Watcher interface {
-	Log(message string)
-	Doing(what string) (done func())
-}
-
 // RunDoctor looks, judges and measures. It changes nothing that lasts. The
 // report is returned, as far as it got, with an error too. Findings at fail
 // level are no error.
@@ -203,10 +197,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if !d.req.wantsWay() {
 		return nil
 	}
-	opened := d.watch.Doing(openingWay)
-	err := d.open(ctx, d.watch.Log)
-	opened()
-	if err != nil {
+	if err := d.open(ctx, d.watch); err != nil {
 		return err
 	}
 	if d.input.Way = d.link.Search(); d.input.Way.Closed {

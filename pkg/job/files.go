@@ -40,9 +40,7 @@ type Files struct {
 
 // FilesReporter is told what happens while files are restored.
 type FilesReporter interface {
-	Log(message string)
-	// Doing is as a Reporter's.
-	Doing(what string) (done func())
+	Watcher
 	// FilesPlanned is called once, before anything is changed.
 	FilesPlanned(*FilesReport)
 	// FilesStarted is called for every try, which is to move so many bytes.
@@ -104,26 +102,17 @@ type fetcher struct {
 }
 
 func (f *fetcher) run(ctx context.Context) error {
-	done := f.rep.Doing(fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target))
-	err := f.survey(ctx)
-	done()
-	if err != nil {
+	if err := during(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey); err != nil {
 		return unchanged(err)
 	}
-	done = f.rep.Doing(openingWay)
-	err = f.open(ctx, f.rep.Log)
-	done()
-	if err != nil {
+	if err := f.open(ctx, f.rep); err != nil {
 		return err
 	}
 	f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings()
 	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
 		return err
 	}
-	done = f.rep.Doing("looking at what would come")
-	err = f.look(ctx)
-	done()
-	if err != nil {
+	if err := during(ctx, f.rep, "looking at what would come", f.look); err != nil {
 		return unchanged(err)
 	}
 	f.report.Plan = f.now
@@ -135,7 +124,7 @@ func (f *fetcher) run(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	err = f.bring(ctx)
+	err := f.bring(ctx)
 	f.report.Seconds = time.Since(began).Seconds()
 	return err
 }

@@ -48,15 +48,25 @@ type Send struct {
 	SkipChecks []string // preflight findings to pass over, by id
 }
 
-// Reporter is told what happens while a job runs. Methods may be called from
-// several goroutines.
-type Reporter interface {
+// Watcher is told what is done. Methods may be called from several goroutines.
+type Watcher interface {
 	// Log is for a person: what is being done, retried, or was noticed.
 	Log(message string)
 	// Doing is called where something begins that may take a while and that no
 	// stream tells of, such as a listing: what it is, as in "listing tank". The
 	// function that it returns is called when that has ended.
 	Doing(what string) (done func())
+}
+
+// during tells what is being done as long as f does it.
+func during(ctx context.Context, rep Watcher, what string, f func(context.Context) error) error {
+	defer rep.Doing(what)()
+	return f(ctx)
+}
+
+// Reporter is told what happens while a job runs.
+type Reporter interface {
+	Watcher
 	// Planned is called once, before anything is changed.
 	Planned(*Report)
 	// Started is called for every stream; id is unique within the job.

@@ -234,7 +234,7 @@ func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 	if err := e.choose(p.Way); err != nil {
 		return err
 	}
-	if err := e.open(ctx, h.rep.Log); err != nil {
+	if err := e.open(ctx, h.rep); err != nil {
 		return err
 	}
 	out.Partly = true // from here on blocks may be healed

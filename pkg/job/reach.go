@@ -89,14 +89,12 @@ func (e *ends) choose(w way.Way) (err error) {
 	return err
 }
 
-// openingWay is what open does, for people.
-const openingWay = "finding out which way data can take"
-
 // open finds out whether the link passes. That none does is for the checks to tell.
-func (e *ends) open(ctx context.Context, log func(string)) error {
-	link, err := e.link.Open(ctx, log)
+func (e *ends) open(ctx context.Context, rep Watcher) error {
+	defer rep.Doing("finding out which way data can take")()
+	link, err := e.link.Open(ctx, rep.Log)
 	if errors.Is(err, site.ErrLost) { // the host may be there again
-		link, err = link.Open(ctx, log)
+		link, err = link.Open(ctx, rep.Log)
 	}
 	if errors.Is(err, site.ErrLost) {
 		return fault.Interrupt("", err)

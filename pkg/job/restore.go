@@ -63,9 +63,7 @@ func (t *restoring) restore(ctx context.Context) error {
 		t.report.Next = t.outOfUse()
 		return err
 	}
-	handed := t.rep.Doing("giving back what the copy had changed")
-	err := t.persist(ctx, t.handOver)
-	handed()
+	err := during(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.persist(ctx, t.handOver) })
 	if err != nil {
 		t.report.Next = t.outOfUse()
 	}

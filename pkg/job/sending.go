@@ -51,10 +51,7 @@ type policy struct {
 
 // begin does all that comes before a change.
 func (t *sending) begin(ctx context.Context, by *policy) error {
-	reached := t.rep.Doing("reaching " + t.others())
-	err := t.reach(ctx)
-	reached()
-	if err != nil {
+	if err := during(ctx, t.rep, "reaching "+t.others(), t.reach); err != nil {
 		return err
 	}
 	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
@@ -68,10 +65,7 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 	t.report.PlanSeconds = time.Since(began).Seconds()
 	// What is refused needs no way, and need not be measured.
 	if t.report.Plan.Steps() > 0 && t.admit() == nil {
-		done := t.rep.Doing(openingWay)
-		err := t.open(ctx, t.rep.Log)
-		done()
-		if err != nil {
+		if err := t.open(ctx, t.rep); err != nil {
 			return err
 		}
 		t.judge()

@@ -253,12 +253,4 @@ func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 }
 
 // DeviceDone is Done for a device.
-func (j *JSON) DeviceDone(r *job.DevReport, err error) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.failed(err)
-	if r == nil {
-		return nil
-	}
-	return Object(j.opts.Stdout, r)
-}
+func (j *JSON) DeviceDone(r *job.DevReport, err error) error { return j.done(r, err) }

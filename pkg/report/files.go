@@ -192,12 +192,4 @@ func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
 }
 
 // FilesDone is Done for files.
-func (j *JSON) FilesDone(r *job.FilesReport, err error) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.failed(err)
-	if r == nil {
-		return nil
-	}
-	return Object(j.opts.Stdout, r)
-}
+func (j *JSON) FilesDone(r *job.FilesReport, err error) error { return j.done(r, err) }

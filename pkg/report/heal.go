@@ -21,12 +21,7 @@ func (t *Text) HealDone(r *job.HealReport, err error) error {
 }
 
 // HealDone is Done for a heal.
-func (j *JSON) HealDone(r *job.HealReport, err error) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.failed(err)
-	return Object(j.opts.Stdout, r)
-}
+func (j *JSON) HealDone(r *job.HealReport, err error) error { return j.done(r, err) }
 
 func healText(r *job.HealReport) string {
 	var b strings.Builder

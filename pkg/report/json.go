@@ -209,14 +209,14 @@ func (j *JSON) Status() {
 
 // Done writes err, if any, as a line and the report as one object to standard
 // output. A job that ended before there was a report gets one with its error.
-func (j *JSON) Done(r *job.Report, err error) error {
+func (j *JSON) Done(r *job.Report, err error) error { return j.done(withoutNulls(*r), err) }
+
+// done writes what a job came to.
+func (j *JSON) done(report any, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.failed(err)
-	if r == nil {
-		return nil
-	}
-	return Object(j.opts.Stdout, withoutNulls(*r))
+	return Object(j.opts.Stdout, report)
 }
 
 // failed writes an error, if any, as lines.
