@@ -25,8 +25,7 @@ type farHosts struct {
 	dir       string
 }
 
-// newFarHosts makes them. Windows there are Linux's default; congestion control
-// is what every kernel has.
+// newFarHosts makes them. Windows there are Linux's default.
 func newFarHosts(t *testing.T, s lineShape) *farHosts {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -46,7 +45,7 @@ func newFarHosts(t *testing.T, s lineShape) *farHosts {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.line.Close()) })
 	for _, h := range []lineEnd{f.near, f.far} {
-		f.on(t, h, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno", defaultRead, defaultWrite)
+		f.on(t, h, "sysctl", "-qw", defaultRead, defaultWrite)
 	}
 	require.NoError(t, installSelf(filepath.Join(f.dir, "zxfer")))
 	f.sshd(t)
@@ -104,11 +103,12 @@ func (f *farHosts) on(t *testing.T, h lineEnd, argv ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// doctor runs zxfer doctor on the near host.
+// doctor runs zxfer doctor on the near host, with the congestion control that every
+// kernel has.
 func (f *farHosts) doctor(t *testing.T, args ...string) (r job.DoctorReport) {
 	t.Helper()
 	argv := append([]string{"env", "PATH=" + f.dir + ":" + os.Getenv("PATH"), "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config"),
-		"zxfer", "doctor", "--json", "--only", "link,mtu"}, args...)
+		"zxfer", "doctor", "--json", "--only", "link,mtu", "--congestion", "reno"}, args...)
 	cmd := f.command(f.near, append(argv, "beta")...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

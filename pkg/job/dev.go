@@ -82,7 +82,7 @@ func (d *copier) run(ctx context.Context) error {
 		if err := d.open(ctx, d.rep); err != nil {
 			return err
 		}
-		d.report.Wire, d.report.Findings = d.link.Report(false, true), d.findings()
+		d.report.Wire, d.report.Findings = d.link.For(d.report.Size).Report(false, true), d.findings()
 	}
 	if d.req.Measure && d.refuse() == nil {
 		if err := d.measure(ctx); err != nil {
@@ -160,7 +160,7 @@ func (d *copier) survey(ctx context.Context) error {
 	if err := d.choose(d.req.Way); err != nil {
 		return err
 	}
-	d.report.Wire, d.report.Findings = d.link.Report(false, true), d.findings()
+	d.report.Wire, d.report.Findings = d.link.For(d.report.Size).Report(false, true), d.findings()
 	return nil
 }
 

@@ -133,11 +133,16 @@ func (t *sending) admit() error { return admit(t.report.Plan, t.report.Findings,
 
 // wireReport says how a plan's streams will cross.
 func wireReport(l meet.Link, p *plan.Plan) meet.Report {
-	var sealed, open bool
-	for d := range p.Streams() {
-		sealed, open = sealed || d.Encrypted, open || !d.Encrypted
+	var sealed, open, unknown bool
+	var largest uint64
+	for d, st := range p.Streams() {
+		sealed, open, unknown = sealed || d.Encrypted, open || !d.Encrypted, unknown || st.Bytes == 0
+		largest = max(largest, st.Bytes)
 	}
-	return l.Report(sealed, open)
+	if unknown {
+		largest = 0
+	}
+	return l.For(largest).Report(sealed, open)
 }
 
 // move moves what was planned, and returns what went wrong, by the dataset on

@@ -155,24 +155,27 @@ func TestLimitOfPlainTools(t *testing.T) {
 // for another.
 func TestFarLinksHaveBBR(t *testing.T) {
 	t.Parallel()
-	facts := site.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: wire.TCP{Congestion: []string{"reno", "cubic", "bbr"}}}
-	lacks := facts
+	facts := site.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: wire.TCP{Congestion: []string{"reno", "cubic", "bbr"}, CongestionDefault: "cubic"}}
+	lacks, set := facts, facts
 	lacks.Congestion = []string{"reno", "cubic"}
+	set.CongestionDefault = "htcp"
 	for name, tt := range map[string]struct {
 		rtt   time.Duration
 		asked string
-		here  site.Facts
+		here  Side
 		want  string
 	}{
-		"far":               {40 * time.Millisecond, "", facts, "bbr"},
-		"near":              {time.Millisecond, "", facts, ""},
-		"another asked for": {40 * time.Millisecond, "cubic", facts, "cubic"},
-		"one kernel lacks":  {40 * time.Millisecond, "", lacks, ""},
+		"far":               {40 * time.Millisecond, "", side("", facts), "bbr"},
+		"near":              {time.Millisecond, "", side("", facts), ""},
+		"another asked for": {40 * time.Millisecond, "cubic", side("", facts), "cubic"},
+		"one kernel lacks":  {40 * time.Millisecond, "", side("", lacks), ""},
+		"another set":       {40 * time.Millisecond, "", side("", set), ""},
+		"two other hosts":   {40 * time.Millisecond, "", side("alpha", facts), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			far := Side{Host: &host{label: "beta", rtt: tt.rtt}, Facts: facts}
-			l := chosen(t, way.Way{Socket: way.Socket{Congestion: tt.asked}}, side("", tt.here), far)
+			l := chosen(t, way.Way{Socket: way.Socket{Congestion: tt.asked}}, tt.here, far)
 			require.Equal(t, tt.want, l.Congestion)
 			require.Equal(t, name == "far", strings.Contains(l.Report(true, false).Why, "; bbr, as the round trip takes 40ms"))
 		})

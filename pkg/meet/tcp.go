@@ -159,15 +159,21 @@ func (l *Link) chooseStreams(a, b Side) {
 const farCongestion = "bbr"
 
 // chooseCongestion asks for it on both ends, over a round trip that is no LAN's, where
-// both kernels have it and nobody asked for another.
+// both kernels have it and nobody chose another. What two other hosts are apart is not
+// known.
 func (l *Link) chooseCongestion(a, b Side) {
 	rtt := a.RTT() + b.RTT()
-	bbr := way.Socket{Congestion: farCongestion}
-	if l.Congestion != "" || rtt <= lanRTT || a.Facts.Takes(bbr) != nil || b.Facts.Takes(bbr) != nil {
+	if l.Congestion != "" || rtt <= lanRTT || !a.Local() && !b.Local() || !mayChange(a.Facts) || !mayChange(b.Facts) {
 		return
 	}
 	l.Congestion = farCongestion
 	l.how = fmt.Sprintf("; %s, as the round trip takes %s", farCongestion, rtt.Round(time.Millisecond))
+}
+
+// mayChange tells whether a host has the algorithm, and else what kernels have where
+// nobody set another.
+func mayChange(f site.Facts) bool {
+	return f.Takes(way.Socket{Congestion: farCongestion}) == nil && (f.CongestionDefault == "cubic" || f.CongestionDefault == "reno")
 }
 
 func streamsFor(window int64, rtt time.Duration, a, b site.Facts) int {

@@ -57,7 +57,10 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 		p.note("%s: interrupted in its first stream, the same command begins that one anew", p.onTarget(t.Name))
 	}
 	first.Receive.Set = p.changedProperties(d)
-	first.Receive.Rollback = len(out.Loses) > 0
+	if len(out.Loses) > 0 {
+		first.Receive.Rollback = true
+		out.Loses = append(out.Loses, "snapshots that are taken of "+t.Name+" until the stream has arrived")
+	}
 	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", there.Name)
 	if base.Kind == zfs.Bookmark {
 		first.Why = fmt.Sprintf("%s remembers @%s, the newest common snapshot of the target", base.Short(), there.Name)

@@ -179,7 +179,7 @@ func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 	}
 	if !p.req.Restore { // which leaves it mounted
 		if p.req.Rollback && t.Get("readonly") != "on" {
-			out.Loses = append(out.Loses, "what is written to "+t.Name+", and what snapshots are taken of it, until the stream has arrived")
+			out.Loses = append(out.Loses, "what is written to "+t.Name+" until the stream has arrived")
 		}
 		return true
 	}

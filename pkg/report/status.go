@@ -60,15 +60,15 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
 }
 
-// Course tells of what is under way, and that there was no run.
-func Course(j *runner.JobStatus) []string {
-	switch {
-	case j.Running:
-		return []string{"a run or heal is under way"}
-	case j.LastRun.IsZero() && !j.Failed:
-		return []string{"never ran"}
+// Course tells that there was no run, and what is under way.
+func Course(j *runner.JobStatus) (parts []string) {
+	if j.LastRun.IsZero() && !j.Failed {
+		parts = append(parts, "never ran")
 	}
-	return nil
+	if j.Running {
+		parts = append(parts, "a run, heal or prune is under way")
+	}
+	return parts
 }
 
 // standingText is a line of the table.

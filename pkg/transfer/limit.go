@@ -104,16 +104,16 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 		switch {
 		case n.RwndLimited > held(n):
 			best = LimitWindow
-		case n.SndbufLimited > held(n), shortBuffer(n):
+		case n.SndbufLimited > n.BusyTime/2, shortBuffer(n):
 			best = LimitSendBuffer
 		}
 	}
 	return best
 }
 
-// held is for how long something other than the path must have held connections up to
-// be named. bbr sends no faster than what it saw arrive, and so seldom meets a window
-// that is shut, though nothing else keeps it back.
+// held is for how long the receiver's window must have held connections up to be named.
+// bbr sends no faster than what it saw arrive, and so seldom meets a window that is shut,
+// though nothing else keeps it back.
 func held(n *Network) time.Duration {
 	if n.Congestion == "bbr" {
 		return n.BusyTime / 4

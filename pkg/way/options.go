@@ -81,7 +81,7 @@ func connections() []Option {
 			value: func(w *Way) option.Value { return option.Switch(&w.TrustedLink) },
 		}, {
 			ID: "streams", Key: "streams", At: everywhere, Idle: OneHost | Still | ByNC,
-			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time)",
+			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time and the size)",
 			value: func(w *Way) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
 		}, {
 			ID: "dial", Key: "dial", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,

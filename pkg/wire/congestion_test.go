@@ -3,11 +3,13 @@ package wire
 import (
 	"encoding/json"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -74,4 +76,29 @@ func TestTakes(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"window":5`)
 	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
+}
+
+// Root without CAP_NET_ADMIN, as in zxfer's own units, may ask for what anybody may.
+func TestRootWithoutCapabilities(t *testing.T) {
+	t.Parallel()
+	if !administersNetwork() {
+		t.Skip("needs CAP_NET_ADMIN, to give it up")
+	}
+	root := fstest.MapFS{
+		"proc/sys/net/ipv4/tcp_available_congestion_control": {Data: []byte("reno cubic bbr\n")},
+		"proc/sys/net/ipv4/tcp_allowed_congestion_control":   {Data: []byte("reno cubic\n")},
+		"proc/sys/net/ipv4/tcp_congestion_control":           {Data: []byte("cubic\n")},
+	}
+	require.Equal(t, []string{"reno", "cubic", "bbr"}, ReadTCP(root).Congestion)
+	got := make(chan TCP)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its rights
+		var data [2]unix.CapUserData
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		assert.NoError(t, unix.Capget(&header, &data[0]))
+		data[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		assert.NoError(t, unix.Capset(&header, &data[0]))
+		got <- ReadTCP(root)
+	}()
+	require.Equal(t, TCP{Congestion: []string{"reno", "cubic"}, CongestionDefault: "cubic"}, <-got)
 }

@@ -37,19 +37,31 @@ type TCP struct {
 	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
 	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
 	// Congestion are the algorithms that a socket may ask for; nil from a zxfer
-	// that does not know them.
-	Congestion []string `json:"congestion"`
+	// that does not know them. A socket that does not ask has CongestionDefault.
+	Congestion        []string `json:"congestion"`
+	CongestionDefault string   `json:"congestion_default,omitempty"`
 }
 
 // ReadTCP reads it from a host's root.
 func ReadTCP(root fs.FS) TCP {
+	words := func(name string) []string { // none where it cannot be read
+		text, _ := fs.ReadFile(root, "proc/sys/net/ipv4/"+name)
+		return strings.Fields(string(text))
+	}
 	list := "tcp_allowed_congestion_control"
-	if os.Geteuid() == 0 {
+	if administersNetwork() {
 		list = "tcp_available_congestion_control"
 	}
-	names, _ := fs.ReadFile(root, "proc/sys/net/ipv4/"+list) // none where it cannot be read
 	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root),
-		Congestion: append([]string{}, strings.Fields(string(names))...)}
+		Congestion: append([]string{}, words(list)...), CongestionDefault: strings.Join(words("tcp_congestion_control"), "")}
+}
+
+// administersNetwork tells whether this process has CAP_NET_ADMIN, which root lacks in
+// most containers and in the units that zxfer writes.
+func administersNetwork() bool {
+	var data [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+	return err == nil && data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
 // Takes tells why a host cannot have such sockets. A window is granted as far as
@@ -62,7 +74,7 @@ func (t *TCP) Takes(s way.Socket) error {
 	case t.Congestion == nil:
 		return fault.Refusef("install this zxfer there, or leave {{congestion}} out", "{{congestion %s}}: the zxfer there is older and does not know of it", name)
 	}
-	return fault.Refusef("choose one of these, or as root there: modprobe tcp_"+name+"; others than root need it in net.ipv4.tcp_allowed_congestion_control",
+	return fault.Refusef("choose one of these, or as root there: modprobe tcp_"+name+"; without CAP_NET_ADMIN it has to be in net.ipv4.tcp_allowed_congestion_control, too",
 		"{{congestion %s}}: the kernel offers %s", name, cmp.Or(strings.Join(t.Congestion, ", "), "none by name"))
 }
 

@@ -228,7 +228,7 @@ func (r *report) columns() []column {
 			}
 			return number("%.1f", c.Time)
 		}},
-		{"MB/s, whole command", func(c contender) string { return number("%.1f", c.Rate) }},
+		{r.whole(), func(c contender) string { return number("%.1f", c.Rate) }},
 		{"MB/s, stream alone", func(c contender) string { return number("%.1f", c.StreamRate) }},
 		{"CPU s/GB", func(c contender) string { return number("%.2f", c.CPU) }},
 	}
@@ -243,6 +243,14 @@ func (r *report) columns() []column {
 	return slices.DeleteFunc(all, func(col column) bool {
 		return !slices.ContainsFunc(r.Contenders, func(c contender) bool { return col.cell(c) != "" })
 	})
+}
+
+// whole is what rates are of: where some are of a stream alone, the others are not.
+func (r *report) whole() string {
+	if slices.ContainsFunc(r.Contenders, func(c contender) bool { return c.StreamRate > 0 }) {
+		return "MB/s, whole command"
+	}
+	return "MB/s"
 }
 
 func (r *report) markdown() string {

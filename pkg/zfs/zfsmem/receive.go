@@ -37,7 +37,7 @@ func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
 		return nil, s.fail(zfs.NotFound)
 	case (of.from == 0 || s.spec.Origin != "") && d != nil:
 		return nil, s.fail(zfs.Exists)
-	case of.from != 0 && s.spec.Origin == "" && (d == nil || latest.GUID != of.from) && !s.rollback(d, of.from):
+	case of.from != 0 && s.spec.Origin == "" && (d == nil || latest.GUID != of.from) && !s.rollsBack(d, of.from):
 		return nil, s.fail(zfs.NoBase)
 	}
 	if d == nil {
@@ -68,16 +68,21 @@ func latestOf(d *zfs.Dataset) (zfs.Version, bool) {
 	return d.Latest()
 }
 
-// rollback loses what is newer than a stream's base, where that was asked for.
-func (s *receiving) rollback(d *zfs.Dataset, base uint64) bool {
+// rollsBack tells whether what is newer than a stream's base may be lost.
+func (s *receiving) rollsBack(d *zfs.Dataset, base uint64) bool {
 	if d == nil || !s.spec.Rollback {
 		return false
 	}
+	_, ok := d.SnapshotOf(base)
+	return ok
+}
+
+// rollback loses it, once the whole stream has arrived.
+func (s *receiving) rollback(d *zfs.Dataset, base uint64) {
 	to, ok := d.SnapshotOf(base)
 	d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
-		return ok && v.Kind == zfs.Snapshot && v.CreateTXG > to.CreateTXG
+		return ok && s.spec.Rollback && v.Kind == zfs.Snapshot && v.CreateTXG > to.CreateTXG
 	})
-	return ok
 }
 
 // full tells whether a quota is exceeded.
@@ -104,6 +109,7 @@ func (s *receiving) end(ctx context.Context, at *partial) error {
 		h, d := s.host, s.host.datasets[s.spec.Target]
 		h.head[d.Name] = append(slices.Clip(h.content[at.of.from]), at.writes...)
 		delete(h.partial, d.Name)
+		s.rollback(d, at.of.from)
 		delete(d.Properties, "inconsistent")
 		set(d, "receive_resume_token", "-")
 		h.add(d, v)

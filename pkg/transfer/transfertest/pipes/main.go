@@ -5,9 +5,9 @@
 //	pipes produce MIB [WORK PAUSE]            writes zeros, as zfs send does: a record at a time
 //	pipes consume [WORK PAUSE]                reads, and tells how many bytes
 //
-// The last two stop for so long (2s) after having worked for so long, as pools do
-// while they sync. The first two are the engine alone, as zfs send and zfs receive have it: without ssh, a
-// survey or a plan.
+// listen and dial are the engine alone, as zfs send and zfs receive have it: without
+// ssh, a survey or a plan. produce and consume work for WORK (3s), stop for PAUSE (2s),
+// and so on, as pools do while they sync.
 package main
 
 import (
@@ -44,14 +44,14 @@ func run(ctx context.Context, args []string) error {
 		return listen(ctx, wire.Offer{Mode: wire.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4])
 	case len(args) == 2 && args[0] == "dial":
 		return dial(ctx, args[1])
-	case len(args) >= 2 && args[0] == "produce":
+	case (len(args) == 2 || len(args) == 4) && args[0] == "produce":
 		mib, err := strconv.ParseInt(args[1], 10, 64)
 		if err != nil {
 			return err
 		}
 		_, err = io.CopyBuffer(writer{os.Stdout}, &pausing{Reader: io.LimitReader(zeros{}, mib<<20), words: args[2:]}, make([]byte, record))
 		return err
-	case len(args) >= 1 && args[0] == "consume":
+	case (len(args) == 1 || len(args) == 3) && args[0] == "consume":
 		n, err := io.CopyBuffer(writer{io.Discard}, &pausing{Reader: struct{ io.Reader }{os.Stdin}, words: args[1:]}, make([]byte, record))
 		fmt.Fprintln(os.Stderr, n, "bytes")
 		return err
