@@ -172,6 +172,7 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 		"no dataset":          {func(d map[string]any) { thing(d)["dataset"] = "src/a/-r;x" }, "has the character"},
 		"no snapshot":         {func(d map[string]any) { thing(d)["snapshot"] = "1@2" }, "1@2"},
 		"a long name":         {func(d map[string]any) { thing(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
+		"a count":             {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
 		"a long list": {func(d map[string]any) {
 			for range zfs.MaxDamage {
 				d["things"] = append(d["things"].([]any), thing(d))
@@ -439,6 +440,9 @@ func TestRemediesNameTheHost(t *testing.T) {
 	hint := fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Contains(t, hint, "\non backup1: zfs list ")
 	require.Contains(t, hint, "\non backup1: zpool scrub -w vault")
+	h.req.At.Name = "my vault/home"
+	hint = fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
+	require.Equal(t, "on backup1: zpool scrub -w 'my vault'\non backup1: zpool status -v 'my vault'", hint)
 }
 
 // The command that looks for what is damaged reads each block once.
@@ -448,11 +452,11 @@ func TestTheSearchOfSnapshots(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zfs"), []byte(`#!/bin/sh
 case "$*" in
 list*snapshot*) for last; do :; done; echo "$last@1"; echo "$last@2" ;;
-list*) echo src; echo "src/a b" ;;
+list*"-r my src") echo "my src"; echo "src/a b" ;;
 *) echo "$#:$*" >> "${0%/*}/sent"; [ "$*" != "send -w -i src/a b@1 src/a b@2" ] ;;
 esac
 `), 0o755))
-	h := &healing{req: Heal{At: endpoint.Endpoint{Name: "src"}}}
+	h := &healing{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
 	hint := strings.Split(fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
 	cmd := exec.Command("sh", "-c", hint[1])
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
@@ -461,5 +465,5 @@ esac
 	require.Equal(t, "src/a b@2\n", string(out))
 	sent, err := os.ReadFile(filepath.Join(bin, "sent"))
 	require.NoError(t, err)
-	require.Equal(t, "3:send -w src@1\n5:send -w -i src@1 src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
+	require.Equal(t, "3:send -w my src@1\n5:send -w -i my src@1 my src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }

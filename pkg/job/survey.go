@@ -39,7 +39,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 		return state, err
 	}
 	if len(state.Source.Datasets) == 0 {
-		return state, fault.Refusef("list what there is: zfs list -r "+zfs.PoolOf(req.Source),
+		return state, fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(req.Source)}),
 			"%s: no such dataset: %s", e.source.Label(), req.Source)
 	}
 	return state, surveyOrigins(ctx, e, req, &state)

@@ -75,7 +75,7 @@ func verify(host string, d *plan.Dataset, there *zfs.Dataset, log func(string)) 
 	verifySafety(host, d, there, log)
 	v, ok := there.SnapshotOf(d.Arrive.GUID)
 	if !ok {
-		return "", fault.Failf("look at both sides: zfs list -t snapshot -o name,guid "+d.Target,
+		return "", fault.Failf("look at both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
 			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
 	}
 	return v.Name, nil

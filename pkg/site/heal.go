@@ -22,7 +22,7 @@ func (l *Local) Scrub(ctx context.Context, dataset string) error {
 
 // CheckDamage refuses what is no list of errors of a dataset.
 func CheckDamage(dataset string, d *zfs.Damage) error {
-	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
+	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.OfPool < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
 		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
 		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
 	}

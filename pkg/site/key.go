@@ -31,7 +31,7 @@ func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload fun
 	if locked && keyFile == "" {
 		return nil, &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpMount, Subject: dataset,
 			Detail: "it is encrypted, and the key of " + root + " is not loaded",
-			Hint:   "zfs load-key " + root + ", there; or name the file there that has the key"}
+			Hint:   zfs.CommandLine([]string{"zfs", "load-key", root}) + ", there; or name the file there that has the key"}
 	}
 	if keyFile == "" || !locked && status != "available" {
 		return func() error { return nil }, nil

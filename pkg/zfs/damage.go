@@ -19,8 +19,11 @@ type Damage struct {
 	Unlisted bool   `json:"unlisted,omitempty"`
 	Reason   string `json:"reason,omitempty"` // why, in zpool's words; KeyNotLoaded
 	// Elsewhere counts the listed things of other datasets than was asked for.
-	Elsewhere int  `json:"elsewhere,omitempty"`
-	Scan      Scan `json:"scan,omitzero"`
+	Elsewhere int `json:"elsewhere,omitempty"`
+	// OfPool counts those of no dataset, where not the whole pool was asked for: its own
+	// metadata, which each dataset depends on, and what is left of what was destroyed.
+	OfPool int  `json:"of_pool,omitempty"`
+	Scan   Scan `json:"scan,omitzero"`
 }
 
 // KeyNotLoaded is why errors are not listed where one is of a dataset whose key is not
@@ -189,7 +192,7 @@ func parseDamaged(shown string, mounts []Mount) Damaged {
 }
 
 // Within leaves what is of a dataset and below it; what is of no known dataset is
-// told where the dataset is the pool's own. That there are paths of no known dataset
+// told where the dataset is the pool's own, else counted. That there are paths of no known dataset
 // concerns each, but which they are is not for all to know.
 func (d Damage) Within(dataset string) Damage {
 	things := d.Things
@@ -201,7 +204,9 @@ func (d Damage) Within(dataset string) Damage {
 			d.Things = append(d.Things, t)
 		case t.Dataset != "":
 			d.Elsewhere++
-		case strings.HasPrefix(t.Shown, "/") && !unknown:
+		case !strings.HasPrefix(t.Shown, "/"):
+			d.OfPool++
+		case !unknown:
 			unknown = true
 			d.Things = append(d.Things, Damaged{Shown: "/…"})
 		}

@@ -88,6 +88,15 @@ func TestAPathOfNoKnownDataset(t *testing.T) {
 	require.Equal(t, 1, in.Elsewhere)
 }
 
+// What is of no dataset concerns each, and none is told more of it than that it is.
+func TestDamageOfThePoolItself(t *testing.T) {
+	t.Parallel()
+	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x3d>\n        <0x44>:<0x2>\n", nil)
+	require.Len(t, d.Within("tank").Things, 2)
+	require.Zero(t, d.Within("tank").OfPool)
+	require.Equal(t, Damage{OfPool: 2}, d.Within("tank/home"))
+}
+
 func TestWhyErrorsAreNotListed(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "insufficient privileges", WhyUnlisted("errors: List of errors unavailable: insufficient privileges\n"))

@@ -50,7 +50,7 @@ func (w *work) damage(ctx context.Context, s *side) error {
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}
-	own := len(found.Things) + found.More
+	own := len(found.Things) + found.More + found.OfPool
 	if found.Unlisted {
 		own = max(1, own)
 	}
@@ -67,10 +67,7 @@ func (w *work) damage(ctx context.Context, s *side) error {
 	}
 	f := preflight.Damaged(&pool, facts.ZFS, w.Flags)
 	d := &record.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
-	same := func(o *record.Damage) bool { return o.Error == d.Error && o.Hint == d.Hint } // of one pool
-	if !slices.ContainsFunc(w.run.Damaged, same) {
-		w.run.Damaged = append(w.run.Damaged, d)
-		w.Log(w.job.Name + ": " + d.Error + "\n" + d.Hint)
-	}
+	w.run.Damaged = append(w.run.Damaged, d)
+	w.Log(w.job.Name + ": " + d.Error + "\n" + d.Hint)
 	return nil
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -204,4 +206,35 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	r.now += 60
 	r.run(t)
 	require.Equal(t, OK, r.status(t).State)
+}
+
+// What is damaged of a pool itself concerns each job, on both of its sides, also where
+// what is told of them is the same, as that of an OpenZFS which cannot heal.
+func TestStatusOfDamageOfThePoolItself(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	r.job.Source, r.job.Targets[0].To = "src/a", "src/copy"
+	r.Damaged = zfs.Damage{Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}
+	_, err := New(r.dir, older{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
+	require.NoError(t, err)
+	require.Equal(t, Damaged, r.status(t).State)
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+	require.NoError(t, err)
+	for _, target := range []string{"", "t"} {
+		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="`+target+`",pool="src"} 1`)
+	}
+}
+
+// older is a replica whose hosts have OpenZFS 2.1.
+type older struct{ *replica }
+
+func (o older) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+	s, err := o.replica.Open(ctx, l)
+	return &oldHost{s.(*site.Local)}, err
+}
+
+type oldHost struct{ *site.Local }
+
+func (*oldHost) Facts(context.Context) (site.Facts, error) {
+	return site.Facts{ZFS: "2.1.11-1"}, nil
 }

@@ -135,7 +135,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 func missing(ctx context.Context, source *side, targets []*side, known *replicate.Known, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
-		return fault.Refusef("list what there is: zfs list -r "+pool, "%s: no such dataset", where)
+		return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
 	}
 	all, err := source.list(ctx, site.ListQuery{Dataset: pool, Recursive: true})
 	if err != nil {
