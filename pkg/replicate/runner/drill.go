@@ -1,10 +1,8 @@
 package runner
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -163,15 +161,9 @@ func (d *drilling) alert(ctx context.Context) {
 	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
 		return
 	}
-	text, err := json.Marshal(d.rec)
-	if err == nil {
-		like := &record.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
-		env := append(HookEnvironment("alert", d.job, like), "ZXFER_DRILL="+d.rec.Outcome)
-		ran := d.doing("running %s, alert", d.job.Alert.Command[0])
-		err = runHook(context.WithoutCancel(ctx), d.job.Alert, env, bytes.NewReader(text))
-		ran()
-	}
-	if err != nil {
+	like := &record.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
+	env := append(HookEnvironment("alert", d.job, like), "ZXFER_DRILL="+d.rec.Outcome)
+	if err := d.hook(context.WithoutCancel(ctx), d.job.Alert, "alert", env, d.rec); err != nil {
 		d.Log(d.job.Name + ": alert: " + err.Error())
 	}
 }

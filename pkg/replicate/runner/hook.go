@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs/zfsexec"
 )
 
 const (
@@ -57,9 +58,7 @@ func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
 func (w *work) before(ctx context.Context) error {
 	for i := range w.job.Before {
 		h := &w.job.Before[i]
-		ran := w.doing("running %s, before the run", h.Command[0])
-		err := runHook(ctx, h, HookEnvironment("before", w.job, w.run), nil)
-		ran()
+		err := w.hook(ctx, h, "before the run", HookEnvironment("before", w.job, w.run), nil)
 		switch {
 		case err != nil && h.OnFailure == "continue":
 			w.note("hook before the run: %v", err)
@@ -73,14 +72,8 @@ func (w *work) before(ctx context.Context) error {
 // after runs the hooks that come last, and the alert where there is need.
 // They run also when the run was interrupted.
 func (w *work) after(ctx context.Context) {
-	text, err := json.Marshal(w.run)
-	if err != nil {
-		w.note("record for the hooks: %v", err)
-		return
-	}
 	run := func(h *replicate.Hook, kind, name string) {
-		defer w.doing("running %s, %s", h.Command[0], name)()
-		if err := runHook(context.WithoutCancel(ctx), h, HookEnvironment(kind, w.job, w.run), bytes.NewReader(text)); err != nil {
+		if err := w.hook(context.WithoutCancel(ctx), h, name, HookEnvironment(kind, w.job, w.run), w.run); err != nil {
 			w.note("%s: %v", name, err)
 		}
 	}
@@ -92,12 +85,25 @@ func (w *work) after(ctx context.Context) {
 	}
 }
 
+// hook runs one hook, with a record on its standard input, if any.
+func (w *work) hook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
+	defer w.doing("running %s, %s", h.Command[0], name)()
+	if rec == nil {
+		return runHook(ctx, h, env, nil)
+	}
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	return runHook(ctx, h, env, bytes.NewReader(text))
+}
+
 // runHook runs one hook to its end, or to its timeout's.
 func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Reader) error {
 	timeout := cmp.Or(time.Duration(h.Timeout), hookTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	out := &tail{}
+	out := &zfsexec.Tail{}
 	cmd := exec.CommandContext(ctx, h.Command[0], h.Command[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
@@ -114,19 +120,9 @@ func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Read
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("it did not end within %s", timeout)
 	}
-	if said := strings.TrimSpace(string(out.b)); said != "" {
+	if said := strings.TrimSpace(out.String()); said != "" {
+		said = said[max(0, len(said)-hookTail):]
 		return fmt.Errorf("%s: %w: %s", h.Command[0], err, said)
 	}
 	return fmt.Errorf("%s: %w", h.Command[0], err)
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if over := len(t.b) - hookTail; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
 }
