@@ -83,7 +83,7 @@ func datasetText(d *plan.Dataset) string {
 	}
 	for i := range d.Steps {
 		st := &d.Steps[i]
-		fmt.Fprintf(&b, "  %d. %s, %s\n", i+1, stepText(st), stepSize(st))
+		fmt.Fprintf(&b, "  %d. %s, %s\n", i+1, StepText(st), stepSize(st))
 		if st.Why != "" {
 			fmt.Fprintf(&b, "     %s\n", Line(st.Why))
 		}
@@ -91,8 +91,8 @@ func datasetText(d *plan.Dataset) string {
 	return b.String()
 }
 
-// stepText says what a stream is: "incremental @a -> @d with 2 snapshots between".
-func stepText(st *plan.Step) string {
+// StepText says what a stream is: "incremental @a -> @d with 2 snapshots between".
+func StepText(st *plan.Step) string {
 	to := "@" + st.Send.To
 	var s string
 	switch st.Kind {

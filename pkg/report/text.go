@@ -116,7 +116,7 @@ func (t part) Started(id int, d *plan.Dataset, step int) {
 	case t.screen != nil:
 		t.paint("")
 	case !t.opts.Often:
-		t.print(st.name + " -> " + oneLine(st.target) + ": " + stepText(&st.step) + ", " + stepSize(&st.step) + "\n")
+		t.print(st.name + " -> " + oneLine(st.target) + ": " + StepText(&st.step) + ", " + stepSize(&st.step) + "\n")
 	}
 }
 

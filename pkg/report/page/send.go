@@ -147,7 +147,7 @@ func planTable(p *plan.Plan) table {
 		var kinds []string
 		var bytes uint64
 		for i := range d.Steps[:min(len(d.Steps), 6)] {
-			kinds = append(kinds, stepText(&d.Steps[i]))
+			kinds = append(kinds, clip(report.StepText(&d.Steps[i]), maxName))
 		}
 		if more := len(d.Steps) - 6; more > 0 {
 			kinds = append(kinds, fmt.Sprintf("and %d more", more))
@@ -165,22 +165,6 @@ func planTable(p *plan.Plan) table {
 		t.More = fmt.Sprintf("and %d more", more)
 	}
 	return t
-}
-
-// stepText says what a stream is.
-func stepText(s *plan.Step) string {
-	to := "@" + s.Send.To
-	switch s.Kind {
-	case plan.Incremental:
-		to = "from " + s.Send.From + " to " + to
-	case plan.Clone:
-		to = "as a clone of " + s.Send.From + " to " + to
-	case plan.Resume:
-		to = "the rest of " + to + ", " + size.Text(s.Done) + " arrived before"
-	default:
-		to = "all up to " + to
-	}
-	return name(to)
 }
 
 // findings shows what is not well, and apart from that what is.
