@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,6 +254,23 @@ func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) 
 // Holds reads the tags of the holds on snapshots, by their names.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	return site.Ask(ctx, h.Again, site.Lister.Holds, snapshots)
+}
+
+// Created is when snapshots were taken, by name, of those that are there.
+func (h *Host) Created(ctx context.Context, snapshots []string) (map[string]time.Time, error) {
+	found, err := h.Properties(ctx, snapshots, []string{"creation"})
+	if err != nil {
+		return nil, err
+	}
+	taken := make(map[string]time.Time, len(found))
+	for name, of := range found {
+		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s was taken at %q, which is no time", h.Label(), name, of["creation"].Value)
+		}
+		taken[name] = time.Unix(seconds, 0)
+	}
+	return taken, nil
 }
 
 // Properties reads properties, by name of what has them.

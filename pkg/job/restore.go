@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -119,7 +118,7 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 // asOf leaves of a source what was there at the time that is asked for, and says
 // what that is, of the snapshots that are wanted.
 func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, wanted func(name string) bool) (notes []string, err error) {
-	taken, err := creations(ctx, source, listing)
+	taken, err := source.Created(ctx, listing.SnapshotNames())
 	if err != nil {
 		return nil, err
 	}
@@ -163,33 +162,6 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 		notes = append(notes, "of then or before there is no snapshot of "+finding.Some(none, 3))
 	}
 	return notes, nil
-}
-
-// creations are when the snapshots of a listing were taken, of those that are there.
-func creations(ctx context.Context, source *end, listing *zfs.Listing) (map[string]time.Time, error) {
-	var names []string
-	for _, d := range listing.Datasets {
-		for _, v := range d.Snapshots() {
-			names = append(names, v.In(d.Name))
-		}
-	}
-	found, err := source.Properties(ctx, names, []string{"creation"})
-	if err != nil {
-		return nil, err
-	}
-	taken := map[string]time.Time{}
-	for _, name := range names {
-		creation, ok := found[name]["creation"]
-		if !ok {
-			continue
-		}
-		seconds, err := strconv.ParseInt(creation.Value, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s was taken at %q, which is no time", source.Label(), name, creation.Value)
-		}
-		taken[name] = time.Unix(seconds, 0)
-	}
-	return taken, nil
 }
 
 // Clock shows a time as a person writes it, with its zone.

@@ -136,12 +136,7 @@ const askedHolds = 2000
 // holds returns the tags of the holds on the source's snapshots, of many the
 // oldest; nil where they cannot be read.
 func holds(ctx context.Context, source *end, l *zfs.Listing, log func(string)) map[string][]string {
-	var names []string
-	for _, d := range l.Datasets {
-		for _, v := range d.Snapshots() {
-			names = append(names, v.In(d.Name))
-		}
-	}
+	names := l.SnapshotNames()
 	tags, err := source.Holds(ctx, names[:min(len(names), askedHolds)])
 	if err != nil {
 		log(fmt.Sprintf("%s: holds: %v", source.Label(), err))

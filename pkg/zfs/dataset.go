@@ -188,6 +188,16 @@ func (l *Listing) ByName() map[string]*Dataset {
 	return all
 }
 
+// SnapshotNames are the full names of all snapshots.
+func (l *Listing) SnapshotNames() (names []string) {
+	for _, d := range l.Datasets {
+		for _, v := range d.Snapshots() {
+			names = append(names, v.In(d.Name))
+		}
+	}
+	return names
+}
+
 // Find returns the dataset of that name, nil if the listing has none.
 func (l *Listing) Find(name string) *Dataset {
 	for _, d := range l.Datasets {

@@ -137,12 +137,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, d := range l.Datasets {
-		for _, v := range d.Snapshots() {
-			names = append(names, v.In(d.Name))
-		}
-	}
+	names := l.SnapshotNames()
 	tags, err := p.host.Holds(ctx, names)
 	if err != nil {
 		return nil, err

@@ -63,24 +63,17 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 	if len(snapshots) == 0 {
 		return map[string]map[string]time.Time{}, nil
 	}
-	props, err := s.properties(ctx, snapshots, "creation")
+	taken, err := s.host.Created(ctx, snapshots)
 	if err != nil {
-		return nil, err
+		return nil, replicate.InKeys(err)
 	}
 	out := map[string]map[string]time.Time{}
-	for full, of := range props {
-		dataset, name, err := zfs.ParseSnapshot(full)
-		if err != nil {
-			return nil, err
-		}
-		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("creation of %s: got %q, expected seconds", full, of["creation"].Value)
-		}
+	for full, at := range taken {
+		dataset, name, _ := strings.Cut(full, "@")
 		if out[dataset] == nil {
 			out[dataset] = map[string]time.Time{}
 		}
-		out[dataset][name] = time.Unix(seconds, 0)
+		out[dataset][name] = at
 	}
 	return out, nil
 }
