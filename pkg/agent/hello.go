@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -19,11 +20,7 @@ const Protocol = 2
 const helloWord = "zxfer-agent"
 
 func hello(version string) string {
-	version = strings.Join(strings.Fields(version), "-")
-	if version == "" {
-		version = "unknown"
-	}
-	return fmt.Sprintf("\n%s %d %s\n", helloWord, Protocol, version)
+	return fmt.Sprintf("\n%s %d %s\n", helloWord, Protocol, cmp.Or(strings.Join(strings.Fields(version), "-"), "unknown"))
 }
 
 // readHello reads the hello line, and returns the agent's version.

@@ -219,9 +219,7 @@ func (c *session) start(m *message) error {
 	if c.ops[m.Op].long {
 		c.streams++
 	}
-	c.calls.Add(1)
-	go func() {
-		defer c.calls.Done()
+	c.calls.Go(func() {
 		defer stop()
 		var answer []byte
 		if refused != nil {
@@ -249,7 +247,7 @@ func (c *session) start(m *message) error {
 			c.streams--
 		}
 		c.mu.Unlock()
-	}()
+	})
 	return nil
 }
 

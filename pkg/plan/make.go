@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -224,12 +225,7 @@ func (p *planner) checkSourceKey(d *zfs.Dataset, out *Dataset) bool {
 	return false
 }
 
-func encryptionRoot(d *zfs.Dataset) string {
-	if r := d.Get("encryptionroot"); r != "" {
-		return r
-	}
-	return d.Name
-}
+func encryptionRoot(d *zfs.Dataset) string { return cmp.Or(d.Get("encryptionroot"), d.Name) }
 
 // steps decides how the dataset gets to its arrival.
 func (p *planner) steps(d *zfs.Dataset, out *Dataset) {

@@ -11,13 +11,14 @@ import (
 // Wanted tells whether a snapshot of this name is carried by choice; the one
 // that the transfer arrives at always is.
 func (r *Request) Wanted(name string) bool {
-	if len(r.IncludeSnapshots) > 0 && !matches(r.IncludeSnapshots, name) {
+	if len(r.IncludeSnapshots) > 0 && !Matches(r.IncludeSnapshots, name) {
 		return false
 	}
-	return !matches(r.ExcludeSnapshots, name)
+	return !Matches(r.ExcludeSnapshots, name)
 }
 
-func matches(patterns []string, name string) bool {
+// Matches tells whether a name matches one of the shell patterns.
+func Matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, name)
 		return ok && err == nil // a malformed pattern is the command line's to refuse

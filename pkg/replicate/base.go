@@ -65,10 +65,7 @@ func (t *Seen) Dataset(name string) *zfs.Dataset {
 		return nil
 	}
 	if t.byName == nil {
-		t.byName = make(map[string]*zfs.Dataset, len(t.Listing.Datasets))
-		for _, d := range t.Listing.Datasets {
-			t.byName[d.Name] = d
-		}
+		t.byName = t.Listing.ByName()
 	}
 	return t.byName[name]
 }

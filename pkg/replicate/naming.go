@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
@@ -140,7 +141,7 @@ func (s *Scope) Own(name string) (time.Time, bool) {
 // Has tells whether a snapshot of that name is the job's concern.
 func (s *Scope) Has(name string) bool {
 	_, own := s.Own(name)
-	return own || matches(s.adopt, name)
+	return own || plan.Matches(s.adopt, name)
 }
 
 // Patterns are the shell patterns of the names that Has is true of. They

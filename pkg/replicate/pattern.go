@@ -45,11 +45,3 @@ func covered(patterns []string, below string) bool {
 	}
 	return false
 }
-
-// matches tells whether a name matches one of the shell patterns.
-func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		return ok && err == nil
-	})
-}

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dustin/go-humanize/english"
@@ -146,10 +147,7 @@ func (v *View) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
 	var some []candidate
 	var ask []string
 	for _, c := range all {
-		known := v.State.Datasets[c.source]
-		if known == nil {
-			known = &Known{}
-		}
+		known := cmp.Or(v.State.Datasets[c.source], &Known{})
 		c.print = v.print(g, &c)
 		if past := known.Past[side]; known.Pruned[side] == c.print && (past == nil || past.Doubts() == 0) {
 			p.Kept += v.Scope.Count(c.dataset)

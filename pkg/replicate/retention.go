@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zxfer/pkg/plan"
 )
 
 const day = 24 * time.Hour
@@ -85,7 +87,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 func (a *Also) keep(newestFirst []Point, kept map[string]string) {
 	left := a.Last
 	for _, p := range newestFirst {
-		if !matches(a.Names, p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
+		if !plan.Matches(a.Names, p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
 			continue
 		}
 		if age := newestFirst[0].Time.Sub(p.Time); left <= 0 && (a.Age == 0 || age > time.Duration(a.Age)) {

@@ -1,6 +1,7 @@
 package rsh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -153,18 +154,11 @@ func (p *process) failure() error {
 	switch {
 	case exit.ExitCode() == exitRefused:
 		return fault.Refusef("zxfer is kept in ~/.cache/zxfer there (or in XDG_CACHE_HOME, or in /tmp/zxfer-UID), which only the account may write; or install the same zxfer in its PATH",
-			"%s", orElse(said, "the other host refused"))
+			"%s", cmp.Or(said, "the other host refused"))
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("try it by hand: "+p.byHand, "ssh: %s", orElse(strings.TrimPrefix(said, "ssh: "), "it ended with status 255"))
+		return fault.Failf("try it by hand: "+p.byHand, "ssh: %s", cmp.Or(strings.TrimPrefix(said, "ssh: "), "it ended with status 255"))
 	}
-	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), orElse(said, "it said nothing"))
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), cmp.Or(said, "it said nothing"))
 }

@@ -2,6 +2,7 @@ package rsh
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 		err = errors.New("the remote shell did not end, and was ended")
 	case !ran || status < 0 || status == 255 && isSSH(s.p.name):
 		if err = s.p.failure(); err == nil {
-			err = fmt.Errorf("no shell ran what it was sent; it said: %s", orElse(strings.TrimSpace(s.p.stderr.String()), "nothing"))
+			err = fmt.Errorf("no shell ran what it was sent; it said: %s", cmp.Or(strings.TrimSpace(s.p.stderr.String()), "nothing"))
 		}
 	}
 	if err != nil {

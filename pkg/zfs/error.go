@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -55,11 +56,7 @@ func (e *Error) Error() string {
 	if e.Subject != "" {
 		fmt.Fprintf(&b, " %s", e.Subject)
 	}
-	detail := strings.TrimSpace(e.Detail)
-	if detail == "" {
-		detail = string(e.Kind)
-	}
-	fmt.Fprintf(&b, ": %s", detail)
+	fmt.Fprintf(&b, ": %s", cmp.Or(strings.TrimSpace(e.Detail), string(e.Kind)))
 	return b.String()
 }
 

@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -79,16 +80,14 @@ func trimStderr(s string) string {
 func (f Failure) Hint(k Kind) string {
 	ds, _, _ := strings.Cut(f.Subject, "@")
 	ds, _, _ = strings.Cut(ds, "#")
-	if ds == "" {
-		ds = "DATASET"
-	}
+	ds = cmp.Or(ds, "DATASET")
 	name := shellQuote(ds)
 	switch k {
 	case Permission:
 		return f.permissionHint(ds)
 	case KeyMissing:
 		if f.Op == OpReceive {
-			return "load the key of the encrypted parent: zfs load-key " + shellQuote(parentOr(ds))
+			return "load the key of the encrypted parent: zfs load-key " + shellQuote(cmp.Or(ParentOf(ds), ds))
 		}
 		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
 	case Modified:
@@ -133,14 +132,6 @@ func (f Failure) Hint(k Kind) string {
 	return ""
 }
 
-// parentOr is the dataset above, or a pool's root itself.
-func parentOr(dataset string) string {
-	if p := ParentOf(dataset); p != "" {
-		return p
-	}
-	return dataset
-}
-
 // permissions that an operation needs besides those of its properties.
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
@@ -171,7 +162,7 @@ func (f Failure) permissionHint(ds string) string {
 	}
 	// What does not exist yet takes its permissions from above.
 	if f.Op == OpReceive || f.Op == OpCreate {
-		ds = parentOr(ds)
+		ds = cmp.Or(ParentOf(ds), ds)
 	}
 	if f.Rollback {
 		perms += ",rollback"
@@ -184,10 +175,7 @@ func (f Failure) permissionHint(ds string) string {
 			perms += "," + p
 		}
 	}
-	user := f.User
-	if user == "" {
-		user = "USER"
-	}
+	user := cmp.Or(f.User, "USER")
 	perms = strings.TrimPrefix(perms, ",")
 	return "run it as root, or as root once: " + CommandLine([]string{"zfs", "allow", "-u", user, perms, ds})
 }

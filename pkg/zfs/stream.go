@@ -113,8 +113,10 @@ func (s *StreamReader) Next() (*Record, error) {
 	case err != nil:
 		return nil, s.errorf("record: %w", err)
 	}
-	if err := s.detectOrder(); err != nil {
-		return nil, err
+	if s.order == nil { // the first record is a BEGIN
+		if s.order, err = byteOrder(s.header[:]); err != nil {
+			return nil, s.errorf("%w", err)
+		}
 	}
 	rec := &Record{Header: s.header[:], order: s.order}
 	rec.Type = RecordType(rec.u32(0))
@@ -142,18 +144,6 @@ func (s *StreamReader) Next() (*Record, error) {
 
 func (s *StreamReader) errorf(format string, args ...any) error {
 	return fmt.Errorf("send stream at byte %d: "+format, append([]any{s.offset}, args...)...)
-}
-
-// detectOrder learns the byte order from the first record, which is a BEGIN.
-func (s *StreamReader) detectOrder() error {
-	if s.order != nil {
-		return nil
-	}
-	var err error
-	if s.order, err = byteOrder(s.header[:]); err != nil {
-		return s.errorf("%w", err)
-	}
-	return nil
 }
 
 // byteOrder is the byte order of the host that made a BEGIN record.

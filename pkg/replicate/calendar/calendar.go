@@ -7,6 +7,7 @@
 package calendar
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -203,10 +204,7 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 // Next is the first time of the event after another; false where there is
 // none.
 func (e *Event) Next(after time.Time) (time.Time, bool) {
-	zone := e.zone
-	if zone == nil {
-		zone = after.Location()
-	}
+	zone := cmp.Or(e.zone, after.Location())
 	t := after.In(zone)
 	date := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
 	for ; date.Year() <= lastYear; date = date.AddDate(0, 0, 1) {

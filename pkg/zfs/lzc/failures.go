@@ -67,16 +67,12 @@ func typed(op string, names []string, err error) error {
 	}
 	var errs []error
 	for _, x := range f.Failures {
-		subject := x.Name
-		if subject == "" {
-			subject = finding.Some(names, 3)
-		}
 		k := x.kind(op)
 		hint := zfs.Failure{Op: op, Subject: x.Name, User: zfsexec.UserName()}
 		if x.Name == "" && len(names) > 0 {
 			hint.Subject = names[0]
 		}
-		errs = append(errs, &zfs.Error{Kind: k, Op: op, Subject: subject, Detail: x.detail(k), Hint: hint.Hint(k)})
+		errs = append(errs, &zfs.Error{Kind: k, Op: op, Subject: cmp.Or(x.Name, finding.Some(names, 3)), Detail: x.detail(k), Hint: hint.Hint(k)})
 	}
 	if f.More > 0 {
 		errs = append(errs, fmt.Errorf("and %d more", f.More))
