@@ -116,7 +116,9 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	f, err := o.config.load()
 	if err != nil && !named && o.req.Copy != nil {
-		o.unlocked = err
+		if !o.req.DryRun { // which keeps none from running
+			o.unlocked = err
+		}
 		return nil // none runs by it, and the copy is named
 	}
 	if err != nil {

@@ -44,4 +44,8 @@ func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
 	o, err = request(false, "tank/home", "backup1:vault/home")
 	require.NoError(t, err)
 	require.Error(t, o.unlocked, "which is said")
+	o = &healOptions{config: o.config}
+	o.req.DryRun = true
+	require.NoError(t, o.request(&app{now: time.Now}, []string{"tank/home", "backup1:vault/home"}, false))
+	require.NoError(t, o.unlocked, "it keeps none from running anyway")
 }

@@ -150,7 +150,8 @@ func (h *healing) run(ctx context.Context) error {
 	case !mend:
 		return fault.Refusef("", "%s: nothing of the damage can be healed; nothing was changed", h.req.At)
 	}
-	for {
+	for round := 1; ; round++ {
+		streams := h.streams
 		if err := h.mendAll(ctx); err != nil {
 			return err
 		}
@@ -158,7 +159,15 @@ func (h *healing) run(ctx context.Context) error {
 		if h.left != nil {
 			h.rep.Log(h.left.Error())
 		}
-		err := h.conclude(ctx)
+		if round > 1 && h.streams == streams { // what the scrub told holds still
+			for _, t := range h.report.Things {
+				if t.Outcome == NotMended {
+					h.judge(t)
+				}
+			}
+			return cmp.Or(err, h.left)
+		}
+		err = h.conclude(ctx)
 		if !h.report.Scrubbed || ctx.Err() != nil || !h.widen() {
 			return cmp.Or(err, h.left)
 		}

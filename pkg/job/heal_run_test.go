@@ -287,22 +287,25 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 	for name, tt := range map[string]struct {
 		live      bool // the copy is, after the first scrub
 		want, why string
-		bases     []string
+		bases     []string // of the streams
+		scrubs    int
 	}{
-		"the scrub is cancelled":     {false, "what they healed a scrub tells", "", []string{"1", ""}},
-		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}},
+		"the scrub is cancelled":     {false, "what they healed a scrub tells", "", []string{"1", ""}, 2},
+		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, names, _ := sinceWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.Damaged, base uint64) bool { bases = append(bases, names[base]); return false }
+			w.host.Damaged.Things = append(w.host.Damaged.Things, zfs.Damaged{Object: "0x2", Shown: "<0x44>:<0x2>"})
 			scrubs := 0
 			w.before = func(op string) error {
 				if op != "scrub src" {
 					return nil
 				}
 				scrubs++
+				w.host.Damaged.Things = w.host.Damaged.Things[:1]
 				switch {
 				case tt.live:
 					w.host.Set("dst/a", "readonly", "off")
@@ -314,10 +317,12 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 			}
 			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.ErrorContains(t, err, tt.want)
-			require.Equal(t, 2, scrubs)
+			require.Equal(t, tt.scrubs, scrubs, "one for what was mended")
 			require.Equal(t, tt.bases, bases)
 			require.NotEqual(t, Mended, r.Things[0].Outcome)
 			require.Contains(t, r.Datasets[0].Why, tt.why)
+			require.Contains(t, r.Things[0].Why, tt.why)
+			require.Equal(t, tt.live, r.Things[1].Outcome == Mended, "as the first scrub proved")
 			require.Equal(t, tt.live, r.Scrubbed)
 		})
 	}
