@@ -146,7 +146,7 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 		name       string
 		size, data int64
 		text       bool
-		buffer     int64 // 0 for the default, 64 MiB
+		buffer     int64 // 0 for the default, 16 MiB
 		args       []string
 	}{
 		{name: "many small blocks", size: large, data: 256 << 20, buffer: 16 << 20, args: []string{"--bs", "64KiB", "--no-verify"}},
@@ -161,7 +161,7 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 			defer os.Remove(dst)
 			image(t, src, c.size, c.data, c.text)
 			args := append([]string{"dev", "-q", src, "beta:" + dst}, c.args...)
-			limit := int64(64<<20 + beyondBuffer)
+			limit := int64(16<<20 + beyondBuffer)
 			if c.buffer > 0 {
 				limit = c.buffer + beyondBuffer
 				args = append(args, "--buffer", strconv.FormatInt(c.buffer, 10))

@@ -200,23 +200,27 @@ func (h *handle) NextData(off int64) (start, end int64, err error) {
 	if off >= h.size || !h.facts.IsFile() {
 		return min(off, h.size), h.size, nil
 	}
+	if start, err = h.seek(off, unix.SEEK_DATA, off); err == nil {
+		end, err = h.seek(start, unix.SEEK_HOLE, h.size)
+	}
+	return start, end, err
+}
+
+// seek is where data or a hole of a file begins, at or after off: at the copy's end
+// where there is none, and at unknown where the file system does not tell. Where a
+// file has no hole, to look for one may take as long as to read it.
+func (h *handle) seek(off int64, whence int, unknown int64) (at int64, err error) {
 	err = h.control(func(fd int) error {
-		start, err = unix.Seek(fd, off, unix.SEEK_DATA)
-		switch {
-		case errors.Is(err, unix.ENXIO):
-			start, end = h.size, h.size
-			return nil
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-			start, end = off, h.size // all of it may be data
-			return nil
-		case err != nil:
-			return err
-		}
-		end, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+		at, err = unix.Seek(fd, off, whence)
 		return err
 	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: holes: %w", h.facts.Path, err)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return h.size, nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return unknown, nil
+	case err != nil:
+		return 0, fmt.Errorf("%s: holes: %w", h.facts.Path, err)
 	}
-	return min(start, h.size), min(end, h.size), nil
+	return min(at, h.size), nil
 }

@@ -150,7 +150,7 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	if err != nil {
 		return err
 	}
-	start, _, err := h.NextData(0)
+	start, err := h.seek(0, unix.SEEK_DATA, 0)
 	f.HasData = start < f.Size
 	return errors.Join(err, h.f.Close())
 }

@@ -34,8 +34,8 @@ const (
 	MinBlock = 64 << 10
 	// defaultBuffer is smaller than a stream's: a device has no bursts
 	// as long as those of a pool, and memory that stays in the processor's
-	// cache is faster.
-	defaultBuffer = 64 << 20
+	// cache is faster: with 64 MiB a copy over loopback took an eighth more of it.
+	defaultBuffer = 16 << 20
 	// workersHold bounds what the goroutines that read, or write, hold in bytes,
 	// beside the buffer.
 	workersHold = 32 << 20

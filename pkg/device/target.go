@@ -104,7 +104,11 @@ func (t *Target) lock() error {
 
 // prepare gives a file that is shorter its size, with or without space.
 func (t *Target) prepare() error {
-	if !t.sparse && t.size > 0 {
+	st, err := t.stat()
+	if err != nil {
+		return err
+	}
+	if !t.sparse && st.Blocks*512 < t.size { // else it has all of it
 		err := t.fallocate(unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
 		if errors.Is(err, unix.ENOSPC) {
 			return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)

@@ -105,7 +105,7 @@ func flow() []Option {
 		{
 			ID: "buffer", Key: "buffer", At: Send | Dev | JobFile,
 			help:  "memory buffer on each side, used as far as it helps (default 256MiB)",
-			dev:   "memory buffer on each side, used as far as it helps (default 64MiB)",
+			dev:   "memory buffer on each side, used as far as it helps (default 16MiB)",
 			value: func(w *Way) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", At: everywhere, Idle: Still,
