@@ -148,8 +148,8 @@ func questions() []question {
 		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Transfer(ctx, site.Task{From: site.SendFiles{Archive: files.Archive{Snapshot: "tank/a@x", Paths: []string{"b"}}}, To: site.Accept{Session: "s"}}, progress)
 		},
-			site.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"}, Failed: 1,
-				Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}},
+			site.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"},
+				Failures: files.Failures{Failed: 1, Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}}},
 		{opInspectDevice.name, func(ctx context.Context, s site.Full) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
 		{opDeviceState.name, func(ctx context.Context, s site.Full) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
 		{opDigestDevice.name, func(ctx context.Context, s site.Full) (any, error) {
@@ -157,9 +157,9 @@ func questions() []question {
 		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
 		{opReadFiles.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.ReadFiles(ctx, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1}, progress)
-		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts), Failed: 2,
+		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts),
 			Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
-			Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}},
+			Failures: files.Failures{Failed: 2, Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}}},
 		{opCloneAside.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.CloneAside(ctx, zfs.Aside{Snapshot: "tank/a@x", Job: "j"})
 		}, zfs.AsideOf("tank", "1")},

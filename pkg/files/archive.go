@@ -56,10 +56,9 @@ type Account struct {
 	Disowned bool `json:"disowned,omitempty"`
 	// After is the last of the files that are passed over before any that is not,
 	// and Rest the bytes of the contents behind it.
-	After    string    `json:"after,omitempty"`
-	Rest     uint64    `json:"rest,omitempty"`
-	Problems []Problem `json:"problems,omitempty"`
-	Failed   uint64    `json:"failed,omitempty"`
+	After string `json:"after,omitempty"`
+	Rest  uint64 `json:"rest,omitempty"`
+	Failures
 }
 
 // With is the account of both ends: what the source tells is added.
@@ -68,13 +67,6 @@ func (a Account) With(source Account) Account {
 	a.Problems = slices.Concat(source.Problems, a.Problems)
 	a.Failed += source.Failed
 	return a
-}
-
-func (a *Account) problem(p string, err error) {
-	a.Failed++
-	if len(a.Problems) < MaxProblems {
-		a.Problems = append(a.Problems, Problem{readable(p), bare(err).Error()})
-	}
 }
 
 // few adds a name to a list, while it is short.

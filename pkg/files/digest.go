@@ -44,10 +44,21 @@ type Digest struct {
 	// Parts are the sums of the parts.
 	Parts  []string `json:"parts"`
 	Listed []File   `json:"listed,omitempty"`
-	// Problems are what could not be read; Failed is how many there are, as not
-	// all may be told.
+	Failures
+}
+
+// Failures are the files that could not be read, or did not come as they were:
+// Failed is how many there are, as not all may be told.
+type Failures struct {
 	Problems []Problem `json:"problems,omitempty"`
 	Failed   uint64    `json:"failed,omitempty"`
+}
+
+func (f *Failures) problem(p string, err error) {
+	f.Failed++
+	if len(f.Problems) < MaxProblems {
+		f.Problems = append(f.Problems, Problem{readable(p), bare(err).Error()})
+	}
 }
 
 // File is one that was asked for by its part.

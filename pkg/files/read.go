@@ -183,10 +183,7 @@ func (r *reading) add(part int, f File, meta zfs.Sum, read uint64) {
 func (r *reading) problem(p string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.d.Failed++
-	if len(r.d.Problems) < MaxProblems {
-		r.d.Problems = append(r.d.Problems, Problem{readable(p), bare(err).Error()})
-	}
+	r.d.problem(p, err)
 }
 
 func (r *reading) digest() Digest {

@@ -215,7 +215,7 @@ func (f *fetcher) refuse() error {
 // bring brings the files, anew after a cut behind those that came.
 func (f *fetcher) bring(ctx context.Context) error {
 	var total files.Account
-	var failed failures
+	var failed files.Failures // of all tries
 	e := &effort{
 		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
 		try: func(ctx context.Context, _ int) error {
@@ -230,8 +230,8 @@ func (f *fetcher) bring(ctx context.Context) error {
 			total.Replaced += p.Replaced - min(p.Replaced, f.now.Replaced)
 			total.Bytes += p.Bytes - min(p.Bytes, f.now.Bytes)
 			total.Same = p.Same
-			total.Failed, total.Problems = failed.with(&total)
-			failed = failures{total.Failed, total.Problems}
+			failed = both(failed, total.Failures)
+			total.Failures = failed
 			f.rep.FilesFinished(f.report, r.Bytes, err)
 			return err
 		},
@@ -252,22 +252,17 @@ func (f *fetcher) bring(ctx context.Context) error {
 		"%s", english.PluralWord(int(total.Failed), "1 file did not come as it was", fmt.Sprintf("%d files did not come as they were", total.Failed)))
 }
 
-// failures are what did not come as it was in the tries before: what is there is
-// passed over by the next, which tells nothing of it.
-type failures struct {
-	n     uint64
-	first []files.Problem
-}
-
-// with adds those of a try, of which some are the same.
-func (f failures) with(a *files.Account) (uint64, []files.Problem) {
-	all, n := slices.Clone(f.first), a.Failed
-	for _, p := range a.Problems {
-		if slices.Contains(all, p) {
-			n--
-		} else if len(all) < files.MaxProblems {
-			all = append(all, p)
+// both are what did not come as it was in the tries before, and in one, of which
+// some are the same: what is there is passed over by the next, which tells nothing
+// of it.
+func both(before, now files.Failures) files.Failures {
+	all := files.Failures{Problems: slices.Clone(before.Problems), Failed: before.Failed + now.Failed}
+	for _, p := range now.Problems {
+		if slices.Contains(all.Problems, p) {
+			all.Failed--
+		} else if len(all.Problems) < files.MaxProblems {
+			all.Problems = append(all.Problems, p)
 		}
 	}
-	return f.n + n, all
+	return all
 }

@@ -58,7 +58,7 @@ func (t *Text) FilesDone(r *job.FilesReport, err error) error {
 	case r.Result == nil:
 		return nil
 	}
-	t.print(problemsText(r.Result.Problems, r.Result.Failed))
+	t.print(problemsText(r.Result.Failures))
 	if err != nil && r.Outcome != outcome.Failed {
 		return nil
 	}
@@ -113,7 +113,7 @@ func filesPlanText(r *job.FilesReport) string {
 	names("comes:", p.Names, p.New+p.Replaced)
 	names("is there and differs:", p.Differ, p.Replaced)
 	names("is there as a folder, or a folder comes and it is none:", p.Blocked, uint64(len(p.Blocked)))
-	b.WriteString(leftOutText(p) + problemsText(p.Problems, p.Failed))
+	b.WriteString(leftOutText(p) + problemsText(p.Failures))
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
 		fmt.Fprintf(&b, "wire %s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
 	}
@@ -136,12 +136,12 @@ func leftOutText(a *files.Account) string {
 }
 
 // problemsText lists what could not be read or kept.
-func problemsText(problems []files.Problem, all uint64) string {
-	text := ""
-	for _, p := range problems[:min(len(problems), maxRanges)] {
+func problemsText(f files.Failures) string {
+	text, shown := "", f.Problems[:min(len(f.Problems), maxRanges)]
+	for _, p := range shown {
 		text += fmt.Sprintf("%s: %s\n", oneLine(p.Path), oneLine(p.Why))
 	}
-	if more := int(all) - min(len(problems), maxRanges); more > 0 {
+	if more := int(f.Failed) - len(shown); more > 0 {
 		text += fmt.Sprintf("and %d more\n", more)
 	}
 	return text
