@@ -23,6 +23,10 @@ type Batch struct {
 	// may be sent, where they have arrived before: only these are listed. If
 	// one of them turns out to be gone, the whole target is.
 	Copies []string
+	// Newest has no more of the target's histories listed than the plan needs, and what
+	// tells a dataset of the source from another: Result.Target has the newest snapshot
+	// of the others.
+	Newest bool
 	// Review, where not nil, is shown the plan before anything is changed, to
 	// refuse more of it. It may change the conflicts that are there.
 	Review func(*plan.Plan, plan.State)
@@ -80,7 +84,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if t.report.Plan.Steps() > 0 {
 		defer rep.Doing("looking at what arrived on " + t.target.Label())()
 		if err := t.persist(ctx, func(ctx context.Context) error {
-			there, err := lastLook(ctx, t.ends, &b, t.state.Target.Root)
+			there, err := lastLook(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
 			if err == nil { // what was there before counts where nobody can tell
 				res.Target = there
 			}
@@ -106,7 +110,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 		return state, err
 	}
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
-	if state.Target, err = listTarget(ctx, e, b, target); err != nil {
+	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
 		return state, err
 	}
 	if b.Plan.CarryProperties {
@@ -118,30 +122,55 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 }
 
 // listTarget lists the copies of a batch, or where these are not known, or not
-// what they should be, all that the target has.
-func listTarget(ctx context.Context, e *ends, b *Batch, target string) (zfs.Listing, error) {
-	q := site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true}
-	if len(b.Copies) > 0 {
-		some := q
-		some.Only = b.Copies
-		l, err := e.target.List(ctx, some)
-		broken := func(d *zfs.Dataset) bool { return d.Inconsistent() }
-		if err != nil || len(l.Datasets) == len(b.Copies) && !slices.ContainsFunc(l.Datasets, broken) {
-			return l, err
+// what they should be, all that the target has. After a plan was carried out the pool
+// is of no concern any more.
+func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
+	q := site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, Alone: after != nil}
+	some := q
+	some.Only = b.Copies
+	l, err := e.target.List(ctx, some)
+	broken := func(d *zfs.Dataset) bool { return d.Inconsistent() }
+	if err == nil && len(b.Copies) > 0 && (len(l.Datasets) != len(b.Copies) || slices.ContainsFunc(l.Datasets, broken)) {
+		l, err = e.target.List(ctx, q)
+	}
+	if err != nil || !b.Newest {
+		return l, err
+	}
+	return l, wholeHistories(ctx, e, &l, unexplained(&l, &b.Survey, after))
+}
+
+// unexplained are the datasets of a target whose newest snapshot does not tell what
+// they are: the source has none such, or another was to arrive.
+func unexplained(l, source *zfs.Listing, after *plan.Plan) (names []string) {
+	known, arrived := map[uint64]bool{}, map[string]uint64{}
+	for _, d := range source.Datasets {
+		for _, v := range d.Versions {
+			known[v.GUID] = true
 		}
 	}
-	return e.target.List(ctx, q)
+	if after != nil {
+		for _, d := range after.Datasets {
+			arrived[d.Target] = d.Arrive.GUID
+		}
+	}
+	for _, d := range l.Datasets {
+		v, any := d.Latest()
+		if to, planned := arrived[d.Name]; any && (!known[v.GUID] || planned && v.GUID != to) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
 }
 
 // lastLook lists the target after a batch. What was interrupted wants to be told
 // of all the same, but soon.
-func lastLook(ctx context.Context, e *ends, b *Batch, target string) (zfs.Listing, error) {
+func lastLook(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 	}
-	return listTarget(ctx, e, b, target)
+	return listTarget(ctx, e, b, p, target)
 }
 
 // Partial finds the snapshots that interrupted receives of a target still

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -186,5 +187,13 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, "x", res.Datasets[0].There)
+	}
+}
+
+// A small stream crosses in small blocks: each end makes one and more for every stream.
+func TestSmallStreamsHaveSmallBlocks(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[uint64]int{0: 0, 1: 64 << 10, 100_000: 100_000, transfer.DefaultBlock: 0, 1 << 40: 0} {
+		require.Equal(t, want, blockFor(bytes), "%d bytes", bytes)
 	}
 }

@@ -79,20 +79,26 @@ func histories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (b
 	if len(datasets) == 0 {
 		return false, nil
 	}
-	slices.Sort(datasets)
-	whole, err := e.target.List(ctx, site.ListQuery{
-		Dataset: state.Target.Root, Only: slices.Compact(datasets), Versions: true, Alone: true,
-	})
-	if err != nil {
-		return false, err
+	return true, wholeHistories(ctx, e, &state.Target, datasets)
+}
+
+// wholeHistories lists all versions of datasets of the target.
+func wholeHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []string) error {
+	if len(datasets) == 0 {
+		return nil
 	}
+	slices.Sort(datasets)
+	whole, err := e.target.List(ctx, site.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, Alone: true})
 	known := whole.ByName()
-	for i, d := range state.Target.Datasets {
+	for i, d := range l.Datasets {
 		if w := known[d.Name]; w != nil {
-			state.Target.Datasets[i] = w
+			if changed, asked := d.Properties[zfs.ChangedProperty]; asked {
+				w.Properties[zfs.ChangedProperty] = changed // as of the listing's begin
+			}
+			l.Datasets[i] = w
 		}
 	}
-	return true, nil
+	return err
 }
 
 // checkChains looks up the IV sets that raw increments depend on.

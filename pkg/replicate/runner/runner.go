@@ -155,6 +155,7 @@ func (r *Runner) Hold(ctx context.Context, j *replicate.Job) (unlock func(), err
 
 // move does the work between the hooks. Its error concerns the whole run.
 func (w *work) move(ctx context.Context) error {
+	defer w.warm(ctx)()
 	settled := w.store.Settled(w.job)
 	v, err := w.surveyChanged(ctx, settled)
 	if err != nil {
@@ -185,6 +186,17 @@ func (w *work) move(ctx context.Context) error {
 		}
 	}
 	return errors.Join(snapErr, pruneErr)
+}
+
+// warm reaches the targets while the source is looked at. What goes wrong whoever needs
+// one is told.
+func (w *work) warm(ctx context.Context) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for _, t := range w.targets {
+		all.Go(func() { _, _ = t.host.Facts(ctx) })
+	}
+	return func() { cancel(); all.Wait() }
 }
 
 // decide returns what is to be done by all that was seen. What decides about

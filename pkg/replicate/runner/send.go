@@ -45,7 +45,8 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 
 // request is the batch for one target.
 func (w *work) request(t *side, v *replicate.View) job.Batch {
-	return job.Batch{Survey: *v.Source, Send: job.Send{
+	// Only retention asks what else a target has.
+	return job.Batch{Survey: *v.Source, Newest: t.target.Retention == nil, Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,

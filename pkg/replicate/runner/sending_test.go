@@ -85,3 +85,36 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.ErrorIs(t, err, record.ErrRunning)
 	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
+
+// Where nothing is removed on a target its histories are not listed, but for those whose
+// newest snapshot the source does not have: what these have in common with it an older
+// one tells.
+func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
+	r.job.Targets[0].Retention = nil
+	run := func(outcome string, copies ...string) *record.TargetRun {
+		t.Helper()
+		got, names := r.run(t)
+		require.Equal(t, outcome, got.Targets[0].Outcome, "%+v", got.Targets[0])
+		require.Equal(t, append(copies, "src", "src/a"), names)
+		r.now += 60
+		return got.Targets[0]
+	}
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	run(outcome.Done)
+	r.snapshot("src/a", "s2")
+	require.Equal(t, 1, run(outcome.Done).Sent)
+	require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+
+	r.snapshot("src/a", "s3")
+	r.snapshot("dst/copy/a", "own")
+	require.Equal(t, 1, run(outcome.Refused, "dst/copy/a").Failed)
+	require.Equal(t, []string{"s1", "s2", "own"}, r.names("dst/copy/a"))
+	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the base stays")
+
+	r.destroy("dst/copy/a@own")
+	require.Equal(t, 1, run(outcome.Done).Sent)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/a"))
+}

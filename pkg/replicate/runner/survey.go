@@ -109,25 +109,34 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settle
 	return moved, nil
 }
 
-// look lists anew, with their snapshots, the datasets that are not left out.
+// look lists anew, with their snapshots, the datasets that are not left out. What is
+// above them is as it was where it was looked at before.
 func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, error) {
+	q := site.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
+	now, err := *v, error(nil)
 	if len(v.Idle) == 0 {
-		return w.survey(ctx)
-	}
-	var names []string
-	for _, d := range v.Source.Datasets {
-		if !v.Idle[d.Name] {
-			names = append(names, d.Name)
+		var all *replicate.View
+		if all, err = w.list(ctx, q); err != nil {
+			return nil, err
 		}
+		now = *all
+	} else {
+		l := *v.Source
+		now.Source, l.Datasets = &l, nil
+		for _, d := range v.Source.Datasets {
+			if !v.Idle[d.Name] {
+				q.Only = append(q.Only, d.Name)
+			}
+		}
+		if len(q.Only) == 0 {
+			return &now, nil
+		}
+		defer w.doing("listing %s of %s", english.Plural(len(q.Only), "dataset", ""), w.source.at)()
+		l, err = w.source.list(ctx, q)
 	}
-	now, l := *v, *v.Source
-	now.Source, l.Datasets = &l, nil
-	if len(names) == 0 {
-		return &now, nil
+	if q.Alone {
+		now.Source.Pool, now.Source.Ancestors = v.Source.Pool, v.Source.Ancestors
 	}
-	defer w.doing("listing %s of %s", english.Plural(len(names), "dataset", ""), w.source.at)()
-	var err error
-	l, err = w.source.list(ctx, site.ListQuery{Dataset: v.Root, Only: names, Versions: true, Changed: true})
 	return &now, err
 }
 

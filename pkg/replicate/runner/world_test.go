@@ -74,7 +74,7 @@ func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error
 	l, err := r.Host.List(ctx, q)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := 0; q.Versions && i < len(l.Datasets); i++ {
+	for i := 0; q.Versions && !q.Newest && i < len(l.Datasets); i++ {
 		r.looked = append(r.looked, l.Datasets[i].Name)
 	}
 	return l, err

@@ -71,7 +71,7 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 			return err
 		})
 	}
-	if q.Versions {
+	if q.Versions && !q.Newest {
 		g.Go(func() (err error) {
 			history, err = c.versions(gctx, q.Recursive, names)
 			return err
