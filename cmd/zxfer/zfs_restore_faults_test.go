@@ -12,8 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/zfs"
 )
 
 // small creates a pool of some MiB, which is destroyed afterwards.
@@ -173,7 +177,23 @@ func TestZFSRestoreParallel(t *testing.T) {
 	}
 }
 
-// A volume that a program has open is not changed under it, and the program is named.
+// partition gives a device a first partition, or takes it away.
+func partition(t *testing.T, device string, op int32) {
+	t.Helper()
+	f, err := os.Open(device)
+	require.NoError(t, err)
+	defer f.Close()
+	p := struct { // blkpg_partition of linux/blkpg.h
+		start, length int64
+		number        int32
+		names         [2][64]byte
+	}{1 << 20, 2 << 20, 1, [2][64]byte{}}
+	arg := unix.BlkpgIoctlArg{Op: op, Datalen: int32(unsafe.Sizeof(p)), Data: (*byte)(unsafe.Pointer(&p))}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.BLKPG, uintptr(unsafe.Pointer(&arg)))
+	require.Zero(t, errno)
+}
+
+// A volume that a program has open, or a partition of it, is not changed under it, and the program is named.
 func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -182,8 +202,10 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 		require.NoError(t, err)
 		return all
 	}
+	src += " vm"
 	before := devices()
 	zfsCmd(t, "create", "-V", "8m", src)
+	t.Cleanup(func() { _ = destroyAll(src) })
 	device := ""
 	require.Eventually(t, func() bool {
 		for _, d := range devices() {
@@ -193,7 +215,8 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 		}
 		return device != ""
 	}, 10*time.Second, 50*time.Millisecond)
-	link := "/dev/zvol/" + src // the guest has no udev
+	link := zfs.DeviceOf(src) // the guest has no udev
+	require.Equal(t, "/dev/zvol/"+run(t, "/usr/lib/udev/zvol_id", device), link+"\n")
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
 	if err := os.Symlink(device, link); err != nil {
 		require.ErrorIs(t, err, os.ErrExist)
@@ -206,19 +229,20 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	mustHere(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@two")
 	state := guids(t, src)
-	held, err := os.OpenFile(device, os.O_RDWR, 0)
-	require.NoError(t, err)
-	defer held.Close()
-	for _, args := range [][]string{{"restore", dst, src}, {"restore", "--rollback", dst, src}} {
-		o := here(t, args...)
+	partition(t, device, unix.BLKPG_ADD_PARTITION)
+	for _, path := range []string{device, device + "p1"} {
+		held, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		defer held.Close()
+		require.Equal(t, 3, here(t, "restore", dst, src).code)
+		o := here(t, "restore", "--rollback", dst, src)
 		require.Equal(t, 3, o.code, o)
-		if len(args) > 3 {
-			require.Contains(t, o.stderr, "/dev/zvol/"+src+" is in use by ")
-			require.Contains(t, o.stderr, fmt.Sprintf("(process %d)", os.Getpid()))
-		}
+		require.Contains(t, o.stderr, link+" is in use by ")
+		require.Contains(t, o.stderr, fmt.Sprintf("(process %d)", os.Getpid()))
+		require.Equal(t, state, guids(t, src))
+		require.NoError(t, held.Close())
 	}
-	require.Equal(t, state, guids(t, src))
-	require.NoError(t, held.Close())
+	partition(t, device, unix.BLKPG_DEL_PARTITION)
 	mustHere(t, "restore", "--rollback", dst, src)
 	require.Equal(t, guids(t, dst), guids(t, src))
 }

@@ -240,7 +240,7 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 	at := map[string]*plan.Dataset{}
 	for _, d := range p.Datasets {
 		if d.Type == zfs.Volume && len(d.Steps) > 0 && d.Restore != nil && !d.Restore.Due {
-			at["/dev/zvol/"+d.Target] = d
+			at[zfs.DeviceOf(d.Target)] = d
 		}
 	}
 	if len(at) == 0 {

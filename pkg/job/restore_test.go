@@ -235,9 +235,9 @@ func (o *occupied) Occupied(_ context.Context, paths []string) (map[string]strin
 // Volumes are not changed under their users, for whom the host looks once.
 func TestRestoreOverVolumesInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b c": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
-	w.host.Copy("src/a/b", "dst/a/b", "x")
+	w.host.Copy("src/a/b c", "dst/a/b c", "x")
 	w.host.Edit(func(all map[string]*zfs.Dataset) {
 		for name, d := range all {
 			if strings.Contains(name, "/") {
@@ -245,11 +245,11 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 			}
 		}
 	})
-	o := &occupied{world: w, by: map[string]string{"/dev/zvol/dst/a/b": `is in use by "qemu" (process 7)`}}
+	o := &occupied{world: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
 	req := Restore{Send: request(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
 	r, err := RunRestore(t.Context(), req, hosts.New(o), silent{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b"}}, o.asked)
+	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
 	require.Len(t, r.Plan.Conflicts, 1)
-	require.Equal(t, `local: /dev/zvol/dst/a/b is in use by "qemu" (process 7), and would change under its user`, r.Plan.Conflicts[0].Summary)
+	require.Equal(t, `local: /dev/zvol/dst/a/b+c is in use by "qemu" (process 7), and would change under its user`, r.Plan.Conflicts[0].Summary)
 }

@@ -168,9 +168,9 @@ func (p *planner) mountpoint(out *Dataset) string {
 func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 	if p.req.Restore && t.Type == zfs.Volume {
 		if p.req.Rollback {
-			out.Loses = append(out.Loses, "what programs write to /dev/zvol/"+t.Name+" meanwhile, or have in memory: stop what uses it first")
+			out.Loses = append(out.Loses, "what programs write to "+zfs.DeviceOf(t.Name)+" meanwhile, or have in memory: stop what uses it first")
 		} else {
-			p.note("%s changes under whatever uses /dev/zvol/%s: stop that first", p.onTarget(t.Name), t.Name)
+			p.note("%s changes under whatever uses %s: stop that first", p.onTarget(t.Name), zfs.DeviceOf(t.Name))
 		}
 		return true
 	}

@@ -28,6 +28,11 @@ func ParseDataset(s string) (string, error) {
 	return s, checkDataset(s, s)
 }
 
+// DeviceOf is the link to a volume's device, in which udev has no blanks.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/udev/zvol_id.c
+func DeviceOf(volume string) string { return "/dev/zvol/" + strings.ReplaceAll(volume, " ", "+") }
+
 // ParseSnapshot splits "pool/a@x" into dataset and snapshot name.
 func ParseSnapshot(s string) (dataset, name string, err error) { return parseVersion(s, Snapshot) }
 

@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"zxfer/pkg/finding"
 )
 
-// maxUsers bounds how many programs are named that have a device open.
-const maxUsers = 3
+// aPartition is how the kernel calls one of a device whose own name ends in a digit.
+var aPartition = regexp.MustCompile(`p[0-9]+$`)
 
-// inUse adds to out what programs have devices open, as far as they can be seen:
-// devices are what was asked for by what a program has open then. All are looked
-// for at once, as each look is one at all programs.
+// inUse adds to out what programs have devices open, or partitions of them, as far as
+// they can be seen: devices are what was asked for by what a program has open then. All
+// are looked for at once, as each look is one at all programs.
 func inUse(ctx context.Context, devices, out map[string]string) error {
 	users := map[string][]string{}
 	processes, _ := filepath.Glob("/proc/[0-9]*") // only a pattern that is none fails
@@ -27,18 +30,21 @@ func inUse(ctx context.Context, devices, out map[string]string) error {
 		}
 		open, _ := os.ReadDir(dir + "/fd") // it may have ended, or be another's
 		for _, f := range open {
-			real, err := os.Readlink(dir + "/fd/" + f.Name())
-			if _, asked := devices[real]; err != nil || !asked {
+			real, _ := os.Readlink(dir + "/fd/" + f.Name()) // "" where it was closed
+			if _, asked := devices[real]; !asked {
+				real = aPartition.ReplaceAllString(real, "")
+			}
+			if _, asked := devices[real]; !asked {
 				continue
 			}
-			if u := programIn(dir); u != "" && !slices.Contains(users[real], u) && len(users[real]) < maxUsers {
+			if u := programIn(dir); u != "" && !slices.Contains(users[real], u) {
 				users[real] = append(users[real], u)
 			}
 		}
 	}
 	for real, path := range devices {
 		if len(users[real]) > 0 {
-			out[path] = "is in use by " + strings.Join(users[real], ", ")
+			out[path] = "is in use by " + finding.Some(users[real], 3)
 		} else if exclusive(real) {
 			out[path] = "is in use"
 		}

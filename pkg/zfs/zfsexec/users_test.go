@@ -53,3 +53,23 @@ func TestInUse(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, inUse(ctx, devices, map[string]string{}), context.Canceled)
 }
+
+// Also who has a partition open is named; of many it is told how many more there are.
+func TestPartitionsInUse(t *testing.T) {
+	t.Parallel()
+	device := filepath.Join(t.TempDir(), "zd0")
+	f, err := os.Create(device + "p12")
+	require.NoError(t, err)
+	defer f.Close()
+	for range 5 {
+		c := exec.Command("sleep", "60")
+		c.ExtraFiles = []*os.File{f}
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		out := map[string]string{}
+		require.NoError(t, inUse(context.Background(), map[string]string{device: "v"}, out))
+		require.Regexp(t, `^is in use by ("sleep" \(process \d+\)(, )?){3} and 2 more$`, out["v"])
+	}, 10*time.Second, 20*time.Millisecond)
+}
