@@ -79,9 +79,9 @@ type machine struct {
 // is busy with other things.
 const leastFree = 0.25
 
-// clearly is the share of its slowest stage's rate below which the machine of
-// that stage is named as what limits a transfer: above it the stage still does,
-// and the others on its machine only slow it down.
+// clearly is the share of a slowest link's rate below which the machine at its end is
+// named as what limits a transfer: above it the link still does, and the others on
+// that machine only slow it down. See transfer.Exhausted for what is no link.
 const clearly = 0.8
 
 // receiveWaits is how often a receive waits until a pool has stored what is
@@ -160,7 +160,7 @@ func expect(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines
 			continue
 		}
 		shared = rate
-		if _, its := runsOn[m]; !its || rate < clearly*float64(slowest) {
+		if _, its := runsOn[m]; !its || e.Ceiling != linkOut || rate < clearly*float64(slowest) {
 			e.LimitedBy, e.Host, e.Ceiling = m.limit, m.host, ""
 		}
 		e.BytesPerSecond = uint64(rate)

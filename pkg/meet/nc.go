@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/way"
@@ -80,11 +79,10 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 			return err
 		}
 		defer src.Close()
-		busy := probe.Busy()
 		res, err := transfer.Copy(ctx, src, sink, options, m.view.both)
 		m.account(site.Result{Result: res})
 		if _, ok := m.from.What.(site.Noise); ok {
-			m.pace(busy())
+			m.pace(res.Busy())
 		}
 		_ = src.Close() // failed, Copy has closed it
 		return site.CauseOf(src, err)

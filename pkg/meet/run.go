@@ -69,7 +69,7 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	err := m.link.crossing.run(ctx, m)
 	r := Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes), Elapsed: time.Since(started)}
 	r.Stages = slices.Concat(m.sent.Stages, m.received.Stages)
-	r.LimitedBy = m.view.limit(transfer.LimitedBy(m.sent.Stages, m.received.Stages, m.sent.Network))
+	r.LimitedBy = m.view.limitedBy(m.sent.Progress, m.received.Progress)
 	if err != nil {
 		r.Bytes = m.view.arrived()
 	}

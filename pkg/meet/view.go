@@ -1,6 +1,7 @@
 package meet
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -70,11 +71,23 @@ func (v *view) received(p transfer.Progress) {
 		joined.Rate = uint64(float64(max(0, p.Bytes-first.receive.Bytes)) / dt)
 		send, receive = send.Since(first.send), receive.Since(first.receive)
 	}
-	joined.LimitedBy = v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
+	joined.LimitedBy = v.limitedBy(send, receive)
 	v.mu.Unlock()
 	if v.report != nil {
 		v.report(joined)
 	}
+}
+
+// limitedBy names what limits both ends' work. Of a host without a processor to spare
+// meters tell no more than whether a network or a limit held it back; not even that
+// of one with which a remote shell shares them.
+func (v *view) limitedBy(send, receive transfer.Progress) string {
+	limit := v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
+	cpu := transfer.Exhausted(send, receive)
+	if cpu == "" || limit == "" || limit == transfer.LimitBandwidth || strings.Contains(limit, transfer.LimitNetwork) && limit != LimitShell {
+		return limit
+	}
+	return cpu
 }
 
 // both is for what one process moves.

@@ -29,3 +29,35 @@ func TestLimitOfTheLastSeconds(t *testing.T) {
 	require.Equal(t, transfer.LimitTarget, seen.LimitedBy)
 	require.Positive(t, seen.Rate)
 }
+
+// Of a host without a processor to spare it is those that limit, not what waits for
+// them; but for what takes none: a limit that was asked for, and a network.
+func TestLimitOfExhaustedProcessors(t *testing.T) {
+	t.Parallel()
+	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {
+		return transfer.Progress{Elapsed: 10 * time.Second, Processors: 2, Used: used, Stages: stages}
+	}
+	const spare, none = 15 * time.Second, 20 * time.Second
+	source, bandwidth := stage(transfer.StageRead, 10, 9), stage(transfer.StageLimit, 10, 9)
+	send := transfer.Stage{Name: transfer.StageSend, WaitOut: 10 * time.Second}
+	for name, c := range map[string]struct {
+		crossing  crossing
+		sender    transfer.Stage
+		near, far time.Duration
+		want      string
+	}{
+		"one to spare":     {overTCP{}, source, spare, spare, transfer.LimitSource},
+		"the sender's":     {overTCP{}, source, none, none, transfer.LimitSenderCPU},
+		"the receiver's":   {overTCP{}, source, spare, none, transfer.LimitReceiverCPU},
+		"of no known host": {overTCP{}, source, 0, 0, transfer.LimitSource},
+		"a limit":          {overTCP{}, bandwidth, none, none, transfer.LimitBandwidth},
+		"a network":        {overTCP{}, send, none, none, transfer.LimitNetwork},
+		"ssh":              {throughShell{}, send, none, spare, transfer.LimitSenderCPU},
+		"ssh or network":   {throughShell{}, send, spare, spare, LimitShell},
+	} {
+		v := &view{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
+		require.Equal(t, c.want, v.limitedBy(moment(c.near, c.sender), moment(c.far)), name)
+	}
+	later := moment(none).Since(transfer.Progress{Elapsed: 5 * time.Second, Used: 10 * time.Second})
+	require.InDelta(t, 2, later.Busy(), 1e-9)
+}

@@ -43,7 +43,6 @@ func ReceiveNoise(ctx context.Context, link *wire.Link) (transfer.Result, error)
 // watched adds to the result of a measurement what the host was and did
 // meanwhile.
 func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
-	busy := Busy()
 	res, err := measure()
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
@@ -51,7 +50,7 @@ func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Resu
 	if err != nil {
 		return res, fmt.Errorf("measure the link: %w", err)
 	}
-	res.Pace.CPU = busy()
+	res.Pace.CPU = res.Busy()
 	if res.Network != nil {
 		res.Network.Interface, res.Network.InterfaceMTU = interfaceOf(link.Local())
 	}

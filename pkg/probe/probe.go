@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -129,7 +131,7 @@ type tally struct {
 // measure runs a measurement and adds what the processors did meanwhile.
 func measure(ctx context.Context, r Request, run func(context.Context, time.Duration) (tally, error)) (Ceiling, error) {
 	c := Ceiling{ID: r.ID, Title: Title(r.ID)}
-	before := readUsage()
+	before := usage()
 	t, err := run(ctx, r.Time)
 	if ctx.Err() != nil {
 		return c, context.Cause(ctx)
@@ -141,12 +143,24 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 	if err != nil {
 		return c, fmt.Errorf("measure %s: %w", r.ID, err)
 	}
-	c.CPU, c.IOWait = readUsage().since(before)
+	c.CPU, c.IOWait = usage().Since(before)
 	c.Seconds, c.Note, c.Latency = t.seconds, t.note, t.latency.Seconds()
 	if t.seconds > 0 {
 		c.BytesPerSecond = uint64(float64(t.bytes) / t.seconds)
 	}
 	return c, nil
+}
+
+// usage is that of this host.
+func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
+
+// idle only waits: what is busy meanwhile is none of ours.
+func idle(ctx context.Context, d time.Duration) (tally, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return tally{seconds: d.Seconds()}, nil
 }
 
 // repeat calls f, which handles n bytes, until d has passed.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/wire"
 )
 
@@ -48,6 +50,7 @@ type Life struct {
 	Stalled func() (what string, network bool)
 
 	started time.Time
+	before  sysinfo.Usage
 	caller  context.Context
 	fail    context.CancelCauseFunc
 }
@@ -68,7 +71,7 @@ func (l *Life) Fail(cause error) { l.fail(cause) }
 // Run lives it. The error is the cause, without the mark of a [TargetError].
 func (l *Life) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
-	l.started, l.caller, l.fail = time.Now(), parent, fail
+	l.started, l.before, l.caller, l.fail = time.Now(), usage(), parent, fail
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
@@ -140,9 +143,15 @@ func (l *Life) tell(err error) {
 	l.Over.wire().Abort(err)
 }
 
+// usage is that of this host.
+func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
+
 func (l *Life) progress() Progress {
 	p := Progress{Elapsed: time.Since(l.started)}
 	p.Bytes, p.Stages = l.Account(p.Elapsed)
+	now := usage()
+	busy, _ := now.Since(l.before)
+	p.Processors, p.Used = now.Processors(), time.Duration(busy*float64(p.Elapsed))
 	if l.Over != nil {
 		n := l.Over.wire().Network()
 		p.Network = &n

@@ -111,6 +111,24 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	return best
 }
 
+// idleLeast is how much of a processor is idle on a host that has one to spare: less
+// is what counting it in ticks leaves.
+const idleLeast = 0.1
+
+// Exhausted names the processors of an end whose host has none to spare, "" where both
+// have. Then all that runs there waits for them in turn, and a stage that is busy, or
+// waits for a program, tells nothing of what that would do by itself.
+func Exhausted(sender, receiver Progress) string {
+	none := func(p Progress) bool { return p.Processors > 0 && p.Busy() > float64(p.Processors)-idleLeast }
+	switch {
+	case none(sender):
+		return LimitSenderCPU
+	case none(receiver):
+		return LimitReceiverCPU
+	}
+	return ""
+}
+
 // held is for how long the receiver's window must have held connections up to be named.
 // bbr sends no faster than what it saw arrive, and so seldom meets a window that is shut,
 // though nothing else keeps it back.
@@ -126,6 +144,7 @@ func held(n *Network) time.Duration {
 func (p Progress) Since(earlier Progress) Progress {
 	p.Bytes -= min(p.Bytes, earlier.Bytes)
 	p.Elapsed = max(0, p.Elapsed-earlier.Elapsed)
+	p.Used = max(0, p.Used-earlier.Used)
 	p.Stages = slices.Clone(p.Stages)
 	for i := range p.Stages {
 		s := &p.Stages[i]

@@ -134,6 +134,18 @@ type Progress struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 	Stages  []Stage       `json:"stages"`
 	Network *Network      `json:"network,omitempty"`
+	// Processors is how many the host has, 0 = unknown, and Used for how long each was
+	// busy, added up, whatever with.
+	Processors int           `json:"processors,omitempty"`
+	Used       time.Duration `json:"processors_used_ns,omitempty"`
+}
+
+// Busy is how many of the host's processors were, on average.
+func (p Progress) Busy() float64 {
+	if p.Elapsed <= 0 {
+		return 0
+	}
+	return p.Used.Seconds() / p.Elapsed.Seconds()
 }
 
 // Network is what the kernel says of the connections.

@@ -1,4 +1,4 @@
-package probe
+package sysinfo
 
 import (
 	"testing"
@@ -26,12 +26,12 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	before, after := parseUsage(statBefore, start), parseUsage(statAfter, start.Add(2*time.Second))
-	busy, iowait := after.since(before)
+	busy, iowait := after.Since(before)
 	require.InDelta(t, 0.4, busy, 1e-9)
 	require.InDelta(t, 0.1, iowait, 1e-9)
-	busy, iowait = before.since(before)
+	busy, iowait = before.Since(before)
 	require.Zero(t, busy+iowait)
-	busy, _ = parseUsage("", start).since(parseUsage("x", start.Add(-time.Second)))
+	busy, _ = parseUsage("", start).Since(parseUsage("x", start.Add(-time.Second)))
 	require.Zero(t, busy, "no /proc/stat")
 }
 
@@ -40,7 +40,7 @@ func FuzzParseUsage(f *testing.F) {
 	f.Add("cpu\ncpu0 a b c d e f\n")
 	f.Fuzz(func(t *testing.T, stat string) {
 		now := time.Now()
-		busy, iowait := parseUsage(stat, now.Add(time.Second)).since(parseUsage(stat, now))
+		busy, iowait := parseUsage(stat, now.Add(time.Second)).Since(parseUsage(stat, now))
 		require.GreaterOrEqual(t, busy, 0.0)
 		require.Zero(t, iowait)
 	})

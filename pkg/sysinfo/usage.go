@@ -1,14 +1,13 @@
-package probe
+package sysinfo
 
 import (
-	"context"
-	"os"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// usage is what /proc/stat tells of all processors together, in ticks of
+// Usage is what /proc/stat tells of all processors together, in ticks of
 // 1/100 s.
 //
 // What is busy is counted by looking at each tick, and so too often where the
@@ -16,33 +15,21 @@ import (
 // measured where the kernel stops the tick meanwhile (CONFIG_NO_HZ_IDLE), so
 // that busy is here what was not idle, time stolen by a hypervisor included.
 // https://man7.org/linux/man-pages/man5/proc_stat.5.html
-type usage struct {
+type Usage struct {
 	cpus, idle, iowait float64
 	at                 time.Time
 }
 
-// Busy begins to watch this host; what it returns tells how many processors
-// were busy on average since.
-func Busy() (since func() float64) {
-	before := readUsage()
-	return func() float64 {
-		busy, _ := readUsage().since(before)
-		return busy
-	}
-}
-
-func readUsage() usage {
-	raw, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return usage{at: time.Now()}
-	}
+// ReadUsage reads it from a host's root; of one that cannot be read nothing was busy.
+func ReadUsage(root fs.FS) Usage {
+	raw, _ := fs.ReadFile(root, "proc/stat")
 	return parseUsage(string(raw), time.Now())
 }
 
 // parseUsage reads "cpu user nice system idle iowait …" and counts the lines
 // of single processors that follow.
-func parseUsage(stat string, at time.Time) usage {
-	u := usage{at: at}
+func parseUsage(stat string, at time.Time) Usage {
+	u := Usage{at: at}
 	for l := range strings.Lines(stat) {
 		f := strings.Fields(l)
 		switch {
@@ -65,17 +52,11 @@ func ticks(s string) float64 {
 	return float64(n)
 }
 
-// idle only waits: what is busy meanwhile is none of ours.
-func idle(ctx context.Context, d time.Duration) (tally, error) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-	return tally{seconds: d.Seconds()}, nil
-}
+// Processors is how many there are, 0 where that is not known.
+func (u Usage) Processors() int { return int(u.cpus) }
 
-// since returns how many processors were busy, and waited, on average.
-func (u usage) since(before usage) (busy, iowait float64) {
+// Since returns how many processors were busy, and waited, on average.
+func (u Usage) Since(before Usage) (busy, iowait float64) {
 	passed := u.at.Sub(before.at).Seconds() * 100
 	if passed <= 0 {
 		return 0, 0
