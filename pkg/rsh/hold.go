@@ -3,7 +3,6 @@ package rsh
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,9 +32,7 @@ func Hold(ctx context.Context, o Options) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := make([]byte, 16)
-	_, _ = rand.Read(name) // never fails
-	socket := filepath.Join(os.TempDir(), "zxfer-ssh-"+hex.EncodeToString(name))
+	socket := filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text())
 	if !isSSH(words[0]) || len(socket) > maxSocketPath {
 		return h, nil
 	}

@@ -3,7 +3,6 @@ package zfsexec
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -37,9 +36,7 @@ func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 			return "", err
 		}
 	}
-	id := make([]byte, 6)
-	_, _ = rand.Read(id) // never fails
-	name := zfs.AsideOf(zfs.PoolOf(of), hex.EncodeToString(id))
+	name := zfs.AsideOf(zfs.PoolOf(of), strings.ToLower(rand.Text()[:10]))
 	args := []string{"clone", "-o", zfs.AsideProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
 	if found[of]["type"].Value == string(zfs.Volume) {
 		args = append(args, "-o", "volmode=none")

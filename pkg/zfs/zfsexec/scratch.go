@@ -3,7 +3,6 @@ package zfsexec
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"os"
 	"strconv"
@@ -64,9 +63,7 @@ func (c *CLI) Scratch(ctx context.Context, parent string) (*Scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := make([]byte, 6)
-	_, _ = rand.Read(id) // never fails
-	s := &Scratch{Dir: dir, cli: c, name: parent + "/" + scratchPrefix + hex.EncodeToString(id)}
+	s := &Scratch{Dir: dir, cli: c, name: parent + "/" + scratchPrefix + strings.ToLower(rand.Text()[:10])}
 	args := []string{"create", "-o", "mountpoint=" + dir, "-o", "compression=off", "-o", "dedup=off", "-o", "sync=disabled", "-o", "canmount=on", "-o", "atime=off", s.name}
 	if _, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpCreate, Subject: s.name}, args); err != nil {
 		_ = s.Remove(ctx) // it may be half made; the error of create counts

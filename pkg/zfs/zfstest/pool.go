@@ -8,7 +8,6 @@ package zfstest
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"io"
 	mrand "math/rand/v2"
 	"os"
@@ -66,9 +65,7 @@ func NewPool(t testing.TB, o Options) *Pool {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, o.Size))
 
-	var id [6]byte
-	_, _ = rand.Read(id[:])
-	p := &Pool{Name: "zxt" + hex.EncodeToString(id[:]), Dir: filepath.Join(base, "mnt"), t: t}
+	p := &Pool{Name: "zxt" + strings.ToLower(rand.Text()[:10]), Dir: filepath.Join(base, "mnt"), t: t}
 	args := append([]string{"create", "-O", "mountpoint=" + p.Dir}, o.Create...)
 	Run(t, "zpool", append(args, p.Name, file)...)
 	t.Cleanup(func() {
