@@ -85,18 +85,16 @@ func (h *Host) properties(names, properties []string) (map[string]map[string]zfs
 	if h.Old && slices.Contains(properties, zfs.ChangedProperty) {
 		return nil, fail(zfs.NotSupported, zfs.OpGet, names[0])
 	}
+	clones := map[string][]string{}
+	for _, c := range h.datasets {
+		clones[c.Get("origin")] = append(clones[c.Get("origin")], c.Name)
+	}
 	out := map[string]map[string]zfs.Property{}
 	for _, n := range names {
 		var all map[string]zfs.Property
 		if d, i := h.find(n); i >= 0 {
 			v := d.Versions[i]
-			var clones []string
-			for _, c := range h.datasets {
-				if c.Get("origin") == n {
-					clones = append(clones, c.Name)
-				}
-			}
-			all = map[string]zfs.Property{"clones": {Value: cmp.Or(strings.Join(clones, ","), "-"), Source: "-"}}
+			all = map[string]zfs.Property{"clones": {Value: cmp.Or(strings.Join(clones[n], ","), "-"), Source: "-"}}
 			for p, n := range map[string]uint64{"guid": v.GUID, "createtxg": v.CreateTXG, "userrefs": uint64(len(h.tags[key(d, v)])), "creation": 1e9 + v.CreateTXG*3600} {
 				all[p] = zfs.Property{Value: strconv.FormatUint(n, 10), Source: "-"}
 			}

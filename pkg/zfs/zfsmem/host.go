@@ -228,7 +228,7 @@ func (h *Host) find(full string) (*zfs.Dataset, int) {
 	if err != nil || d == nil {
 		return nil, -1
 	}
-	return d, slices.IndexFunc(d.Versions, func(have zfs.Version) bool { return have.Short() == v.Short() })
+	return d, slices.IndexFunc(d.Versions, func(have zfs.Version) bool { return have.Kind == v.Kind && have.Name == v.Name })
 }
 
 // add makes a version. GUID 0 is a new one.
@@ -242,7 +242,9 @@ func (h *Host) add(d *zfs.Dataset, v zfs.Version) {
 		v.CreateTXG = h.txg
 	}
 	d.Versions = append(d.Versions, v)
-	zfs.SortVersions(d.Versions)
+	if n := len(d.Versions); n > 1 && v.CreateTXG <= d.Versions[n-2].CreateTXG {
+		zfs.SortVersions(d.Versions)
+	}
 	if v.Kind == zfs.Snapshot {
 		h.content[v.GUID] = slices.Clip(h.head[d.Name])
 		set(d, "written", "0")

@@ -79,9 +79,12 @@ func (s *receiving) rollsBack(d *zfs.Dataset, base uint64) bool {
 
 // rollback loses it, once the whole stream has arrived.
 func (s *receiving) rollback(d *zfs.Dataset, base uint64) {
+	if !s.spec.Rollback {
+		return
+	}
 	to, ok := d.SnapshotOf(base)
 	d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
-		return ok && s.spec.Rollback && v.Kind == zfs.Snapshot && v.CreateTXG > to.CreateTXG
+		return ok && v.Kind == zfs.Snapshot && v.CreateTXG > to.CreateTXG
 	})
 }
 

@@ -89,13 +89,17 @@ func (h *Host) streams(s zfs.SendSpec) ([]stream, error) {
 		}
 		from = in.Versions[i].GUID
 	}
+	have := map[string]zfs.Version{}
+	for _, v := range d.Versions {
+		have[v.Short()] = v
+	}
 	var all []stream
 	for _, name := range append(append([]string(nil), s.Through...), s.To) {
-		_, i := h.find(s.Dataset + "@" + name)
-		if i < 0 {
+		v, ok := have["@"+name]
+		if !ok {
 			return nil, missing
 		}
-		one := h.stream(d, d.Versions[i], from, s.Flags.Raw)
+		one := h.stream(d, v, from, s.Flags.Raw)
 		one.clone = len(all) == 0 && strings.Contains(s.From, "/")
 		all, from = append(all, one), one.to
 	}

@@ -1,0 +1,98 @@
+// Command many sends many datasets, or many snapshots, from one pool of a host in
+// memory to another, for scripts/bench:
+//
+//	many DATASETS SNAPSHOTS
+//
+// It is the engine alone: a survey, a plan, checks, streams of a few bytes, and what
+// is verified of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/meet"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "many:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("unknown arguments %q", args)
+	}
+	datasets, err := strconv.Atoi(args[0])
+	snapshots, serr := strconv.Atoi(args[1])
+	if err := errors.Join(err, serr); err != nil {
+		return err
+	}
+	w := world{made(datasets, snapshots)}
+	defer w.Close()
+	req := job.Send{
+		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"},
+		Plan: plan.Request{Source: "src/a", Target: "dst/a", Recursive: true}, Parallel: 1,
+	}
+	report, err := job.RunSend(ctx, req, hosts.New(w), quiet{})
+	if err == nil && len(report.Results) < datasets {
+		err = fmt.Errorf("%d of %d datasets arrived", len(report.Results), datasets)
+	}
+	return err
+}
+
+// made is a host with so many datasets, each with so many snapshots.
+func made(datasets, snapshots int) *site.Local {
+	h := zfsmem.New("src", "dst")
+	for i := range datasets {
+		name := "src/a"
+		if i > 0 {
+			name += fmt.Sprintf("/%06d", i)
+		}
+		h.Create(name, nil)
+	}
+	h.Edit(func(all map[string]*zfs.Dataset) {
+		guid := uint64(1 << 40)
+		for name, d := range all {
+			if name == "src" || name == "dst" {
+				continue
+			}
+			for i := range snapshots {
+				guid++
+				d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: fmt.Sprintf("s%06d", i), GUID: guid, CreateTXG: 1<<20 + uint64(i)})
+			}
+		}
+	})
+	return site.On(h, "test", func(string) {})
+}
+
+// world reaches it.
+type world struct{ *site.Local }
+
+func (w world) Open(context.Context, hosts.Line) (site.Site, error) { return w.Local, nil }
+func (w world) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// quiet is a Reporter.
+type quiet struct{}
+
+func (quiet) Log(string)                      {}
+func (quiet) Doing(string) func()             { return func() {} }
+func (quiet) Planned(*job.Report)             {}
+func (quiet) Started(int, *plan.Dataset, int) {}
+func (quiet) Progress(int, meet.Progress)     {}
+func (quiet) Finished(int, *job.StepResult)   {}
+func (quiet) Ended(*plan.Dataset, error)      {}
