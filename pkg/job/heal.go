@@ -299,7 +299,7 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason != "" && reason != zfs.KeyNotLoaded {
-		return nil, fault.Refusef("as root\n"+h.zpool("status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
+		return nil, fault.Refusef("as root\n"+h.onPool("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
 	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
 	if err != nil {
@@ -312,7 +312,7 @@ func (h *healing) suspects(ctx context.Context, reason string) (names []string, 
 	}
 	switch {
 	case len(names) == 0:
-		return nil, fault.Refusef(h.zpool("scrub -w")+"\nthen the same command",
+		return nil, fault.Refusef(h.onPool("zpool scrub -w")+"\nthen the same command",
 			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
 	case h.req.At.Name == pool:
 		commands := ""

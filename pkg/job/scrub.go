@@ -25,7 +25,7 @@ const scrubPoll = 500 * time.Millisecond
 // -e) is no proof: 2.3.9 takes an error that only an older snapshot has off the list,
 // still damaged, where the newest state has another block in that place.
 func (h *healing) scrub(ctx context.Context) error {
-	paused := fault.Failf(h.zpool("scrub -s"), "it is paused, and would go on only where it was")
+	paused := fault.Failf(h.onPool("zpool scrub -s"), "it is paused, and would go on only where it was")
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
@@ -64,7 +64,7 @@ func (h *healing) judge(t *HealedThing) {
 		case strings.HasPrefix(t.Shown, "<0x"):
 			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
 		case strings.HasPrefix(t.Shown, "/"):
-			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: "+h.zpool("status -v")
+			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: "+h.onPool("zpool status -v")
 		}
 		return
 	}
@@ -97,10 +97,10 @@ func (h *healing) there(commands ...string) string {
 	return strings.Join(commands, "\n")
 }
 
-// zpool are commands for the pool that has the damage, as there has them.
-func (h *healing) zpool(commands ...string) string {
+// onPool are commands for the pool that has the damage, as there has them.
+func (h *healing) onPool(commands ...string) string {
 	for i := range commands {
-		commands[i] = "zpool " + commands[i] + " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
+		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
 	}
 	return h.there(commands...)
 }
@@ -123,14 +123,14 @@ func (h *healing) conclude(ctx context.Context) error {
 		}
 		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
 	}
-	unsure, prove := "no scrub was done since", h.zpool("wait -t scrub", "scrub -w", "status -v")
+	unsure, prove := "no scrub was done since", h.onPool("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
 	if !h.req.NoScrub {
 		err := h.scrub(ctx)
 		switch {
 		case err == nil:
 			h.report.Scrubbed = true
 		case ctx.Err() != nil:
-			return fault.Interrupt("the streams went through; a scrub tells what they healed: "+h.zpool("scrub"), err)
+			return fault.Interrupt("the streams went through; a scrub tells what they healed: "+h.onPool("zpool scrub"), err)
 		default:
 			unsure = "the scrub: " + err.Error()
 			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
@@ -147,7 +147,7 @@ func (h *healing) conclude(ctx context.Context) error {
 	remain := h.compare(now, unsure)
 	switch {
 	case now.Unlisted:
-		return fault.Failf("zfs load-key, or another scrub, then\n"+h.zpool("status -v"), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+		return fault.Failf("zfs load-key, or another scrub, then\n"+h.onPool("zpool status -v"), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
 	case !h.report.Scrubbed:
 		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
 	case remain+now.More > 0:
@@ -199,19 +199,19 @@ func (h *healing) unlisted(d zfs.Damage) error {
 	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
 	switch {
 	case d.Scan.Errors == 0 && d.OfPool > 0:
-		h.rep.Log(ofPool + ": " + h.zpool("status -v"))
+		h.rep.Log(ofPool + ": " + h.onPool("zpool status -v"))
 	case d.Scan.Errors == 0:
 	case d.OfPool > 0:
-		return fault.Failf(h.zpool("status -v", "scrub -w", "scrub -w"), "%s", ofPool)
+		return fault.Failf(h.onPool("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
 	case pool == h.req.At.Name:
 		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads the whole pool, and names the first snapshot with each error (later ones may share it):\n"+
 			h.there("zfs list -H -o name -t filesystem,volume -r "+zfs.CommandLine([]string{pool})+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
 				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
-			"\nwhere it names none, what had them is gone:\n"+h.zpool("scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
+			"\nwhere it names none, what had them is gone:\n"+h.onPool("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
 		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
 	default:
-		return fault.Failf(h.zpool("scrub -w", "status -v"), "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
+		return fault.Failf(h.onPool("zpool scrub -w", "zpool status -v"), "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
 	}
 	return nil
 }
