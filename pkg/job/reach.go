@@ -75,8 +75,8 @@ func (e *ends) reach(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return unchanged(err)
 	}
-	if e.sameHost() {
-		e.target = e.source
+	if e.sameHost() { // which may be asked by its name meanwhile
+		e.target.facts, e.target.system = e.source.facts, e.source.system
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (t *sending) send(ctx context.Context) error {
 			return err
 		}
 		t.changed, whole.pretended = true, false
-		if err := t.prepare(ctx, &whole); err != nil {
+		if err := t.prepare(ctx, &whole, whole.survey); err != nil {
 			return changed(err)
 		}
 		if err := t.admit(); err != nil {
@@ -145,6 +145,11 @@ func (t *sending) takeSnapshot(ctx context.Context) error {
 func (t *sending) verifyAll(ctx context.Context) error {
 	p, there := t.report.Plan, t.state.Target
 	look := "looking at what arrived on " + t.target.Label()
+	// Both looks are on their way at once; what the second finds comes last.
+	appeared, stop := meanwhile(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, checkAppeared(ctx, t.ends, &t.req, p, &t.state.Target)
+	})
+	defer stop()
 	if p.Steps() > 0 {
 		looked := t.rep.Doing(look)
 		var err error
@@ -175,11 +180,9 @@ func (t *sending) verifyAll(ctx context.Context) error {
 	if err := keep(ctx, t.ends, &t.req, results); err != nil {
 		return fmt.Errorf("the data arrived, but: %w", err)
 	}
-	if p.Steps() == 0 {
-		return nil
-	}
 	defer t.rep.Doing(look)()
-	return checkAppeared(ctx, t.ends, &t.req, p, &t.state.Target)
+	_, err := appeared(ctx)
+	return err
 }
 
 // changed classifies an error that came after something was changed: a refusal

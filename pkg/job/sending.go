@@ -49,8 +49,11 @@ type policy struct {
 	apart *admission
 }
 
-// begin does all that comes before a change.
+// begin does all that comes before a change. This host is surveyed while another is
+// reached, and that one as soon as it is.
 func (t *sending) begin(ctx context.Context, by *policy) error {
+	survey, stop := meanwhile(ctx, by.survey)
+	defer stop()
 	if err := during(ctx, t.rep, "reaching "+t.others(), t.reach); err != nil {
 		return err
 	}
@@ -59,7 +62,7 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 		return err
 	}
 	began := time.Now()
-	if err := t.prepare(ctx, by); err != nil {
+	if err := t.prepare(ctx, by, survey); err != nil {
 		return err
 	}
 	t.report.PlanSeconds = time.Since(began).Seconds()
@@ -79,10 +82,24 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 	return t.admit()
 }
 
+// meanwhile has f done beside what follows. wait returns what it came to; stop ends it where it is
+// not wanted any more, and waits for that.
+func meanwhile[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var got T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = f(ctx)
+	}()
+	return func(context.Context) (T, error) { <-done; return got, err }, func() { cancel(); <-done }
+}
+
 // prepare surveys both sides and plans.
-func (t *sending) prepare(ctx context.Context, by *policy) (err error) {
+func (t *sending) prepare(ctx context.Context, by *policy, survey func(context.Context) (plan.State, error)) (err error) {
 	listed := t.rep.Doing(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
-	t.state, err = by.survey(ctx)
+	t.state, err = survey(ctx)
 	listed()
 	if err != nil {
 		return unchanged(err)

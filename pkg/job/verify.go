@@ -99,8 +99,8 @@ func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)
 // not bring and that was not there before. What streams may bring zfs.Gate
 // judges; this is what remains to be seen of it.
 func checkAppeared(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
-	if !req.Plan.Recursive && before.Find(before.Root) != nil {
-		return nil // what was below it before is not known
+	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
+		return nil // or what was below it before is not known
 	}
 	after, err := e.target.List(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
 	if err != nil {
