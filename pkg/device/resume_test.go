@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
 	"zxfer/pkg/transfer"
 )
 
@@ -168,9 +169,18 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		state, err := StateOf(other)
 		require.NoError(t, err)
 		require.Equal(t, began.Options.Digest(), state.Digest)
-		require.Contains(t, state.Unusable, "{{digest "+state.Digest+"}} resumes it")
+		require.Contains(t, option.Flags(state.Unusable), "; with --digest "+state.Digest+" it can")
 		require.True(t, state.Begun)
 		require.Zero(t, state.Stored)
+		if quick {
+			other.Options.Delta = true
+		} else {
+			other.Options.NoVerify = true
+		}
+		state, err = StateOf(other)
+		require.NoError(t, err)
+		require.Contains(t, option.Flags(state.Unusable), map[bool]string{true: "; without --delta it can", false: "; without --no-verify it can"}[quick])
+		other = options(!quick)
 		state, err = StateOf(began)
 		require.NoError(t, err)
 		require.Equal(t, State{Begun: true, Stored: 3 * block}, state)

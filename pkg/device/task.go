@@ -102,7 +102,14 @@ func StateOf(t Task) (s State, err error) {
 		return State{Unusable: "somebody else has put the target to use since"}, nil
 	}
 	if name := j.cut.Name(); j.noted > 0 && name != t.Options.Cut().Name() {
-		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s: {{digest %s}} resumes it", name, name)}, nil
+		resumes := "with {{digest " + name + "}}"
+		switch {
+		case t.Options.Delta:
+			resumes = "without {{delta}}"
+		case t.Options.NoVerify:
+			resumes = "without {{no-verify}}"
+		}
+		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; %s it can", name, resumes)}, nil
 	}
 	return State{Begun: wrote, Stored: min(int64(j.noted)*j.block, t.Source.Size)}, nil
 }
