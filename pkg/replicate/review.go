@@ -21,9 +21,10 @@ const (
 // refuses what it cannot see. Nothing of it is mended: every hint names the
 // commands that would. It returns what else is to be told.
 func (v *View) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
+	sources := st.Source.ByName()
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
-		v.recreated(t, c, st)
+		v.recreated(t, c, sources[c.Source], st)
 		c.Summary, c.Remedy = Keys(c.Summary), Keys(c.Remedy)
 	}
 	for i, note := range p.Notes {
@@ -31,14 +32,15 @@ func (v *View) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
 	}
 	orphans := v.orphans(t, st)
 	for _, d := range p.Datasets {
-		if c, ok := renamed(d, st, orphans); ok {
+		now := sources[d.Source]
+		if c, ok := renamed(d, now, st, orphans); ok {
 			p.Refuse(c)
 			continue
 		}
 		if d.NewKey != "" {
 			news = append(news, d.NewKey)
 		}
-		known, now := v.State.Datasets[d.Source], st.Source.Find(d.Source)
+		known := v.State.Datasets[d.Source]
 		if known == nil || now == nil || known.EncryptionRoot == "" || known.GUID != now.GUID {
 			continue
 		}
@@ -73,8 +75,7 @@ func (v *View) orphans(t *Target, st *plan.State) map[uint64]string {
 
 // renamed finds a dataset that would be sent in full although the target has
 // its history under another name.
-func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
-	source := st.Source.Find(d.Source)
+func renamed(d *plan.Dataset, source *zfs.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
 	if source == nil || len(d.Steps) == 0 || d.Steps[0].Kind != plan.Full && d.Steps[0].Kind != plan.Clone {
 		return c, false
 	}
@@ -96,8 +97,8 @@ func renamed(d *plan.Dataset, st *plan.State, orphans map[uint64]string) (c find
 
 // recreated says so where a dataset has nothing in common with its copy
 // because it is another one of the same name.
-func (v *View) recreated(t *Target, c *finding.Finding, st *plan.State) {
-	known, now := v.State.Datasets[c.Source], st.Source.Find(c.Source)
+func (v *View) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
+	known := v.State.Datasets[c.Source]
 	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
 		return
 	}

@@ -152,7 +152,7 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 		}
 		return
 	}
-	seen := replicate.Seen{Listing: &b.result.Target}
+	seen, sources := replicate.Seen{Listing: &b.result.Target}, v.Source.ByName()
 	for _, d := range b.result.Datasets {
 		a := st.Arrival(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
@@ -164,7 +164,7 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 		if there := seen.Dataset(d.Target); there != nil {
 			a.EncryptionRoot = there.Get("encryptionroot")
 		}
-		if source := v.Source.Find(d.Source); source != nil {
+		if source := sources[d.Source]; source != nil {
 			st.Dataset(d.Source).Identify(source)
 		}
 	}
