@@ -102,7 +102,7 @@ func StateOf(t Task) (s State, err error) {
 		return State{Unusable: "somebody else has put the target to use since"}, nil
 	}
 	if name := j.cut.Name(); j.noted > 0 && name != t.Options.Cut().Name() {
-		resumes := "with {{digest " + name + "}}"
+		resumes := fmt.Sprintf("with {{digest %s}}", name)
 		switch {
 		case t.Options.Delta:
 			resumes = "without {{delta}}"
