@@ -30,7 +30,7 @@ func TestZFSReport(t *testing.T) {
 		}
 	}
 	mustZxfer(t, "send", "-n", "--report", file, src+"@a", "beta:"+dst) // and zxfer is there then
-	page(`planned, nothing changed`, `all up to @a`)
+	page(`planned, nothing changed`, `<td>full @a<`)
 	args := []string{"send", "--report", file, "--bwlimit", "4MiB", src + "@a", "beta:" + dst}
 	p := start(t, args...)
 	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "full @a") }, 20*time.Second, 50*time.Millisecond)
