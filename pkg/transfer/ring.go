@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"zxfer/pkg/wire"
 )
@@ -23,8 +24,8 @@ type piece struct {
 //
 // It uses no more of its room than helps. A ring that is always full because its
 // stream is slow behind it is no better for being large: its blocks only leave
-// the processor's cache. It starts small and grows where it ran empty although
-// it had been full before: then more would have been there.
+// the processor's cache. It starts small, and grows while who takes has stopped, as a
+// pool does that syncs, and where who puts had stopped for longer than it lasted.
 //
 // It cannot lock up. A piece is admitted if its number is less than the next
 // one to be taken plus the room in use, so the next one itself always is. Each
@@ -36,7 +37,6 @@ type ring struct {
 	ready sync.Cond
 	slots []*piece // number n at n % len
 	used  uint64   // of the slots, at most len
-	full  bool     // a piece had to wait since used grew
 	next  uint64   // to be taken
 	end   uint64   // one above the highest number that was put
 	last  uint64   // number of pieces of the stream, once closed
@@ -47,12 +47,22 @@ type ring struct {
 
 	hungry atomic.Int32 // takers that wait
 
+	filled time.Time     // when a piece last had to wait, since used grew
+	took   time.Time     // when one was taken last
+	pace   time.Duration // from one that is taken to the next, of late
+
 	free         []*wire.Block // the last used on top: it is the warmest
 	block, front int
 }
 
 // firstRoom is what a ring uses at first, in bytes.
 const firstRoom = 16 << 20
+
+// Who takes nothing for so long, and for so many times as long as of late, has stopped.
+const (
+	stoppedFor   = 20 * time.Millisecond
+	stoppedPaces = 8
+)
 
 // newRing makes a ring of up to about size bytes in blocks of block bytes, each
 // with front bytes of room before it. Blocks are made when they are first needed.
@@ -88,11 +98,10 @@ func (r *ring) put(p *piece, full *wire.Stopwatch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
-	if n-r.next >= r.used && n >= r.next && r.fault == nil {
-		r.full = true
+	if r.crowded(n) {
 		full.Start()
-		for n-r.next >= r.used && r.fault == nil {
-			r.room.Wait()
+		for r.crowded(n) {
+			r.await()
 		}
 		full.Stop()
 	}
@@ -116,11 +125,14 @@ func (r *ring) put(p *piece, full *wire.Stopwatch) error {
 func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waiting := false
+	waiting, began := false, time.Time{}
 	defer func() {
 		if waiting {
 			empty.Stop()
 			r.hungry.Add(-1)
+			if !r.filled.IsZero() && began.After(r.filled) { // until then it lasted
+				r.grow(1 + float64(time.Since(began))/float64(began.Sub(r.filled)))
+			}
 		}
 	}()
 	for {
@@ -132,6 +144,11 @@ func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
 			p := *slot
 			*slot = nil
 			r.next++
+			now := time.Now()
+			if !r.took.IsZero() {
+				r.pace += (now.Sub(r.took) - r.pace) / stoppedPaces
+			}
+			r.took = now
 			if r.slots[r.next%uint64(len(r.slots))] != nil {
 				r.ready.Signal() // another taker may go on
 			}
@@ -143,15 +160,45 @@ func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
 			return nil, r.short
 		}
 		if !waiting {
-			waiting = true
-			if r.full && r.used < uint64(len(r.slots)) {
-				r.used = min(2*r.used, uint64(len(r.slots)))
-				r.full = false
-			}
+			waiting, began = true, time.Now()
 			r.hungry.Add(1)
 			empty.Start()
 		}
 		r.ready.Wait()
+	}
+}
+
+// crowded tells whether piece n has to wait for room.
+func (r *ring) crowded(n uint64) bool {
+	return n-r.next >= r.used && n >= r.next && r.fault == nil
+}
+
+// await waits for room, or makes some while nothing is taken.
+func (r *ring) await() {
+	r.filled = time.Now()
+	if r.took.IsZero() || r.used == uint64(len(r.slots)) {
+		r.room.Wait()
+		return
+	}
+	left := max(stoppedFor, stoppedPaces*r.pace) - r.filled.Sub(r.took)
+	if left <= 0 {
+		r.grow(2)
+		return
+	}
+	look := time.AfterFunc(left, func() {
+		r.mu.Lock() // not before it is waited for
+		defer r.mu.Unlock()
+		r.room.Broadcast()
+	})
+	r.room.Wait()
+	look.Stop()
+}
+
+// grow uses so many times as much, as far as there is room.
+func (r *ring) grow(times float64) {
+	if more := uint64(min(float64(r.used)*times+0.5, float64(len(r.slots)))); more > r.used {
+		r.used, r.filled = more, time.Time{}
+		r.room.Broadcast()
 	}
 }
 

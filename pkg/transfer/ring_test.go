@@ -3,6 +3,7 @@ package transfer
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +27,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 			waiting.Go(func() { _ = r.put(p, &watch) }) // fails at the end of the test only
 			for {
 				r.mu.Lock()
-				noted := r.full
+				noted := !r.filled.IsZero() || held < r.used
 				r.mu.Unlock()
 				if noted {
 					return held, waiting
@@ -56,21 +57,73 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Wait()
 }
 
-// A ring grows when it ran empty although it had been full, and only then.
+// A ring grows while nothing is taken from it, and where it ran empty for longer than
+// it had lasted, and only then.
 func TestRingUsesWhatHelps(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20
-	r := newRing(64<<20, block, 0)
-	var next uint64
-	drain(t, r, 0, &next) // at the start nothing has come yet
-	for _, want := range []uint64{16, 32, 64, 64} {
+	room := func(r *ring) uint64 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.used
+	}
+	t.Run("before the first is taken", func(t *testing.T) {
+		t.Parallel()
+		r, next := newRing(64<<20, block, 0), uint64(0)
 		held, waiting := fill(t, r, &next)
-		require.Equal(t, want, held)
+		require.Equal(t, uint64(16), held)
+		time.Sleep(3 * stoppedFor)
+		require.Equal(t, uint64(16), room(r))
 		drain(t, r, held+1, &next)
 		waiting.Wait()
-	}
-	small := newRing(4<<20, block, 0)
-	next = 0
+	})
+	t.Run("who takes has stopped", func(t *testing.T) {
+		t.Parallel()
+		r, next := newRing(64<<20, block, 0), uint64(0)
+		drain(t, r, 0, &next)
+		_, waiting := fill(t, r, &next)
+		require.Eventually(t, func() bool { return room(r) == 32 }, 10*time.Second, time.Millisecond)
+		waiting.Wait() // there is room although nothing was taken
+		for range 2 {
+			_, waiting = fill(t, r, &next)
+			time.Sleep(3 * stoppedFor)
+		}
+		require.Equal(t, uint64(64), room(r), "no more than was asked for")
+		drain(t, r, 65, &next)
+		waiting.Wait()
+	})
+	t.Run("who takes is slow", func(t *testing.T) {
+		t.Parallel()
+		r, next := newRing(64<<20, block, 0), uint64(0)
+		drain(t, r, 0, &next)
+		r.pace = time.Hour
+		held, waiting := fill(t, r, &next)
+		time.Sleep(3 * stoppedFor)
+		require.Equal(t, uint64(16), room(r))
+		drain(t, r, held+1, &next)
+		waiting.Wait()
+	})
+	t.Run("who puts had stopped", func(t *testing.T) {
+		t.Parallel()
+		r, next := newRing(64<<20, block, 0), uint64(0)
+		r.pace = time.Hour
+		held, waiting := fill(t, r, &next)
+		for i := range held + 1 {
+			_, err := r.take(new(wire.Stopwatch))
+			require.NoError(t, err)
+			if i == 0 {
+				waiting.Wait()
+			}
+		}
+		lasted := time.Since(r.filled)
+		var taker sync.WaitGroup
+		taker.Go(func() { _, _ = r.take(new(wire.Stopwatch)) })
+		time.Sleep(2*lasted + stoppedFor)
+		require.NoError(t, r.put(&piece{header: wire.Header{Position: next}}, new(wire.Stopwatch)))
+		taker.Wait()
+		require.Greater(t, room(r), uint64(32))
+	})
+	small, next := newRing(4<<20, block, 0), uint64(0)
 	held, waiting := fill(t, small, &next)
 	require.Equal(t, uint64(4), held, "no more than was asked for")
 	drain(t, small, held+1, &next)
