@@ -80,6 +80,17 @@ type Reporter interface {
 	Ended(d *plan.Dataset, err error)
 }
 
+// Quiet is a Reporter that passes nothing on.
+type Quiet struct{}
+
+func (Quiet) Log(string)                      {}
+func (Quiet) Doing(string) func()             { return func() {} }
+func (Quiet) Planned(*Report)                 {}
+func (Quiet) Started(int, *plan.Dataset, int) {}
+func (Quiet) Progress(int, meet.Progress)     {}
+func (Quiet) Finished(int, *StepResult)       {}
+func (Quiet) Ended(*plan.Dataset, error)      {}
+
 // StepResult is one stream's end.
 type StepResult struct {
 	Source    string            `json:"source"`

@@ -266,7 +266,7 @@ func (r *Runner) reporter(name, target string) job.Reporter {
 			return rep
 		}
 	}
-	return quiet{r.Log}
+	return quiet{log: r.Log}
 }
 
 // doing tells that something is under way, until done is called.

@@ -9,7 +9,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -171,15 +170,12 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 }
 
 // quiet is a Reporter that passes only on what a log should have.
-type quiet struct{ log func(string) }
+type quiet struct {
+	job.Quiet
+	log func(string)
+}
 
-func (q quiet) Log(message string)            { q.log(message) }
-func (quiet) Doing(string) func()             { return func() {} }
-func (quiet) Planned(*job.Report)             {}
-func (quiet) Started(int, *plan.Dataset, int) {}
-func (quiet) Progress(int, meet.Progress)     {}
-func (quiet) Finished(int, *job.StepResult)   {}
-func (quiet) Ended(*plan.Dataset, error)      {}
+func (q quiet) Log(message string) { q.log(message) }
 
 // sending is a Reporter that writes down what is on its way before the first
 // stream begins: after a cut the target may be away, and what it has got by

@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -46,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"},
 		Plan: plan.Request{Source: "src/a", Target: "dst/a", Recursive: true}, Parallel: 1,
 	}
-	report, err := job.RunSend(ctx, req, hosts.New(w), quiet{})
+	report, err := job.RunSend(ctx, req, hosts.New(w), job.Quiet{})
 	if err == nil && len(report.Results) < datasets {
 		err = fmt.Errorf("%d of %d datasets arrived", len(report.Results), datasets)
 	}
@@ -85,14 +84,3 @@ func (w world) Open(context.Context, hosts.Line) (site.Site, error) { return w.L
 func (w world) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
-
-// quiet is a Reporter.
-type quiet struct{}
-
-func (quiet) Log(string)                      {}
-func (quiet) Doing(string) func()             { return func() {} }
-func (quiet) Planned(*job.Report)             {}
-func (quiet) Started(int, *plan.Dataset, int) {}
-func (quiet) Progress(int, meet.Progress)     {}
-func (quiet) Finished(int, *job.StepResult)   {}
-func (quiet) Ended(*plan.Dataset, error)      {}
