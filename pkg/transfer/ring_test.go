@@ -115,10 +115,11 @@ func TestRingUsesWhatHelps(t *testing.T) {
 				waiting.Wait()
 			}
 		}
-		lasted := time.Since(r.filled)
 		var taker sync.WaitGroup
 		taker.Go(func() { _, _ = r.take(new(wire.Stopwatch)) })
-		time.Sleep(2*lasted + stoppedFor)
+		for !r.starved() {
+		}
+		time.Sleep(2*time.Since(r.filled) + stoppedFor) // it lasted no longer than that
 		require.NoError(t, r.put(&piece{header: wire.Header{Position: next}}, new(wire.Stopwatch)))
 		taker.Wait()
 		require.Greater(t, room(r), uint64(32))
