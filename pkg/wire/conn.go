@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Conn is one authenticated connection of a Link. One goroutine at a time may
@@ -33,6 +35,7 @@ type Conn struct {
 	ahead    [HeaderSize]byte // part of the next header, read along
 	aheadLen int
 	silence  time.Duration
+	low      int // SO_RCVLOWAT, as far as it was set
 
 	interrupted atomic.Bool
 	crossed     atomic.Int64
@@ -253,9 +256,42 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 		c.readWait.Start()
 		defer c.readWait.Stop()
 	}
-	n, err := io.ReadAtLeast(c.rw, p, need)
-	c.crossed.Add(int64(n))
-	return n, err
+	n := 0
+	for n < need {
+		c.waitFor(need-n, n > 0)
+		k, err := c.rw.Read(p[n:])
+		n += k
+		c.crossed.Add(int64(k))
+		if err == io.EOF && n > 0 && n < need {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && n < need {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// enough is how many bytes a reader is woken for, where it needs as many: over a slow
+// line they come by the packet. The kernel wakes it sooner where it has no room for so many.
+const enough = 128 << 10
+
+// waitFor says that the next read needs so many bytes: the kernel must never wait for
+// more. It is told to wait for many only where a frame did not come whole.
+func (c *Conn) waitFor(need int, short bool) {
+	if need = min(need, enough); need == c.low || need > c.low && !short {
+		return
+	}
+	if c.cork != nil { // its records hold fewer bytes than they are long
+		return
+	}
+	raw, err := c.tcp.SyscallConn()
+	if err == nil {
+		err = control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, need) })
+	}
+	if err == nil {
+		c.low = need
+	}
 }
 
 func (c *Conn) sendError(err error) error {

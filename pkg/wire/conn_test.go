@@ -397,7 +397,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	read := func(p []byte) (n int, err error) {
 		receive, err := newTagger(key)
 		require.NoError(t, err)
-		conn := &Conn{mode: Signed, rw: &scripted{Reader: bytes.NewReader(p)}, receive: receive}
+		conn := &Conn{mode: Signed, tcp: new(net.TCPConn), rw: &scripted{Reader: bytes.NewReader(p)}, receive: receive}
 		b := NewBlock(1000, 0)
 		for {
 			h, err := conn.ReadFrame(b)

@@ -70,7 +70,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte, signed bool) {
 		receive, err := newTagger(make([]byte, tagKeySize))
 		require.NoError(t, err)
-		c := &Conn{mode: Plain, rw: &scripted{Reader: bytes.NewReader(p)}, receive: receive}
+		c := &Conn{mode: Plain, tcp: new(net.TCPConn), rw: &scripted{Reader: bytes.NewReader(p)}, receive: receive}
 		if signed {
 			c.mode = Signed
 		}

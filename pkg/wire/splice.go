@@ -104,10 +104,11 @@ func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *Stopwatch) error {
 	if err != nil {
 		return c.receiveError(err)
 	}
-	for n > 0 {
+	for short := false; n > 0; short = true {
 		if c.interrupted.Load() {
 			return c.receiveError(os.ErrDeadlineExceeded)
 		}
+		c.waitFor(n, short)
 		moved, err := c.spliceOnce(socket, pipe, n)
 		switch {
 		case err == errPipeFull:
