@@ -342,12 +342,17 @@ func (c *session) write(out io.Writer) {
 		}
 		select {
 		case raw := <-c.queue:
-			if _, err := out.Write(raw); err != nil {
+			batch, counted := raw, c.counted(raw)
+			for len(c.queue) > 0 && len(batch) < small { // only this takes from it
+				raw = <-c.queue
+				batch, counted = append(batch, raw...), counted+c.counted(raw)
+			}
+			if _, err := out.Write(batch); err != nil {
 				c.end(nil) // a client that takes nothing is gone
 				return
 			}
-			if n := c.counted(raw); n > 0 {
-				c.unread.Release(n)
+			if counted > 0 {
+				c.unread.Release(counted)
 			}
 		case <-c.gone:
 			return

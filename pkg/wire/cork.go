@@ -6,14 +6,20 @@ import (
 	"sync"
 )
 
-// corkSize is how many bytes of TLS records are read or written at once.
-const corkSize = 256 << 10
+// corkSize is how many bytes of TLS records are read or written at once. A connection
+// begins with less room to read into: most streams of a run of many small ones have
+// ended before it is full, and the end that sends hears little.
+const (
+	corkSize  = 256 << 10
+	firstRead = 16 << 10
+)
 
 // cork sits between crypto/tls and its connection. The former writes and reads
 // every record of 16 KiB by itself; cork makes that one system call for many.
 type cork struct {
 	*net.TCPConn
 	in        *bufio.Reader
+	filled    bool // what it reads into was too small
 	readWait  *Stopwatch
 	writeWait *Stopwatch
 
@@ -24,7 +30,7 @@ type cork struct {
 
 func newCork(c *net.TCPConn) *cork {
 	k := &cork{TCPConn: c, readWait: new(Stopwatch), writeWait: new(Stopwatch)}
-	k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
+	k.in = bufio.NewReaderSize(meteredReader{k}, firstRead)
 	return k
 }
 
@@ -34,10 +40,17 @@ type meteredReader struct{ k *cork }
 func (r meteredReader) Read(p []byte) (int, error) {
 	r.k.readWait.Start()
 	defer r.k.readWait.Stop()
-	return r.k.TCPConn.Read(p)
+	n, err := r.k.TCPConn.Read(p)
+	r.k.filled = r.k.filled || n >= firstRead
+	return n, err
 }
 
-func (k *cork) Read(p []byte) (int, error) { return k.in.Read(p) }
+func (k *cork) Read(p []byte) (int, error) {
+	if k.filled && k.in.Size() < corkSize && k.in.Buffered() == 0 {
+		k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
+	}
+	return k.in.Read(p)
+}
 
 // hold keeps what is written from now on back, up to corkSize, until flush.
 func (k *cork) hold() {

@@ -100,7 +100,7 @@ func (l *Link) Finish() {
 	l.each(func(c *Conn) {
 		_ = c.tcp.SetDeadline(time.Now().Add(lingerTime))
 		if c.closeWrite() == nil {
-			_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c.tcp}, make([]byte, 64<<10))
+			_, _ = io.Copy(io.Discard, struct{ io.Reader }{c.tcp})
 		}
 	})
 	_ = l.Close()

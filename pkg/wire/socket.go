@@ -109,8 +109,11 @@ func setWindow(fd, bytes int) error {
 // setCongestion asks for an algorithm. The kernel would load a module for a name
 // that it does not have, as others wish: it is not asked to.
 func setCongestion(fd int, s way.Socket) error {
+	if s.Congestion == "" {
+		return nil
+	}
 	here := ReadTCP(os.DirFS("/"))
-	if err := here.Takes(s); err != nil || s.Congestion == "" {
+	if err := here.Takes(s); err != nil {
 		return err
 	}
 	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
