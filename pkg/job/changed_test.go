@@ -190,10 +190,22 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A small stream crosses in small blocks: each end makes one and more for every stream.
-func TestSmallStreamsHaveSmallBlocks(t *testing.T) {
+// A small stream has small blocks and rings, and no compressor: each end makes its own
+// for every stream.
+func TestSmallStreamsTakeLittle(t *testing.T) {
 	t.Parallel()
-	for bytes, want := range map[uint64]int{0: 0, 1: 64 << 10, 100_000: 100_000, transfer.DefaultBlock: 0, 1 << 40: 0} {
-		require.Equal(t, want, blockFor(bytes), "%d bytes", bytes)
+	const ring = 16 << 20
+	for _, tt := range []struct {
+		bytes uint64
+		asked transfer.Options
+		want  transfer.Options
+	}{
+		{0, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "auto"}},
+		{1, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "off", Block: 64 << 10, Buffer: ring}},
+		{1, transfer.Options{Compress: "zstd:9"}, transfer.Options{Compress: "zstd:9", Block: 64 << 10, Buffer: ring}},
+		{100_000, transfer.Options{Compress: "auto", Buffer: 1 << 20}, transfer.Options{Compress: "auto", Block: 100_000, Buffer: 1 << 20}},
+		{transfer.DefaultBlock, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "auto"}},
+	} {
+		require.Equal(t, tt.want, fitted(tt.asked, tt.bytes), "%d bytes", tt.bytes)
 	}
 }

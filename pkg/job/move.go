@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,8 +290,7 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
-	options := streamOptions(m.req)
-	options.Block = blockFor(step.Bytes)
+	options := fitted(streamOptions(m.req), step.Bytes)
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted blocks do not compress
 	}
@@ -309,14 +309,20 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 	return r, err
 }
 
-// blockFor is the size of the blocks in which a stream of about so many bytes crosses, 0
-// for the usual one. Each end makes a block and more for every stream; to clear megabytes
-// of memory for some kilobytes took a fifth of what zxfer itself spent on them.
-func blockFor(bytes uint64) int {
+// fitted are options for a stream of about so many bytes, 0 = unknown. Each end makes a
+// ring, blocks and a compressor for every stream; to clear megabytes of memory for some
+// kilobytes took a third of what zxfer itself spent on them. What fits into one block
+// crosses in the round trips that a connection takes to begin, compressed or not.
+func fitted(o transfer.Options, bytes uint64) transfer.Options {
 	if bytes == 0 || bytes >= transfer.DefaultBlock {
-		return 0
+		return o
 	}
-	return int(max(bytes, 4*transfer.MinBlock))
+	o.Block = int(max(bytes, transfer.SmallBlock))
+	o.Buffer = min(cmp.Or(o.Buffer, transfer.DefaultBuffer), 16*transfer.DefaultBlock)
+	if o.Small() && o.Compress == "auto" {
+		o.Compress = "off"
+	}
+	return o
 }
 
 // streamOptions are those of a stream that begins now.

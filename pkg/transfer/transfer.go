@@ -86,6 +86,12 @@ const (
 // MinBlock is the smallest frame in bytes, but for what a source yields less.
 const MinBlock = 16 << 10
 
+// SmallBlock is the block of the smallest streams, in bytes: they are about one.
+const SmallBlock = 4 * MinBlock
+
+// Small tells that a stream is about one small block.
+func (o Options) Small() bool { return o.Block > 0 && o.Block <= SmallBlock }
+
 // Filled returns the options with defaults and bounds applied.
 func (o Options) Filled() Options {
 	if o.Block <= 0 {
