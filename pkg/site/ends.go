@@ -134,7 +134,7 @@ func Blame(source, target error) error {
 func (l *Local) OpenFrom(ctx context.Context, what From) (transfer.Source, error) {
 	switch from := what.(type) {
 	case SendStream:
-		return l.tools.OpenSend(ctx, from.Spec)
+		return l.openSend(ctx, from)
 	case SendFiles:
 		return l.packFiles(ctx, from.Archive)
 	case Noise:
@@ -154,4 +154,17 @@ func (l *Local) OpenTo(ctx context.Context, what To) (transfer.Sink, error) {
 		return probe.Nowhere(), nil
 	}
 	return nil, fmt.Errorf("%T is no end that this process opens", what)
+}
+
+// openSend starts a stream. Where the back end runs anyway it makes small ones.
+func (l *Local) openSend(ctx context.Context, from SendStream) (src zfsexec.Stream, err error) {
+	if !from.Options.Small() || !l.started.Load() {
+		return l.tools.OpenSend(ctx, from.Spec)
+	}
+	life := ctx // of the stream, not of the call
+	err = l.with(ctx, func(_ context.Context, b zfsexec.Backend) error {
+		src, err = b.OpenSend(life, from.Spec)
+		return err
+	})
+	return src, err
 }

@@ -6,7 +6,7 @@
 // small helper process that stays; nothing is linked in. What libzfs_core
 // does not know (the size of a resumed stream, names by GUID) goes to
 // package zfsexec, and so does everything on hosts without pyzfs: that is the
-// caller's choice when Start fails. It moves no streams.
+// caller's choice when Start fails. Of streams it makes small ones only.
 package lzc
 
 import (

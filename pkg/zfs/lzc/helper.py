@@ -56,6 +56,16 @@ def estimate(request):
     return sizes
 
 
+def send(request):
+    """Writes one increment into a pipe of the process that asks."""
+    pipe = os.open("/proc/%d/fd/%d" % (request["process"], request["pipe"]), os.O_WRONLY)
+    try:
+        base = request["from"].encode() or None
+        lzc.lzc_send(request["to"].encode(), base, pipe, request["flags"])
+    finally:
+        os.close(pipe)
+
+
 def names(request):
     return [n.encode() for n in request["names"]]
 
@@ -95,7 +105,7 @@ def inherit_key(request):
 def serve():
     operations = {
         f.__name__: f
-        for f in (estimate, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks, inherit_key)
+        for f in (estimate, send, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks, inherit_key)
     }
     for line in sys.stdin:
         request = json.loads(line)
@@ -103,7 +113,7 @@ def serve():
             reply({"ok": operations[request["op"]](request)})
         except exceptions.MultipleOperationsFailure as e:
             reply({"error": {"failures": [failure(x) for x in e.errors], "more": e.suppressed_count}})
-        except exceptions.ZFSError as e:
+        except (exceptions.ZFSError, OSError) as e:
             reply({"error": {"failures": [failure(e)], "more": 0}})
 
 

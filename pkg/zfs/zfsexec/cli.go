@@ -16,6 +16,8 @@ import (
 type Backend interface {
 	// Estimate returns the size of each stream in bytes.
 	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
+	// OpenSend starts a stream, a small one as soon as can be.
+	OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error)
 	// Snapshot takes all snapshots in one transaction, or none.
 	Snapshot(ctx context.Context, snapshots []string) error
 	// Hold places a hold on each; one with the tag already is no error.

@@ -32,12 +32,24 @@ const largePipe = 1 << 20
 
 // growPipe makes a pipe large. A smaller one is slower but not wrong: a user
 // over fs.pipe-user-pages-soft gets EPERM.
-func growPipe(end *os.File) {
+func growPipe(end *os.File) (large bool) {
 	raw, err := end.SyscallConn()
 	if err != nil {
-		return
+		return false
 	}
-	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe)
+		large = err == nil && n >= largePipe
+	})
+	return large
+}
+
+// StreamPipe is a pipe whose writer is another process, large or not; see growPipe.
+func StreamPipe() (r, w *os.File, large bool, err error) {
+	if r, w, err = newPipe(ours{read: true}); err != nil {
+		return nil, nil, false, err
+	}
+	return r, w, growPipe(w), nil
 }
 
 // takesLargePipe tells whether zfs receive of a version of the module may be

@@ -42,12 +42,11 @@ func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := newPipe(ours{read: true})
+	r, w, _, err := StreamPipe()
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	growPipe(w)
 	subject := s.Dataset + "@" + s.To
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{

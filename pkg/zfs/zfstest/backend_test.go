@@ -1,11 +1,14 @@
 package zfstest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +42,7 @@ func conforms(t *testing.T, b zfsexec.Backend) {
 	for name, test := range map[string]func(*testing.T, *Pool, zfsexec.Backend){
 		"estimate":              testEstimate,
 		"estimate fails":        testEstimateFails,
+		"send":                  testSend,
 		"snapshot":              testSnapshot,
 		"snapshot all or none":  testSnapshotAtomic,
 		"hold and release":      testHold,
@@ -55,6 +59,44 @@ func conforms(t *testing.T, b zfsexec.Backend) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, NewPool(t, Options{}), b) })
 	}
+}
+
+// testSend compares streams with those of zfs(8).
+func testSend(t *testing.T, p *Pool, b zfsexec.Backend) {
+	ds := p.Name + "/a b"
+	p.ZFS("create", ds)
+	p.ZFS("snapshot", ds+"@one")
+	p.ZFS("bookmark", ds+"@one", ds+"#one")
+	require.NoError(t, os.WriteFile(p.ZFS("get", "-Ho", "value", "mountpoint", ds)+"/f", []byte("content"), 0o600))
+	p.ZFS("snapshot", ds+"@two")
+	for _, s := range []zfs.SendSpec{
+		{To: "one"}, {From: "@one", To: "two"}, {From: "#one", To: "two"},
+		{From: "@one", To: "two", Flags: zfs.StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}},
+		{From: "@one", To: "two", Flags: zfs.StreamFlags{Raw: true}},
+	} {
+		s.Dataset = ds
+		args, err := zfs.SendArgs(s)
+		require.NoError(t, err)
+		src, err := b.OpenSend(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, "zfs send "+ds+"@"+s.To, src.Name())
+		got, err := io.ReadAll(src)
+		require.NoError(t, err, "%v", args)
+		require.NoError(t, src.Close())
+		want, err := exec.Command("zfs", args...).Output()
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%v: %d bytes, of zfs send %d", args, len(got), len(want))
+	}
+	src, err := b.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, From: "@one", To: "three"})
+	require.NoError(t, err)
+	_, err = io.ReadAll(src)
+	requireKind(t, err, zfs.NotFound, ds)
+	require.NoError(t, src.Close())
+	// What nobody reads to its end keeps nothing waiting.
+	src, err = b.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "two"})
+	require.NoError(t, err)
+	require.NoError(t, src.Close())
+	require.NoError(t, b.Snapshot(t.Context(), []string{ds + "@three"}))
 }
 
 // requireKind demands an error of the kind that names the subject.
