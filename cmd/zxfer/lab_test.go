@@ -242,7 +242,7 @@ func dataset(t *testing.T) (source, target string) {
 // destroyAll destroys a dataset with all that is below it and all holds. A receive
 // that was just cut off may still hold it.
 func destroyAll(d string) error {
-	release(d)
+	releaseAll(d)
 	var err error
 	for range 20 {
 		var out []byte
@@ -256,8 +256,8 @@ func destroyAll(d string) error {
 	return err
 }
 
-// release removes all holds below a dataset.
-func release(d string) {
+// releaseAll removes all holds below a dataset.
+func releaseAll(d string) {
 	out, err := exec.Command("zfs", "list", "-H", "-t", "snapshot", "-o", "name,userrefs", "-r", d).Output()
 	if err != nil {
 		return // it is not there

@@ -1,25 +1,32 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"zxfer/pkg/agent"
 	"zxfer/pkg/report"
 	"zxfer/pkg/site"
+	"zxfer/pkg/wire"
 )
 
 // versionReport is what `zxfer version --json` prints. Fields are only ever added.
 type versionReport struct {
 	Schema   string `json:"schema"` // "zxfer.version/v1"
 	Version  string `json:"version"`
+	Protocol int    `json:"protocol"` // of what zxfer here and there say to each other
+	Wire     string `json:"wire"`     // the same of data connections
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
 	Revision string `json:"revision,omitempty"` // of the source it was built from
+	Date     string `json:"date,omitempty"`     // of that revision
 	Modified bool   `json:"modified,omitempty"` // the source was changed since that revision
 	ZFS      string `json:"zfs,omitempty"`      // kernel module
 	Backend  string `json:"backend,omitempty"`
@@ -31,9 +38,10 @@ func newVersion(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version [FLAGS]",
 		Short: "Show the version, and with -v what this host has",
-		Long: `version shows zxfer's version. With -v also how it was built, the ZFS kernel
-module of this host, and whether libzfs_core (through pyzfs) or the zfs command
-line is used, and why.`,
+		Long: `version shows zxfer's version, the commit that it was built from, and its
+protocol: that of zxfer on another host must be the same. With -v also how it was
+built, the ZFS kernel module of this host, and whether libzfs_core (through pyzfs)
+or the zfs command line is used, and why.`,
 		Example: `  zxfer version -v`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,45 +68,68 @@ line is used, and why.`,
 	return cmd
 }
 
-// buildVersion is zxfer's version as the module system or the version control
-// system gave it at build time; "devel" where neither did.
-func buildVersion() string {
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
-		return b.Main.Version
-	}
-	return "devel"
-}
+// release is the version of a build without version control, as from a package's
+// source: -ldflags "-X main.release=0.9.0". Only the linker writes it.
+var release string
+
+// buildVersion is zxfer's version as version control or the module system gave it
+// at build time, or else the linker; "devel" where none did.
+func buildVersion() string { return buildReport().Version }
 
 func buildReport() versionReport {
+	if b, ok := debug.ReadBuildInfo(); ok {
+		return reportOf(b)
+	}
+	return reportOf(&debug.BuildInfo{})
+}
+
+func reportOf(b *debug.BuildInfo) versionReport {
 	r := versionReport{
-		Schema: "zxfer.version/v1", Version: buildVersion(),
+		Schema: "zxfer.version/v1", Version: strings.TrimPrefix(b.Main.Version, "v"),
+		Protocol: agent.Protocol, Wire: wire.Protocol,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 	}
-	if b, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range b.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				r.Revision = s.Value
-			case "vcs.modified":
-				r.Modified = s.Value == "true"
-			}
+	if r.Version == "" || r.Version == "(devel)" {
+		r.Version = cmp.Or(release, "devel")
+	}
+	for _, s := range b.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			r.Revision = s.Value
+		case "vcs.time":
+			r.Date = s.Value
+		case "vcs.modified":
+			r.Modified = s.Value == "true"
 		}
 	}
 	return r
 }
 
-func (r versionReport) text(w io.Writer, verbose bool) error {
-	text := fmt.Sprintf("zxfer %s\n", r.Version)
-	if verbose {
-		text += fmt.Sprintf("go       %s %s/%s\n", r.Go, r.OS, r.Arch)
-		if r.Revision != "" {
-			text += "source   " + r.Revision
-			if r.Modified {
-				text += ", modified"
-			}
-			text += "\n"
+// line is the version in one line:
+//
+//	zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol 2
+func (r versionReport) line() string {
+	text := "zxfer " + r.Version
+	if r.Revision != "" {
+		text += fmt.Sprintf(", commit %.12s", r.Revision)
+		if day, _, _ := strings.Cut(r.Date, "T"); day != "" {
+			text += " of " + day
 		}
-		for _, row := range [][2]string{{"zfs", r.ZFS}, {"backend", r.Backend}, {"problem", r.Problem}} {
+		if r.Modified {
+			text += ", modified"
+		}
+	}
+	return text + fmt.Sprintf(", protocol %d\n", r.Protocol)
+}
+
+func (r versionReport) text(w io.Writer, verbose bool) error {
+	text := r.line()
+	if verbose {
+		for _, row := range [][2]string{
+			{"commit", r.Revision}, {"date", r.Date}, {"wire", r.Wire},
+			{"go", fmt.Sprintf("%s %s/%s", r.Go, r.OS, r.Arch)},
+			{"zfs", r.ZFS}, {"backend", r.Backend}, {"problem", r.Problem},
+		} {
 			if row[1] != "" {
 				text += fmt.Sprintf("%-7s  %s\n", row[0], row[1])
 			}

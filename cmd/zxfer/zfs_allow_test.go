@@ -36,7 +36,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	encryptedDataset(t, src+"/raw")
 	for _, kind := range []string{"plain", "raw"} {
 		from, to := src+"/"+kind, dst+"-"+kind
-		t.Cleanup(func() { release(to) })
+		t.Cleanup(func() { releaseAll(to) })
 		for _, names := range [][]string{{"a"}, {"b", "c"}} {
 			for _, name := range names {
 				fill(t, from, name, 1<<20)
@@ -80,7 +80,7 @@ func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
 	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
 	encryptedDataset(t, src)
 	zfsCmd(t, "create", "-o", "canmount=off", dst)
-	t.Cleanup(func() { release(dst) })
+	t.Cleanup(func() { releaseAll(dst) })
 	rsh := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(rsh, []byte("#!/bin/sh\nexec ssh -F "+labDir+"/ssh_config \"$1\" setpriv --reuid=backup --regid=backup --clear-groups env HOME=/var/tmp "+
 		alphaBin+" agent --allow receive="+dst+" --append-only --audit /dev/null\n"), 0o755))

@@ -92,7 +92,7 @@ func newPrey(t *testing.T, r route) *prey {
 	p.target, p.secret, p.evil = p.base+"/vault/web1", p.base+"/secret", t.TempDir()+"/ssh"
 	t.Cleanup(func() {
 		for _, d := range []string{p.base, r.from + "/liar"} {
-			release(d)
+			releaseAll(d)
 			_ = exec.Command("zfs", "destroy", "-R", "-f", d).Run()
 		}
 	})
@@ -130,7 +130,7 @@ func (p *prey) build() {
 	p.t.Helper()
 	_ = os.Remove(filepath.Join(labDir, "bin", "zfs"))
 	vault := p.base + "/vault"
-	release(vault)
+	releaseAll(vault)
 	_ = exec.Command("zfs", "destroy", "-R", "-f", vault).Run() // the first time there is none
 	zfsCmd(p.t, "create", "-p", vault+"/web10")
 	zfsCmd(p.t, "snapshot", vault+"/web10@s")

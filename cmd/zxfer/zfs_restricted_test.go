@@ -121,7 +121,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, d := range []string{vault, vm, vm + "2"} {
-			release(d)
+			releaseAll(d)
 			_ = exec.Command("zfs", "destroy", "-R", d).Run()
 		}
 	})

@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// Protocol is the version of what is said on data connections, handshake and frames.
+const Protocol = "zxfer/1"
+
 // The handshake, on every connection, inside TLS where the mode is tls:
 //
 //	dialer    hello: magic(8) session(16) stream(2) nonce(32)
@@ -27,18 +30,18 @@ import (
 // exported key. Both nonces are fresh, so a recorded handshake proves nothing,
 // and neither end learns more of the secret than that the other has it.
 const (
-	magic       = "zxfer/1\n"
+	magic       = Protocol + "\n"
 	sessionSize = 16
 	nonceSize   = 32
 	secretSize  = 32
 	helloSize   = len(magic) + sessionSize + 2 + nonceSize
 	proofSize   = sha256.Size
 
-	labelTranscript    = "zxfer/1 transcript"
-	labelDialerProof   = "zxfer/1 dialer proof"
-	labelListenerProof = "zxfer/1 listener proof"
-	labelDialerKey     = "zxfer/1 key dialer to listener"
-	labelListenerKey   = "zxfer/1 key listener to dialer"
+	labelTranscript    = Protocol + " transcript"
+	labelDialerProof   = Protocol + " dialer proof"
+	labelListenerProof = Protocol + " listener proof"
+	labelDialerKey     = Protocol + " key dialer to listener"
+	labelListenerKey   = Protocol + " key listener to dialer"
 	labelExporter      = "EXPORTER-zxfer-1"
 )
 

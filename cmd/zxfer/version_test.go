@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/wire"
+)
+
+func TestVersionIsThatOfTheBuild(t *testing.T) {
+	t.Parallel()
+	commit := []debug.BuildSetting{
+		{Key: "vcs", Value: "git"},
+		{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
+		{Key: "vcs.time", Value: "2026-11-23T05:57:41Z"},
+		{Key: "vcs.modified", Value: "false"},
+	}
+	modified := append(commit[:3:3], debug.BuildSetting{Key: "vcs.modified", Value: "true"})
+	for name, c := range map[string]struct {
+		version  string
+		settings []debug.BuildSetting
+		want     string
+	}{
+		"a release":               {"v0.9.0", commit, "zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol P"},
+		"changed since":           {"v0.9.0+dirty", modified, "zxfer 0.9.0+dirty, commit 0123456789ab of 2026-11-23, modified, protocol P"},
+		"a module, no repository": {"v0.9.0", nil, "zxfer 0.9.0, protocol P"},
+		"no version control":      {"(devel)", nil, "zxfer devel, protocol P"},
+		"nothing known":           {"", nil, "zxfer devel, protocol P"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := reportOf(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings})
+			require.Equal(t, strings.ReplaceAll(c.want, "protocol P", fmt.Sprintf("protocol %d", agent.Protocol))+"\n", r.line())
+		})
+	}
+}
+
+// The page on protocols names those that the code speaks.
+func TestProtocolPageHasTheVersions(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
+	require.NoError(t, err)
+	for _, words := range []string{
+		fmt.Sprintf("with PROTOCOL `%d`", agent.Protocol), fmt.Sprintf("`agent.Protocol` (%d)", agent.Protocol),
+		fmt.Sprintf("| `%s\\n` (8)", wire.Protocol), fmt.Sprintf("every label (`%s`)", wire.Protocol),
+	} {
+		require.Contains(t, strings.ReplaceAll(string(raw), "\n", " "), words)
+	}
+}
