@@ -1,0 +1,84 @@
+package scripts_test
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// vulnerabilities compares what is built into zxfer, Go's own library too, with a
+// database of known vulnerabilities. It returns what govulncheck says where the
+// program has code of one, else nothing.
+func vulnerabilities(t *testing.T, database string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "zxfer")
+	for _, args := range [][]string{
+		{"build", "-o", program, "./cmd/zxfer"}, // with symbols: without them all of a module would count
+		{"tool", "-modfile=scripts/tools/go.mod", "govulncheck", "-db", database, "-mode=binary", program},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		if exit := new(exec.ExitError); args[0] == "tool" && errors.As(err, &exit) && exit.ExitCode() == 3 {
+			return string(out)
+		}
+		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+	}
+	return ""
+}
+
+func TestNoVulnerabilityIsKnown(t *testing.T) {
+	t.Parallel()
+	database := cmp.Or(os.Getenv("ZXFER_VULNDB"), "https://vuln.go.dev")
+	if strings.HasPrefix(database, "https:") {
+		answer, err := (&http.Client{Timeout: 20 * time.Second}).Get(database + "/index/db.json")
+		if err != nil {
+			t.Skipf("the database of vulnerabilities is not reached, ZXFER_VULNDB may name another: %v", err)
+		}
+		answer.Body.Close()
+	}
+	require.Empty(t, vulnerabilities(t, database))
+}
+
+// A database that knows of one in what zxfer uses.
+func TestAVulnerabilityIsFound(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		symbol string
+		want   string
+	}{
+		"in code that is built in": {"Command.Execute", "GO-2099-0001"},
+		"in code that is not":      {"Command.ThatZxferLacks", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for path, text := range map[string]string{
+				"index/db.json":      `{"modified":"2099-01-01T00:00:00Z"}`,
+				"index/modules.json": `[{"path":"github.com/spf13/cobra","vulns":[{"id":"GO-2099-0001","modified":"2099-01-01T00:00:00Z"}]}]`,
+				"ID/GO-2099-0001.json": `{"schema_version":"1.3.1","id":"GO-2099-0001","modified":"2099-01-01T00:00:00Z","published":"2099-01-01T00:00:00Z",
+					"summary":"made up","details":"made up","affected":[{"package":{"name":"github.com/spf13/cobra","ecosystem":"Go"},
+					"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
+					"ecosystem_specific":{"imports":[{"path":"github.com/spf13/cobra","symbols":["` + tt.symbol + `"]}]}}],
+					"database_specific":{"url":"https://pkg.go.dev/vuln/GO-2099-0001"}}`,
+			} {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
+			}
+			said := vulnerabilities(t, "file://"+dir)
+			if tt.want == "" {
+				require.Empty(t, said)
+			} else {
+				require.Contains(t, said, tt.want)
+			}
+		})
+	}
+}
