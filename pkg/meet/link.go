@@ -48,7 +48,6 @@ type Link struct {
 	// or Local, and Streams.
 	way.Way
 	why      string
-	how      string // its sockets are, behind why; where nobody asked for that
 	crossing crossing
 	// source, target and asked are what it was chosen for, before are the ways that do not
 	// pass, and after those that are left to try.
@@ -181,7 +180,6 @@ func (l Link) Report(sealed, open bool) Report {
 			r.Mode, r.Why = string(wire.TLS), "the data is not encrypted by itself"
 		}
 	}
-	r.Why += l.how
 	if l.Wire == way.SSH && len(l.before) > 0 && !l.closed {
 		r.Why += "; no other way passes"
 	}

@@ -2,7 +2,6 @@ package meet
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -149,35 +148,4 @@ func TestLimitOfPlainTools(t *testing.T) {
 	require.Equal(t, "source or network", pull(transfer.LimitSource))
 	require.Equal(t, "target", pull(transfer.LimitTarget))
 	require.Equal(t, "target", moving(overTCP{}, target)(transfer.LimitTarget))
-}
-
-// Over a long round trip both ends have bbr, where both kernels do and nobody asked
-// for another.
-func TestFarLinksHaveBBR(t *testing.T) {
-	t.Parallel()
-	facts := site.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: wire.TCP{Congestion: []string{"reno", "cubic", "bbr"}, CongestionDefault: "cubic"}}
-	lacks, set := facts, facts
-	lacks.Congestion = []string{"reno", "cubic"}
-	set.CongestionDefault = "htcp"
-	for name, tt := range map[string]struct {
-		rtt   time.Duration
-		asked string
-		here  Side
-		want  string
-	}{
-		"far":               {40 * time.Millisecond, "", side("", facts), "bbr"},
-		"near":              {time.Millisecond, "", side("", facts), ""},
-		"another asked for": {40 * time.Millisecond, "cubic", side("", facts), "cubic"},
-		"one kernel lacks":  {40 * time.Millisecond, "", side("", lacks), ""},
-		"another set":       {40 * time.Millisecond, "", side("", set), ""},
-		"two other hosts":   {40 * time.Millisecond, "", side("alpha", facts), ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			far := Side{Host: &host{label: "beta", rtt: tt.rtt}, Facts: facts}
-			l := chosen(t, way.Way{Socket: way.Socket{Congestion: tt.asked}}, tt.here, far)
-			require.Equal(t, tt.want, l.Congestion)
-			require.Equal(t, name == "far", strings.Contains(l.Report(true, false).Why, "; bbr, as the round trip takes 40ms"))
-		})
-	}
 }

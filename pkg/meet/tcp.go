@@ -21,7 +21,6 @@ type overTCP struct{}
 func (overTCP) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
-	l.chooseCongestion(listener, dialer)
 	for _, s := range []Side{listener, dialer} {
 		if err := s.Facts.Takes(l.Socket); err != nil {
 			return fmt.Errorf("%s: %w", s.Label(), err)
@@ -152,28 +151,6 @@ func (l *Link) chooseStreams(a, b Side) {
 	if l.Streams == 0 {
 		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
 	}
-}
-
-// farCongestion does not take a lost segment for a full line, which over a long round
-// trip costs others most of it: https://queue.acm.org/detail.cfm?id=3022184
-const farCongestion = "bbr"
-
-// chooseCongestion asks for it on both ends, over a round trip that is no LAN's, where
-// both kernels have it and nobody chose another. What two other hosts are apart is not
-// known.
-func (l *Link) chooseCongestion(a, b Side) {
-	rtt := a.RTT() + b.RTT()
-	if l.Congestion != "" || rtt <= lanRTT || !a.Local() && !b.Local() || !mayChange(a.Facts) || !mayChange(b.Facts) {
-		return
-	}
-	l.Congestion = farCongestion
-	l.how = fmt.Sprintf("; %s, as the round trip takes %s", farCongestion, rtt.Round(time.Millisecond))
-}
-
-// mayChange tells whether a host has the algorithm, and else what kernels have where
-// nobody set another.
-func mayChange(f site.Facts) bool {
-	return f.Takes(way.Socket{Congestion: farCongestion}) == nil && (f.CongestionDefault == "cubic" || f.CongestionDefault == "reno")
 }
 
 func streamsFor(window int64, rtt time.Duration, a, b site.Facts) int {

@@ -177,6 +177,9 @@ func (l *Life) watch() (stop func()) {
 			case <-quit:
 				return
 			case now := <-tick.C:
+				if l.Over != nil {
+					l.Over.wire().MindLosses()
+				}
 				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now
 				} else if now.Sub(since) >= l.Stall {

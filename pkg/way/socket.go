@@ -30,7 +30,7 @@ func sockets() []Option {
 			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
 		}, {
 			ID: "congestion", Key: "congestion", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
-			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: bbr over a long round trip between this host and another, where both have it and are set to cubic or reno, else as each kernel is set",
+			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: as each kernel is set, and where the sending one has cubic or reno and also bbr, that, once a long line loses more than one of 300 packets",
 			value: func(w *Way) option.Value { return algorithm(&w.Congestion) },
 		},
 	}

@@ -100,5 +100,5 @@ func TestRootWithoutCapabilities(t *testing.T) {
 		assert.NoError(t, unix.Capset(&header, &data[0]))
 		got <- ReadTCP(root)
 	}()
-	require.Equal(t, TCP{Congestion: []string{"reno", "cubic"}, CongestionDefault: "cubic"}, <-got)
+	require.Equal(t, TCP{Congestion: []string{"reno", "cubic"}}, <-got)
 }

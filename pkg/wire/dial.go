@@ -59,7 +59,7 @@ func Dial(ctx context.Context, t Ticket) (*Link, error) {
 		}
 		return nil, err
 	}
-	return newLink(t.Mode, conns), nil
+	return newLink(t.Mode, t.Socket, conns), nil
 }
 
 type dialing struct {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/way"
 )
 
 // Link is the authenticated connections of one transfer.
@@ -16,12 +18,16 @@ type Link struct {
 	conns []*Conn
 
 	receiving bool
+	chosen    bool    // nothing is left to choose for losses
+	minded    Network // at the last look for losses
 
 	mu   sync.Mutex
 	last Network // of the last time that the kernel could be asked
 }
 
-func newLink(mode Mode, conns []*Conn) *Link { return &Link{mode: mode, conns: conns} }
+func newLink(mode Mode, s way.Socket, conns []*Conn) *Link {
+	return &Link{mode: mode, conns: conns, chosen: s.Congestion != ""}
+}
 
 // Mode is how the link's bytes cross.
 func (l *Link) Mode() Mode { return l.mode }

@@ -160,7 +160,7 @@ func (l *Listener) Accept(ctx context.Context) (*Link, error) {
 		return nil, errors.New("the listener's link was accepted already")
 	}
 	l.taken = true
-	return newLink(l.ticket.Mode, l.conns), nil
+	return newLink(l.ticket.Mode, l.ticket.Socket, l.conns), nil
 }
 
 // Close ends the listener and the connections that were not accepted, and

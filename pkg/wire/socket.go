@@ -37,9 +37,8 @@ type TCP struct {
 	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
 	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
 	// Congestion are the algorithms that a socket may ask for; nil from a zxfer
-	// that does not know them. A socket that does not ask has CongestionDefault.
-	Congestion        []string `json:"congestion"`
-	CongestionDefault string   `json:"congestion_default,omitempty"`
+	// that does not know them.
+	Congestion []string `json:"congestion"`
 }
 
 // ReadTCP reads it from a host's root.
@@ -52,8 +51,7 @@ func ReadTCP(root fs.FS) TCP {
 	if administersNetwork() {
 		list = "tcp_available_congestion_control"
 	}
-	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root),
-		Congestion: append([]string{}, words(list)...), CongestionDefault: strings.Join(words("tcp_congestion_control"), "")}
+	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root), Congestion: append([]string{}, words(list)...)}
 }
 
 // administersNetwork tells whether this process has CAP_NET_ADMIN, which root lacks in
@@ -134,6 +132,8 @@ func control(c syscall.RawConn, f func(fd int) error) error {
 type Network struct {
 	Streams       int           `json:"streams"`
 	RTT           time.Duration `json:"rtt_ns"`
+	MinRTT        time.Duration `json:"min_rtt_ns,omitempty"` // of the connection where it is longest
+	Segments      uint64        `json:"segments,omitempty"`   // with data that were sent, again or not
 	Retransmits   uint64        `json:"retransmits"`
 	DeliveryRate  uint64        `json:"delivery_rate"`      // bytes per second
 	Acked         uint64        `json:"acked,omitempty"`    // bytes that were sent and that the other end has
@@ -157,6 +157,8 @@ func (n *Network) add(fd int) error {
 	}
 	n.Streams++
 	n.RTT = max(n.RTT, time.Duration(info.Rtt)*time.Microsecond)
+	n.MinRTT = max(n.MinRTT, time.Duration(info.Min_rtt)*time.Microsecond)
+	n.Segments += uint64(info.Data_segs_out)
 	n.Retransmits += uint64(info.Total_retrans)
 	if p := int(info.Pmtu); p > 0 && (n.PathMTU == 0 || p < n.PathMTU) {
 		n.PathMTU = p
