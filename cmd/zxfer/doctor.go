@@ -102,7 +102,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		f.DurationVar(&req.Time, "time", time.Second, "`DURATION` of each measurement, from 100ms to 1m")
 		f.StringSliceVar(&req.Only, "only", nil, "only the checks and measurements with these `ID`s")
 		f.StringSliceVar(&req.Skip, "skip", nil, "leave out the checks and measurements with these `ID`s")
-		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts, and of a planned transfer both listings and the plan, to `FILE`, as text; it holds no key, password or address")
+		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts, and of a planned transfer both listings and the plan, to `FILE`, as text; it has names of hosts, pools and datasets, but no key, password or address")
 		f.StringVar(&o.facts, "facts", "", "judge the facts in `FILE` instead of a host")
 	})
 	flagGroup(cmd, "The transfer", func(f *pflag.FlagSet) {

@@ -68,6 +68,30 @@ func TestDoctorCaptureAndFacts(t *testing.T) {
 	require.Nil(t, r.Expected)
 }
 
+// A file of facts is made public: it does not tell where the hosts are.
+func TestFactsHaveNoAddresses(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "facts.txt")
+	require.NoError(t, writeFacts(file, []job.Archive{
+		{Role: "source", Host: "root@203.0.113.5", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
+		{Role: "target", Host: "backup@2001:db8::7", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
+		{Role: "transfer", Host: "-", Text: []byte("-- zxfer/transfer.json --\n{\"source\": {\"name\": \"root@203.0.113.5\"}, \"plan\": {\"notes\": [\"backup@[2001:db8::7]:vault has none\"]}}\n")},
+	}))
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, `zxfer facts v1
+source root@source
+target backup@target
+transfer -
+-- source/etc/os-release --
+NAME=Debian
+-- target/etc/os-release --
+NAME=Debian
+-- transfer/zxfer/transfer.json --
+{"source": {"name": "root@source"}, "plan": {"notes": ["backup@target:vault has none"]}}
+`, string(raw))
+}
+
 func TestDoctorMeasures(t *testing.T) {
 	t.Parallel()
 	o := runMain(t, "doctor", "--time", "100ms", "--only", "memory,loopback-signed,nc-zero", "--json")

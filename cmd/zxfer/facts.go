@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,8 +17,9 @@ import (
 // The files of a host are below its role.
 const factsHead = "zxfer facts v1"
 
-// writeFacts joins the hosts' archives in one file.
+// writeFacts joins the hosts' archives in one file, which people make public.
 func writeFacts(name string, archives []job.Archive) error {
+	archives = withoutAddresses(archives)
 	all := &txtar.Archive{Comment: []byte(factsHead + "\n")}
 	for _, a := range archives {
 		all.Comment = fmt.Appendf(all.Comment, "%s %s\n", a.Role, a.Host)
@@ -29,6 +31,22 @@ func writeFacts(name string, archives []job.Archive) error {
 		return fmt.Errorf("--capture: %w", err)
 	}
 	return nil
+}
+
+// withoutAddresses calls hosts that were named by an address by their roles.
+func withoutAddresses(archives []job.Archive) (out []job.Archive) {
+	var replace []string
+	for _, a := range archives {
+		address := strings.Trim(a.Host[strings.LastIndexByte(a.Host, '@')+1:], "[]")
+		if _, err := netip.ParseAddr(address); err == nil {
+			replace = append(replace, "["+address+"]", a.Role, address, a.Role)
+		}
+	}
+	r := strings.NewReplacer(replace...)
+	for _, a := range archives {
+		out = append(out, job.Archive{Role: a.Role, Host: r.Replace(a.Host), Text: []byte(r.Replace(string(a.Text)))})
+	}
+	return out
 }
 
 // readFacts takes such a file apart again.

@@ -35,8 +35,8 @@ const (
 
 // Capture reads all that facts are made of into one text archive, which
 // txtar.Parse and sysinfo.ReadSystem read again. What cannot be read is left
-// out. Options of mounts, symbols' addresses, mounts that are neither ZFS's nor a
-// network's, and names of pools' devices are not kept.
+// out. Options of mounts, servers of a network's mounts, symbols' addresses, mounts
+// that are neither ZFS's nor a network's, and names of pools' devices are not kept.
 //
 // A brief one takes a few milliseconds: it runs no program, and reads the
 // kernel's symbols, of which there are some 100,000, only where they decide.
@@ -123,6 +123,9 @@ func read(root fs.FS, name string) string {
 		return keep(string(raw), func(f []string) string {
 			if len(f) < 3 || !slices.Contains([]string{"zfs", "nfs", "nfs4", "cifs", "smb3"}, f[2]) {
 				return ""
+			}
+			if f[2] != "zfs" {
+				f[0] = f[2] // it begins with a server's address
 			}
 			return f[0] + " " + f[1] + " " + f[2]
 		})
