@@ -121,7 +121,7 @@ func markdownPage(cmd *cobra.Command) string {
 func manPage(cmd *cobra.Command) string {
 	var b strings.Builder
 	name := pageName(cmd, "-")
-	fmt.Fprintf(&b, ".TH %s 1 \"\" zxfer\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), roff(name), roff(cmd.Short))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"zxfer %s\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), buildVersion(), roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n.SH DESCRIPTION\n%s\n", roff(usageLine(cmd)), roffParagraphs(cmd.Long))
 	if vs := verbs(cmd); len(vs) > 0 {
 		b.WriteString(".SH VERBS\n")
@@ -143,7 +143,25 @@ func manPage(cmd *cobra.Command) string {
 	for _, e := range exitCodeList() {
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", e[0], roff(e[1]))
 	}
+	b.WriteString(seeAlso(cmd))
 	return b.String()
+}
+
+// seeAlso names the pages of the verb above, beside and below.
+func seeAlso(cmd *cobra.Command) string {
+	var pages []string
+	add := func(c *cobra.Command) { pages = append(pages, ".BR "+roff(pageName(c, "-"))+" (1)") }
+	others := verbs(cmd)
+	if cmd.HasParent() {
+		add(cmd.Parent())
+		others = append(others, verbs(cmd.Parent())...)
+	}
+	for _, c := range others {
+		if c != cmd {
+			add(c)
+		}
+	}
+	return ".SH SEE ALSO\n.nh\n.ad l\n" + strings.Join(pages, ",\n") + "\n"
 }
 
 // flagText is a flag as typed, and its meaning with the default.
@@ -189,6 +207,14 @@ func roff(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// roffParagraphs sets paragraphs; those with indented lines are tables or
+// commands, whose lines stay as they are.
 func roffParagraphs(s string) string {
-	return strings.ReplaceAll(roff(s), "\n\n", "\n.PP\n")
+	paragraphs := strings.Split(roff(s), "\n\n")
+	for i, p := range paragraphs {
+		if strings.HasPrefix(p, "  ") || strings.Contains(p, "\n  ") {
+			paragraphs[i] = ".nf\n" + p + "\n.fi"
+		}
+	}
+	return strings.Join(paragraphs, "\n.PP\n")
 }

@@ -31,6 +31,7 @@ func TestManPages(t *testing.T) {
 	t.Parallel()
 	for name, text := range pagesOf(newRoot(&app{}), "man") {
 		require.True(t, strings.HasPrefix(text, ".TH "), name)
+		require.Contains(t, text, "(1)", "%s: no other page is named", name)
 		for l := range strings.Lines(text) {
 			if strings.HasPrefix(l, "'") {
 				t.Errorf("%s: line is a roff request by accident: %q", name, l)
@@ -38,4 +39,5 @@ func TestManPages(t *testing.T) {
 		}
 	}
 	require.Equal(t, "\\&.x\n\\&'y\na\\-b \\e", roff(".x\n'y\na-b \\"))
+	require.Equal(t, "A list:\n.PP\n.nf\n  a  one\n  b  two\n.fi\n.PP\nThe end.", roffParagraphs("A list:\n\n  a  one\n  b  two\n\nThe end."))
 }
