@@ -1,0 +1,196 @@
+package scripts_test
+
+import (
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+)
+
+// run runs a command in a directory, as somebody else's: with no git configuration.
+func run(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func mustRun(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	out, err := run(t, dir, args...)
+	require.NoError(t, err, "%v\n%s", args, out)
+	return out
+}
+
+// repository is a new one of the files that are here, with a section of the
+// changelog for version 0.99.0.
+func repository(t *testing.T) string {
+	t.Helper()
+	files, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-co", "--exclude-standard").Output()
+	if err != nil {
+		t.Skip("this is no git repository")
+	}
+	dir := filepath.Join(t.TempDir(), "a clone")
+	for name := range strings.Lines(string(files)) {
+		name = strings.TrimSpace(name)
+		info, err := os.Stat(filepath.Join("..", name))
+		if os.IsNotExist(err) {
+			continue // removed and not committed
+		}
+		require.NoError(t, err)
+		text, err := os.ReadFile(filepath.Join("..", name)) // by this process: go test looks whether it changed
+		require.NoError(t, err)
+		if name == "CHANGELOG.md" {
+			text = []byte(strings.Replace(string(text), "\n## ", "\n## 0.99.0\n\n- It is new.\n\n## ", 1))
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, info.Mode()))
+	}
+	mustRun(t, dir, "git", "init", "-q")
+	mustRun(t, dir, "git", "add", "-A")
+	mustRun(t, dir, "git", "commit", "-qm", "a release")
+	return dir
+}
+
+// What is no release is refused before anything is built, with the remedy.
+func TestReleaseRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		version, prepare, says string
+	}{
+		"a file that is not committed": {"0.99.0", "echo >new", "release: not everything here is committed: new\nhint: git commit, or git clean, then again"},
+		"a change":                     {"0.99.0", "echo >>README.md", "release: not everything here is committed: README.md\nhint: git commit, or git clean, then again"},
+		"no section":                   {"0.98.0", "", "release: CHANGELOG.md has no section 0.98.0\nhint: rename Unreleased there: ## 0.98.0; commit"},
+		"a tag elsewhere":              {"0.99.0", "git tag v0.99.0; git commit -q --allow-empty -m more", "release: v0.99.0 is another commit\nhint: git checkout v0.99.0"},
+		"no version":                   {"v9", "", "release: v9 is no version\nhint: write it as 1.2.3 or 1.2.3-rc.1"},
+		"a directory in use":           {"0.99.0", "mkdir dist dist/0.99.0 dist/0.99.0/x", "is not empty\nhint: rm -r "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := repository(t)
+			mustRun(t, dir, "bash", "-ec", tt.prepare)
+			out, err := run(t, dir, "scripts/release", tt.version)
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, 3, exit.ExitCode(), out)
+			require.Contains(t, out, tt.says)
+			made, _ := filepath.Glob(dir + "/dist/*/zxfer*")
+			require.Empty(t, made)
+		})
+	}
+}
+
+// Two releases of a commit, in clones at different places, under another umask and
+// in another time zone, are the same byte for byte; and hold what they should.
+func TestReleaseIsTheSameTwice(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("zstd"); err != nil {
+		t.Skip("needs zstd")
+	}
+	one := repository(t)
+	other := t.TempDir() + "/clone"
+	mustRun(t, "/", "git", "clone", "-q", one, other)
+	t.Run("made", func(t *testing.T) {
+		for dir, script := range map[string]string{
+			one:   "scripts/release 0.99.0",
+			other: "umask 077; TZ=Asia/Tokyo LC_ALL=C.UTF-8 GOFLAGS=-count=1 scripts/release 0.99.0 dist/0.99.0",
+		} {
+			t.Run(filepath.Base(dir), func(t *testing.T) {
+				t.Parallel()
+				mustRun(t, dir, "bash", "-ec", script)
+				mustRun(t, dir+"/dist/0.99.0", "sha256sum", "--quiet", "-c", "SHA256SUMS")
+			})
+		}
+	})
+	sums, err := os.ReadFile(one + "/dist/0.99.0/SHA256SUMS")
+	require.NoError(t, err)
+	again, err := os.ReadFile(other + "/dist/0.99.0/SHA256SUMS")
+	require.NoError(t, err)
+	require.Equal(t, string(sums), string(again))
+	dist := one + "/dist/0.99.0"
+	for _, name := range []string{
+		"zxfer_0.99.0_amd64.deb", "zxfer_0.99.0_arm64.deb", "zxfer-0.99.0-1.x86_64.rpm", "zxfer-0.99.0-1.aarch64.rpm",
+		"zxfer-0.99.0-linux-amd64.tar.gz", "zxfer-0.99.0-linux-arm64.tar.gz", "zxfer-0.99.0-linux-amd64.cdx.json",
+		"zxfer-0.99.0-linux-arm64.cdx.json", "zxfer-0.99.0-source.tar.gz", "zxfer-0.99.0-notes.md",
+	} {
+		require.Contains(t, string(sums), name)
+	}
+	notes, err := os.ReadFile(dist + "/zxfer-0.99.0-notes.md")
+	require.NoError(t, err)
+	require.Equal(t, "- It is new.", strings.TrimSpace(string(notes)))
+	for arch, machines := range map[string][2]elf.Machine{
+		"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64},
+	} {
+		holds(t, dist, arch, machines)
+	}
+}
+
+// holds looks into the packages of an architecture: its own program and the other's,
+// and a man page for every verb.
+func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
+	t.Helper()
+	deb, tarball := t.TempDir(), t.TempDir()
+	mustRun(t, dist, "dpkg-deb", "-x", "zxfer_0.99.0_"+arch+".deb", deb)
+	mustRun(t, dist, "tar", "-xzf", "zxfer-0.99.0-linux-"+arch+".tar.gz", "--strip-components=1", "-C", tarball)
+	for _, at := range [][2]string{{deb + "/usr/bin", deb + "/usr/lib/zxfer"}, {tarball + "/bin", tarball + "/bin"}} {
+		require.Equal(t, machines[0], machine(t, at[0]+"/zxfer"))
+		others, err := filepath.Glob(at[1] + "/zxfer-linux-*.zst")
+		require.NoError(t, err)
+		require.Len(t, others, 1)
+		plain := t.TempDir() + "/plain"
+		unpack(t, others[0], plain)
+		require.Equal(t, machines[1], machine(t, plain))
+	}
+	pages, err := filepath.Glob("../docs/cli/zxfer*.md")
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 20)
+	for _, page := range pages {
+		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(page), ".md"), "_", "-")
+		require.FileExists(t, deb+"/usr/share/man/man1/"+name+".1.gz")
+		require.FileExists(t, tarball+"/share/man/man1/"+name+".1.gz")
+	}
+	copyright, err := os.ReadFile(deb + "/usr/share/doc/zxfer/copyright")
+	require.NoError(t, err)
+	require.Contains(t, string(copyright), "github.com/klauspost/compress v")
+	var bom struct {
+		Components []struct{ Name string }
+	}
+	text, err := os.ReadFile(dist + "/zxfer-0.99.0-linux-" + arch + ".cdx.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &bom))
+	require.Greater(t, len(bom.Components), 10)
+	if arch == runtime.GOARCH {
+		require.Contains(t, mustRun(t, "/", deb+"/usr/bin/zxfer", "version"), "zxfer 0.99.0, commit ")
+		require.FileExists(t, deb+"/usr/share/doc/zxfer/examples/replicate.toml")
+	}
+}
+
+func machine(t *testing.T, path string) elf.Machine {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	return f.Machine
+}
+
+func unpack(t *testing.T, from, to string) {
+	t.Helper()
+	packed, err := os.ReadFile(from)
+	require.NoError(t, err)
+	d, err := zstd.NewReader(nil)
+	require.NoError(t, err)
+	defer d.Close()
+	plain, err := d.DecodeAll(packed, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, plain, 0o600))
+}
