@@ -32,6 +32,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 				if noted {
 					return held, waiting
 				}
+				time.Sleep(time.Microsecond) // whoever waits may need this thread
 			}
 		}
 		var watch wire.Stopwatch
@@ -50,6 +51,7 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	var taker sync.WaitGroup
 	taker.Go(func() { _, _ = r.take(&watch) })
 	for !r.starved() {
+		time.Sleep(time.Microsecond)
 	}
 	var none wire.Stopwatch
 	require.NoError(t, r.put(&piece{header: wire.Header{Position: *next}}, &none))
@@ -118,6 +120,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		var taker sync.WaitGroup
 		taker.Go(func() { _, _ = r.take(new(wire.Stopwatch)) })
 		for !r.starved() {
+			time.Sleep(time.Microsecond)
 		}
 		time.Sleep(2*time.Since(r.filled) + stoppedFor) // it lasted no longer than that
 		require.NoError(t, r.put(&piece{header: wire.Header{Position: next}}, new(wire.Stopwatch)))
