@@ -56,6 +56,7 @@ func readPages(t *testing.T) (pages []*document) {
 	}
 	add("README.md")
 	add("CONTRIBUTING.md")
+	add("SECURITY.md")
 	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".md") {
 			rel, _ := filepath.Rel(root, path) // both begin with root
