@@ -56,7 +56,7 @@ discarded in any case.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintln(a.stdout, self.ID)
+				_, err = fmt.Fprintln(a.stdout, idLine(self.ID))
 				return err
 			}
 			if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -71,7 +71,7 @@ discarded in any case.`,
 			return serveAgent(cmd.Context(), a, &r)
 		},
 	}
-	cmd.Flags().BoolVar(&id, "id", false, "print the id of this build and exit")
+	cmd.Flags().BoolVar(&id, "id", false, "print the id of this build, its version and protocol, and exit")
 	cmd.Flags().StringVar(&relay, "relay", "", "join standard input and output to the loopback address `ADDR:PORT`")
 	r.define(cmd)
 	return cmd
@@ -81,7 +81,8 @@ func serveAgent(ctx context.Context, a *app, r *restriction) error {
 	// A client that is gone must not kill the agent in mid-sentence (SIGPIPE):
 	// it winds down first. Caught, unlike ignored, is not inherited by children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	s := &agent.Server{Version: buildVersion()}
+	// Of an account that always starts its agent, sshd tells what the client asked for.
+	s := &agent.Server{Version: buildVersion(), Note: otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))}
 	s.Site = site.NewLocal(buildVersion(), s.Log)
 	if !r.given() {
 		return s.Serve(ctx, a.stdin, a.stdout)

@@ -79,7 +79,6 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	defer audit.Close()
 	audit.log("session begins: " + p.String())
 	s.Guard = policy.NewGuard(p, s.Site, audit.log)
-	s.Note = otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {
 		audit.log("session ends: refused: " + err.Error())
@@ -96,13 +95,16 @@ func otherBuild(command string) string {
 	if len(command) > 64<<10 {
 		return ""
 	}
-	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) `).FindStringSubmatch(command)
+	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) (?:([0-9a-z.+-]{1,40}/[0-9]{1,9}) )?`).FindStringSubmatch(command)
 	self, err := rsh.ThisBinary()
-	if wanted == nil || err != nil || wanted[1] == self.ID {
+	if wanted == nil || err != nil || wanted[1] == self.ID || wanted[2] != "" && wanted[2] == releaseAndProtocol() {
 		return ""
 	}
-	return fmt.Sprintf("the account starts zxfer %s, build %.12s; this one is build %.12s. If a request is refused as unknown, install the same on both hosts",
-		buildVersion(), self.ID, wanted[1])
+	here, there := fmt.Sprintf("%s, build %.12s", buildVersion(), self.ID), fmt.Sprintf("build %.12s", wanted[1])
+	if version, _, ok := strings.Cut(wanted[2], "/"); ok {
+		there = version + ", " + there
+	}
+	return fmt.Sprintf("the account starts zxfer %s; this one is %s. If a request is refused as unknown, install the same on both hosts", here, there)
 }
 
 // auditLog is where a restricted agent tells what it refused and did.

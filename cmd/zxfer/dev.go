@@ -102,7 +102,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		told.Log(o.note)
 	}
-	at := hosts.New(&opener{log: told.Log, std: device.Streams{In: a.stdin, Out: a.stdout}})
+	at := hosts.New(&opener{log: told.Log, doing: rep.DoingSo, std: device.Streams{In: a.stdin, Out: a.stdout}})
 	r, err := job.RunDev(ctx, req, at, told)
 	_ = at.Close() // the result is in; agents end with their stdin
 

@@ -289,7 +289,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	text := report.NewText(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Eager: true, Size: terminalSize(a.stderr)})
 	defer live(text)()
 	watch := watcher{text, o.verbose}
-	at := hosts.New(&opener{log: watch.Log})
+	at := hosts.New(&opener{log: watch.Log, doing: watch.DoingSo})
 	r, err := job.RunDoctor(ctx, o.req, at, watch)
 	_ = at.Close() // the report is in; agents end with their stdin
 	text.Over()

@@ -165,7 +165,7 @@ func (o *healOptions) run(cmd *cobra.Command, a *app) error {
 	if o.unlocked != nil {
 		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.unlocked.Error())
 	}
-	at := hosts.New(&opener{log: rep.Log})
+	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
 	return o.ended(err, rep.HealDone(r, err), "")

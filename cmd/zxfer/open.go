@@ -17,14 +17,16 @@ import (
 // an agent behind the remote shell, or by their plain tools.
 type opener struct {
 	log func(string)
-	std device.Streams // for a device job that names them
+	// doing shows what takes a while there, may be nil.
+	doing func(what func() string) (done func())
+	std   device.Streams // for a device job that names them
 }
 
 // remoteShell is the one that was asked for, or the environment's.
 func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
 
 func (o *opener) options(l hosts.Line) rsh.Options {
-	return rsh.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Log: o.log}
+	return rsh.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.doing}
 }
 
 // Open returns the Site of a host, "" for this one.

@@ -39,6 +39,8 @@ type reporter interface {
 	job.DevReporter
 	job.FilesReporter
 	presenter
+	// DoingSo is Doing of what tells how far it is.
+	DoingSo(what func() string) (done func())
 	Done(*job.Report, error) error
 	DeviceDone(*job.DevReport, error) error
 	FilesDone(*job.FilesReport, error) error

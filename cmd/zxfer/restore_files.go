@@ -79,7 +79,7 @@ func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) er
 	}
 	rep := o.reporter(a, a.stdout)
 	defer live(rep)()
-	at := hosts.New(&opener{log: rep.Log})
+	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
 	r, err := job.RunFiles(ctx, req, at, rep)
 	_ = at.Close() // the result is in; agents end with their stdin
 	return o.ended(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")

@@ -94,7 +94,7 @@ func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(co
 	defer live(rep)()
 	course := o.page.recorder(a)
 	told := course.Send(rep, "")
-	at := hosts.New(&opener{log: told.Log})
+	at := hosts.New(&opener{log: told.Log, doing: rep.DoingSo})
 	r, err := run(ctx, at, told)
 	_ = at.Close() // the results are in; agents end with their stdin
 	if err = poolOrHost(ctx, err, shell); err != nil {

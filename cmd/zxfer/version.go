@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -75,6 +76,20 @@ var release string
 // buildVersion is zxfer's version as version control or the module system gave it
 // at build time, or else the linker; "devel" where none did.
 func buildVersion() string { return buildReport().Version }
+
+// idLine is what a zxfer says of itself to the bootstrap's script of another.
+func idLine(id string) string { return fmt.Sprintf("%s %s/%d", id, buildVersion(), agent.Protocol) }
+
+// releaseAndProtocol is what another build has to be of to do in place of this one,
+// "" where none will: of a state between two releases, or one that somebody changed.
+func releaseAndProtocol() string { return ofRelease(buildVersion()) }
+
+func ofRelease(version string) string {
+	if !regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.?[0-9]+)?$`).MatchString(version) {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", version, agent.Protocol)
+}
 
 func buildReport() versionReport {
 	if b, ok := debug.ReadBuildInfo(); ok {

@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/rsh"
 	"zxfer/pkg/wire"
 )
 
@@ -52,5 +54,35 @@ func TestProtocolPageHasTheVersions(t *testing.T) {
 		fmt.Sprintf("| `%s\\n` (8)", wire.Protocol), fmt.Sprintf("every label (`%s`)", wire.Protocol),
 	} {
 		require.Contains(t, strings.ReplaceAll(string(raw), "\n", " "), words)
+	}
+}
+
+func TestOnlyAReleaseIsTheSameInAnotherBuild(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"0.9.0": true, "10.20.30": true, "1.0.0-rc1": true, "1.0.0-beta.2": true,
+		"devel": false, "0.9.0+dirty": false, "0.9.1-0.20261123063424-aab3c376ee11": false, "": false, "1.0": false, "1.0.0\n": false} {
+		require.Equal(t, want, ofRelease(version) != "", version)
+	}
+	require.Equal(t, "0.9.0/"+strconv.Itoa(agent.Protocol), ofRelease("0.9.0"))
+}
+
+// An account that always starts its agent tells whose client is of another build.
+func TestAnotherBuildIsTold(t *testing.T) {
+	t.Parallel()
+	self, err := rsh.ThisBinary()
+	require.NoError(t, err)
+	id := strings.Repeat("ab", 32)
+	for command, want := range map[string]string{
+		"":                              "",
+		"' zxfer " + self.ID + " '' ''": "",
+		"' zxfer " + self.ID + " 9 ''":  "", // as earlier ones ask
+		"' zxfer " + id + " '' ''":      "; this one is build abababababab. ",
+		"' zxfer " + id + " 123 ''":     "; this one is build abababababab. ",
+		"' zxfer " + id + " 0.9.0/2 ''": "; this one is 0.9.0, build abababababab. ",
+		"' zxfer " + id + " \x1b/2 ''":  "; this one is build abababababab. ",
+	} {
+		got := otherBuild(command)
+		require.Equal(t, want == "", got == "", command)
+		require.Contains(t, got, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // activity is something under way that no stream tells of.
 type activity struct {
-	what  string
+	what  func() string // as it stands now
 	since time.Time
 }
 
@@ -24,8 +24,8 @@ type activities struct {
 	all   bool // are worth showing, also the short ones
 }
 
-func (a *activities) begin(what string, now time.Time) *activity {
-	one := &activity{what: oneLine(what), since: now}
+func (a *activities) begin(what func() string, now time.Time) *activity {
+	one := &activity{what: func() string { return oneLine(what()) }, since: now}
 	a.under = append(a.under, one)
 	return one
 }
@@ -39,9 +39,9 @@ func (a *activities) lines(now time.Time) (out []string) {
 	for _, one := range a.under {
 		switch took := now.Sub(one.since); {
 		case took >= notable:
-			out = append(out, fmt.Sprintf("%s, %s", one.what, whole(took)))
+			out = append(out, fmt.Sprintf("%s, %s", one.what(), whole(took)))
 		case a.all:
-			out = append(out, one.what)
+			out = append(out, one.what())
 		}
 	}
 	return out
@@ -55,3 +55,6 @@ func state(s *streams, a *activities, now time.Time) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// said is what does not change while it is done.
+func said(what string) func() string { return func() string { return what } }

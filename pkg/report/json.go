@@ -89,10 +89,13 @@ func (j *JSON) Log(message string) {
 }
 
 // Doing writes that something begins that no stream tells of.
-func (j *JSON) Doing(what string) (done func()) {
+func (j *JSON) Doing(what string) (done func()) { return j.DoingSo(said(what)) }
+
+// DoingSo is Doing of what tells how far it is.
+func (j *JSON) DoingSo(what func() string) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.event(Event{Event: "doing", Message: what})
+	j.event(Event{Event: "doing", Message: what()})
 	one := j.doing.begin(what, j.opts.now())
 	return func() {
 		j.mu.Lock()

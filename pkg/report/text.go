@@ -148,7 +148,10 @@ func (t part) Ended(d *plan.Dataset, err error) {
 }
 
 // Doing shows what no stream tells of, while it lasts.
-func (t *Text) Doing(what string) (done func()) {
+func (t *Text) Doing(what string) (done func()) { return t.DoingSo(said(what)) }
+
+// DoingSo is Doing of what tells how far it is.
+func (t *Text) DoingSo(what func() string) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.doing.begin(what, t.opts.now())

@@ -145,6 +145,12 @@ func TestStatus(t *testing.T) {
 	c.add(12 * time.Second)
 	require.Equal(t, "listing tank/home and backup1:vault, 12 s\n", status())
 	done()
+	percent := 0
+	done = text.DoingSo(func() string { return fmt.Sprintf("copying zxfer to beta, %d %%", percent) })
+	c.add(2 * time.Second)
+	percent = 50
+	require.Equal(t, "copying zxfer to beta, 50 %, 2 s\n", status())
+	done()
 	text.Started(1, r.Plan.Datasets[0], 0)
 	c.add(time.Second)
 	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})

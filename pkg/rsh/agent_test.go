@@ -17,7 +17,7 @@ import (
 func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string][]string{
-		"dash": {"dash"}, "bash": {"bash"}, "busybox": {"busybox", "sh"}, "fish": {"fish"}, "tcsh": {"tcsh"},
+		"dash": {"dash"}, "bash": {"bash"}, "zsh": {"zsh"}, "busybox": {"busybox", "sh"}, "fish": {"fish"}, "tcsh": {"tcsh"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +51,7 @@ func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
 		t.Skipf("needs busybox: %v", err)
 	}
 	o := newOther(t, "sh", "PATH="+"$HOME/../bin")
-	for _, applet := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "sha256sum", "find", "grep"} {
+	for _, applet := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "sha256sum", "find", "grep", "gzip"} {
 		require.NoError(t, os.Symlink(box, filepath.Join(o.bin, applet)))
 	}
 	r := o.connect()
@@ -74,6 +74,53 @@ func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
 	o.program("zxfer", "echo 0123")
 	requireWorks(t, o.connect())
 	require.Len(t, o.cache(), 1)
+}
+
+// zxferSaying puts one into the PATH that is this, but for what it says of itself.
+func (o *other) zxferSaying(said string) {
+	o.t.Helper()
+	self, err := os.Executable()
+	require.NoError(o.t, err)
+	here := o.t.TempDir()
+	require.NoError(o.t, os.Symlink(self, filepath.Join(here, "zxfer")))
+	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+said+"'; exit; fi\nexec '"+here+"/zxfer' \"$@\"")
+}
+
+func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		said, release string
+		used          bool
+	}{
+		"the same release":       {"0123 0.9.0/2", "0.9.0/2", true},
+		"another release":        {"0123 0.8.0/2", "0.9.0/2", false},
+		"another protocol":       {"0123 0.9.0/3", "0.9.0/2", false},
+		"of none":                {"0123 devel/2", "", false},
+		"nothing":                {"0123 ", "", false},
+		"a program of that name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
+		"a pattern":              {"0123 *", "0.9.0/2", false},
+		"an earlier zxfer's way": {"0123", "0.9.0/2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			o.zxferSaying(c.said)
+			o.Release = c.release
+			o.Bootstrap = false
+			conn, err := Agent(t.Context(), o.Options)
+			if c.used {
+				require.NoError(t, err)
+				require.NoError(t, conn.Close())
+				return
+			}
+			require.Equal(t, fault.Refused, fault.ClassOf(err))
+			if c.release != "" && strings.Contains(c.said, "0.") {
+				require.ErrorContains(t, err, "zxfer there is "+strings.Fields(c.said)[1]+", this one is 0.9.0/2, and {{no-bootstrap}} forbids copying this one")
+			} else {
+				require.ErrorContains(t, err, "zxfer is not there, or is another build, and")
+			}
+		})
+	}
 }
 
 func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
@@ -211,15 +258,24 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(cache, "notes"), 0o700)) // none of zxfer's
-	for i, name := range []string{"a", "b", "c", "d", "e", "f", "part.x"} {
+	machine, err := exec.Command("uname", "-m").Output()
+	require.NoError(t, err)
+	for i, name := range []string{"a", "b", "c", "d", "e", "f", "part.x", "aa", "ab", "ac"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
+		of := string(machine)
+		if len(name) == 2 {
+			of = "another\n" // machine's, which comes to the same home
+		}
+		if name != "b" { // which an earlier zxfer left
+			require.NoError(t, os.WriteFile(filepath.Join(cache, name, "whole"), []byte("boot "+of), 0o600))
+		}
 		at := time.Now().Add(-time.Duration(i+1) * 24 * time.Hour)
 		require.NoError(t, os.Chtimes(filepath.Join(cache, name), at, at))
 	}
 	requireWorks(t, o.connect())
 	self, err := ThisBinary()
 	require.NoError(t, err)
-	require.ElementsMatch(t, append(copies, "a", "b", "c", "d", "notes", self.ID), o.cache())
+	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", self.ID), o.cache())
 }
 
 func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
@@ -320,6 +376,6 @@ func TestTheScriptIsQuotedForAnyLoginShell(t *testing.T) {
 	require.NotContains(t, script, "'")
 	require.NotContains(t, script, "!")
 	require.NotContains(t, script, "\n")
-	require.Equal(t, "exec sh -c '"+script+"' zxfer ab 7 --relay=127.0.0.1:1", command(Self{"ab", 7}, "--relay=127.0.0.1:1"))
-	require.True(t, strings.HasSuffix(command(Self{"ab", 7}, ""), "' zxfer ab 7 ''"))
+	require.Equal(t, "exec sh -c '"+script+"' zxfer ab 0.9.0/2 --relay=127.0.0.1:1", command("ab", "0.9.0/2", "--relay=127.0.0.1:1"))
+	require.True(t, strings.HasSuffix(command("ab", "", ""), "' zxfer ab '' ''"))
 }

@@ -14,14 +14,15 @@ import (
 // to a bound, and nothing but its one question starts a copy.
 func FuzzArrival(f *testing.F) {
 	f.Add([]byte("motd\n\nzxfer-agent 1 x\n"), false)
-	f.Add([]byte("\n"+needWord+" Linux x86_64\n"), false)
+	f.Add([]byte("\n"+needWord+"Linux x86_64 gzip 0.9.0/2\n"), false)
+	f.Add([]byte("\n"+needWord+"Linux aarch64 -\n"), false)
 	f.Add([]byte("\n"+needWord+"\n"), true)
 	f.Add([]byte(relayWord+"\n"), true)
 	f.Add(bytes.Repeat([]byte("x"), maxNoise+10), false)
 	f.Fuzz(func(t *testing.T, b []byte, relay bool) {
 		in := bytes.NewReader(b)
 		var logged []string
-		o := &Options{Host: "h", Log: func(s string) { logged = append(logged, s) }} // no bootstrap: nothing is written
+		o := &Options{Host: "h", Release: "1/2", places: []string{"/none"}, Log: func(s string) { logged = append(logged, s) }} // no bootstrap: nothing is written
 		a := &arrival{Conn: &Conn{in: bufio.NewReaderSize(in, 4096)}, o: o, relay: relay, patience: time.NewTimer(time.Minute)}
 		err := a.wait()
 		require.LessOrEqual(t, len(a.said), keptLine)

@@ -36,7 +36,7 @@ func fakeZxfer(args []string) error {
 	arg := strings.TrimPrefix(strings.Join(args, " "), "agent")
 	if arg == " --id" {
 		self, err := ThisBinary()
-		fmt.Println(self.ID)
+		fmt.Println(self.ID, "devel/2")
 		return err
 	}
 	if err := os.WriteFile(os.Getenv("TEST_PID"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {

@@ -20,13 +20,19 @@ type Options struct {
 	Host      string // as typed, may hold "user@"
 	Command   string // remote shell with arguments, as a shell would read it; "" = ssh
 	Bootstrap bool   // copy this binary to a host that lacks it
+	// Release is what this zxfer is, as VERSION/PROTOCOL: another build of the same
+	// will do. "" = only the same build will, as of one that was not released.
+	Release string
 	// Patience is how long the other host may say nothing before its agent
 	// is there; 0 = defaultPatience.
 	Patience time.Duration
 	Log      func(string) // told what the remote shell and the other host say; may be nil
+	// Doing shows what takes a while, until done is called; may be nil.
+	Doing func(what func() string) (done func())
 
-	batch bool     // nobody is asked for a password
-	mux   []string // options of ssh for a shared connection, see Hold
+	places []string // of zxfers for other machines; nil = as they are installed
+	batch  bool     // nobody is asked for a password
+	mux    []string // options of ssh for a shared connection, see Hold
 }
 
 // defaultPatience is longer than sshd lets a user take to log in (120 seconds,
