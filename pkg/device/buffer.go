@@ -3,21 +3,12 @@ package device
 import (
 	"bytes"
 	"unsafe"
+
+	"zxfer/pkg/wire"
 )
 
-// pageSize is the largest alignment that O_DIRECT asks of memory and offsets
-// on the devices and file systems of Linux on amd64 and arm64.
-const pageSize = 4096
-
 // AlignedBuffer returns n bytes at an address that O_DIRECT accepts.
-func AlignedBuffer(n int) []byte {
-	b := make([]byte, n+pageSize)
-	off := 0
-	if r := int(uintptr(unsafe.Pointer(&b[0])) % pageSize); r != 0 {
-		off = pageSize - r
-	}
-	return b[off : off+n : off+n]
-}
+func AlignedBuffer(n int) []byte { return wire.NewAlignedBlock(n).Room() }
 
 // aligned tells whether O_DIRECT accepts p as memory.
 func aligned(p []byte, to int64) bool {

@@ -27,7 +27,10 @@ func inspectFile(t *testing.T, name string) Facts {
 func TestCopyOfAFile(t *testing.T) {
 	t.Parallel()
 	const size = 5*mib + 12345
-	for _, opt := range []struct{ sparse, buffered bool }{{}, {sparse: true}, {buffered: true}, {true, true}} {
+	for _, opt := range []struct {
+		sparse, buffered bool
+		page             int64 // of the kernel, 0 for this one's
+	}{{}, {sparse: true}, {buffered: true}, {sparse: true, buffered: true}, {page: 64 << 10}, {sparse: true, page: 64 << 10}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 		want := noise(size)
@@ -39,6 +42,9 @@ func TestCopyOfAFile(t *testing.T) {
 		require.Equal(t, KindMissing, f.Kind)
 		dst, err := OpenTarget(context.Background(), f, size, opt.sparse)
 		require.NoError(t, err)
+		if opt.page > 0 {
+			src.align, dst.align = opt.page, opt.page
+		}
 		if opt.buffered {
 			require.NoError(t, errors.Join(src.setDirect(false), dst.setDirect(false)))
 		}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/wire"
 )
 
 // handle is an open device or file whose reads and writes go past the page
@@ -32,7 +34,7 @@ func openHandle(facts Facts, flags int) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{facts: facts, size: facts.Size, f: f, align: pageSize}
+	h := &handle{facts: facts, size: facts.Size, f: f, align: int64(wire.Alignment())}
 	if !facts.IsFile() && facts.LogicalSector > 0 {
 		h.align = int64(facts.LogicalSector)
 	}
@@ -180,7 +182,7 @@ func (h *handle) around(p []byte, off int64) (room []byte, from int64, skip int)
 func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
 
 // ReadAt fills p from off; io.EOF where the copy ends, or what is open does.
-// Memory of AlignedBuffer and offsets that are multiples of 4096 spare a copy;
+// Memory of AlignedBuffer and offsets that are multiples of wire.Alignment spare a copy;
 // anything works. Failing media give a *ReadError.
 func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	want := int(max(0, min(int64(len(p)), h.size-off)))

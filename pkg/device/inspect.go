@@ -100,6 +100,9 @@ func resolve(path string) (real string, st unix.Stat_t, err error) {
 	return real, st, err
 }
 
+// fileSector is what is told as the physical sector of a file.
+const fileSector = 4096
+
 // inspectMissing looks at the directory of what is to be created.
 func inspectMissing(v view, f Facts) (Facts, error) {
 	if _, err := os.Lstat(f.Path); err == nil {
@@ -115,14 +118,14 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return f, fault.Refusef("", "%s is not a directory", dir)
 	}
-	f.Real, f.Kind, f.LogicalSector, f.PhysicalSector = filepath.Join(dir, filepath.Base(f.Path)), KindMissing, 512, pageSize
+	f.Real, f.Kind, f.LogicalSector, f.PhysicalSector = filepath.Join(dir, filepath.Base(f.Path)), KindMissing, 512, fileSector
 	f.Below = v.below(uint64(st.Dev))
 	return f, f.filesystem(dir)
 }
 
 // inspectFile looks at a regular file and the file system that it is in.
 func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
-	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, pageSize
+	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, fileSector
 	f.Inode, f.Device, f.Allocated = st.Ino, uint64(st.Dev), st.Blocks*512
 	f.ModTime = time.Unix(st.Mtim.Unix())
 	f.Below = v.below(uint64(st.Dev))

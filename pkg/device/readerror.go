@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/wire"
 )
 
 // Range is a part of a device in bytes.
@@ -82,7 +84,7 @@ func (s *Source) unit() int64 {
 	if s.direct.Load() {
 		return s.align
 	}
-	return pageSize
+	return int64(wire.Alignment())
 }
 
 // badRanges are ranges that come in any order, but mostly next to each other.

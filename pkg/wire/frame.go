@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 )
 
@@ -129,17 +130,18 @@ func NewBlock(size, front int) *Block {
 	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
 }
 
-// blockAlignment is what O_DIRECT asks of memory on every device known: the
-// page, though most drives are content with less.
-const blockAlignment = 4096
+// Alignment is what O_DIRECT asks of memory, offsets and lengths on every device and
+// file system known: the page, though most are content with less. Kernels for arm64
+// have pages of up to 64 KiB.
+func Alignment() int { return max(4096, os.Getpagesize()) }
 
-// NewAlignedBlock is NewBlock with a payload that begins on a page of memory,
+// NewAlignedBlock is NewBlock with a payload that begins at a multiple of Alignment,
 // as reads and writes past the page cache (O_DIRECT) need.
 func NewAlignedBlock(size int) *Block {
-	buf := make([]byte, blockAlignment+HeaderSize+size+TagSize+HeaderSize)
+	buf := make([]byte, Alignment()+HeaderSize+size+TagSize+HeaderSize)
 	off := HeaderSize
-	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % blockAlignment); rest != 0 {
-		off += blockAlignment - rest
+	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % uintptr(Alignment())); rest != 0 {
+		off += Alignment() - rest
 	}
 	return &Block{buf: buf, off: off, cap: size}
 }
