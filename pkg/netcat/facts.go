@@ -9,10 +9,9 @@ import (
 )
 
 // survey is a script that tells what there is on a host: lines "WORD VALUE",
-// and after the line "help" what its nc says of itself.
+// and after each line "help NAME" what the nc of that name says of itself.
 const survey = `exec </dev/null
 v="$(cat /sys/module/zfs/version 2>/dev/null)" || v="$(zfs version 2>/dev/null | sed -n "s/^zfs-kmod-//p")"
-for c in nc ncat netcat; do command -v $c >/dev/null && { nc=$c; break; }; done
 cat <<END
 hostname $(uname -n)
 kernel $(uname -r)
@@ -24,10 +23,8 @@ cpus $(getconf _NPROCESSORS_ONLN 2>/dev/null)
 zfs $v
 tool $(command -v zfs)
 mbuffer $(command -v mbuffer)
-nc $nc
-help
 END
-[ -z "$nc" ] || $nc -h 2>&1
+for c in nc ncat netcat; do ! command -v $c >/dev/null || { echo "help $c"; $c -h 2>&1; }; done
 exit 0`
 
 // tools are what a stream needs of a host.
@@ -40,8 +37,13 @@ type tools struct {
 
 // parseSurvey reads what survey printed.
 func parseSurvey(text string) (f site.Facts, t tools) {
-	text, help, _ := strings.Cut(text, "\nhelp\n")
-	t.dialect = sysinfo.Dialect(help)
+	text, helps, _ := strings.Cut(text, "\nhelp ")
+	for section := range strings.SplitSeq(helps, "\nhelp ") {
+		name, help, _ := strings.Cut(section, "\n")
+		if dialect := sysinfo.Dialect(help); t.nc == "" || t.dialect == sysinfo.UnknownNC && dialect != sysinfo.UnknownNC {
+			t.nc, t.dialect = name, dialect
+		}
+	}
 	for line := range strings.Lines(text) {
 		word, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {
@@ -68,8 +70,6 @@ func parseSurvey(text string) (f site.Facts, t tools) {
 			t.zfs = value != ""
 		case "mbuffer":
 			t.mbuffer = value != ""
-		case "nc":
-			t.nc = value
 		}
 	}
 	f.Backend = "zfs command line through the remote shell"

@@ -11,9 +11,9 @@ import (
 
 // What another host says of itself fills in facts, each from one line.
 func FuzzParseSurvey(f *testing.F) {
-	f.Add("hostname a\nkernel 6.1\nuser root\nuid 0\nboot x\nconnection 192.0.2.1 1 192.0.2.2 22\ncpus 4\nzfs 2.3.9-1\ntool /sbin/zfs\nmbuffer \nnc nc\nhelp\nOpenBSD netcat (Debian patchlevel 1.226-1)\n")
-	f.Add("cpus -1\nuid 00\nhelp\n")
-	f.Add("help\nhelp\n\nhelp\nusage: nc [-46]")
+	f.Add("hostname a\nkernel 6.1\nuser root\nuid 0\nboot x\nconnection 192.0.2.1 1 192.0.2.2 22\ncpus 4\nzfs 2.3.9-1\ntool /sbin/zfs\nmbuffer \nhelp nc\nOpenBSD netcat (Debian patchlevel 1.226-1)\n")
+	f.Add("cpus -1\nuid 00\nhelp nc\nhelp ncat\nNcat 7.93\n")
+	f.Add("help \nhelp x\n\nhelp nc\nusage: nc [-46]")
 	f.Fuzz(func(t *testing.T, text string) {
 		facts, tools := parseSurvey(text)
 		for _, s := range []string{facts.Hostname, facts.Kernel, facts.User, facts.Boot, facts.ZFS, facts.SSHPeer, facts.SSHLocal, tools.nc} {

@@ -91,12 +91,25 @@ func TestParseSurvey(t *testing.T) {
 	t.Parallel()
 	// Debian 13, over ssh.
 	f, tools := parseSurvey("hostname beta\nkernel 6.12.90\nuser root\nuid 0\nboot 5c0b9b66\nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
-		"cpus 4\nzfs 2.3.9-0+deb13u1\ntool /usr/sbin/zfs\nmbuffer /usr/bin/mbuffer\nnc nc\nhelp\nOpenBSD netcat (Debian patchlevel 1.229-1)\n")
+		"cpus 4\nzfs 2.3.9-0+deb13u1\ntool /usr/sbin/zfs\nmbuffer /usr/bin/mbuffer\nhelp nc\nOpenBSD netcat (Debian patchlevel 1.229-1)\n")
 	require.Equal(t, site.Facts{Hostname: "beta", Kernel: "6.12.90", User: "root", Root: true, Boot: "5c0b9b66", SSHPeer: "10.77.0.1",
 		SSHLocal: "10.77.0.2", CPUs: 4, ZFS: "2.3.9-0+deb13u1", Backend: "zfs command line through the remote shell"}, f)
 	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
 
-	f, tools = parseSurvey("hostname x\nuid 1000\nconnection \ncpus \nzfs \ntool \nmbuffer \nnc \nhelp\n")
+	// FreeBSD 14.
+	f, tools = parseSurvey("hostname nas\nkernel 14.1-RELEASE\nuser root\nuid 0\nboot \nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
+		"cpus 4\nzfs 2.2.4-FreeBSD_g256659204\ntool /sbin/zfs\nmbuffer \nhelp nc\nusage: nc [-46DdEFhklMNnrStUuvz] [-e policy] [-I length] [-i interval]\n" +
+		"\tCommand Summary:\n\t\t-4\t\tUse IPv4\n\t\t-N\t\tShutdown the network socket after EOF on stdin\n\t\t--no-tcpopt\tDisable TCP options\n")
+	require.Equal(t, "2.2.4-FreeBSD_g256659204", f.ZFS)
+	tools.mbuffer = true
+	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
+
+	// An nc that is not known, and one that is.
+	_, tools = parseSurvey("hostname mac\ntool /usr/sbin/zfs\nmbuffer m\nhelp nc\nusage: nc [-46AacCDdEFhklMnOortUuvz]\n" +
+		"\t-N num_probes\tNumber of probes to send before generating a write timeout event\nhelp ncat\nNcat 7.95 ( https://nmap.org/ncat )\nhelp netcat\nusage: nc\n")
+	require.Equal(t, toolsOf("ncat", sysinfo.Ncat), tools)
+
+	f, tools = parseSurvey("hostname x\nuid 1000\nconnection \ncpus \nzfs \ntool \nmbuffer \n")
 	require.Equal(t, site.Facts{Hostname: "x", Backend: f.Backend}, f)
 	require.False(t, tools.zfs || tools.mbuffer || tools.nc != "")
 }
@@ -146,11 +159,17 @@ func random(n int) []byte {
 // The fake zfs keeps what it receives in a file, and sends what is in it.
 const keeps = `case $1 in receive) cat >stream;; send) cat stream;; esac`
 
+// freebsd is FreeBSD's nc: OpenBSD's, which does not say so.
+const freebsd = `sh -c '[ "$1" != -h ] || { nc.openbsd -h 2>&1 | sed 1d; exit; }; exec nc.openbsd "$@"' nc`
+
 func TestDialects(t *testing.T) {
 	t.Parallel()
-	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
-		t.Run(nc, func(t *testing.T) {
+	for name, nc := range map[string]string{"nc.openbsd": "nc.openbsd", "nc.traditional": "nc.traditional", "ncat": "ncat", "busybox nc": "busybox nc", "FreeBSD's": freebsd} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if _, err := exec.LookPath("nc.openbsd"); nc == freebsd && err != nil {
+				t.Skip("nc.openbsd is not installed")
+			}
 			dir, h := open(t, nc, keeps)
 			for _, size := range []int{0, 1, 3_000_000} {
 				data := random(size)
@@ -379,7 +398,10 @@ exec`), 1), 0o700))
 
 func TestHostsThatLackSomething(t *testing.T) {
 	t.Parallel()
-	_, o := plainHost(t, "cat /dev/null;", keeps)
+	dir, o := plainHost(t, "cat /dev/null;", keeps)
+	for _, other := range []string{"ncat", "netcat"} {
+		require.NoError(t, os.Link(filepath.Join(dir, "nc"), filepath.Join(dir, other)))
+	}
 	_, err := Open(t.Context(), o)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: its nc is of no dialect that zxfer knows")

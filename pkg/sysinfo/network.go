@@ -97,7 +97,7 @@ func Dialect(help string) string {
 	switch {
 	case strings.Contains(low, "busybox"):
 		return BusyBox
-	case strings.Contains(low, "openbsd"):
+	case strings.Contains(low, "openbsd"), strings.Contains(low, "shutdown the network socket after eof on stdin"): // the same on FreeBSD
 		return OpenBSD
 	case strings.Contains(low, "ncat"):
 		return Ncat
