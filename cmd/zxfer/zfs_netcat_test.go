@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,4 +136,65 @@ func TestZFSNetcatKilled(t *testing.T) {
 func zfsList(d string) string {
 	out, _ := exec.Command("zfs", "list", "-H", "-t", "all", "-o", "name", "-r", d).Output() // it may not be there
 	return string(out)
+}
+
+// Each line of the table in the README: what works with a host where no zxfer runs,
+// and what is refused before anything is changed.
+func TestZFSNetcatVerbs(t *testing.T) {
+	lab(t)
+	plainHost(t, "nc.openbsd")
+	src, dst := dataset(t)
+	back := src + "-back"
+	t.Cleanup(func() { _ = destroyAll(back) })
+	zfsCmd(t, "create", "-p", src+"/below")
+	fill(t, src, "a", 1<<20)
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	nc := func(args ...string) []string { return append(args, "--wire", "nc", "--trusted-link") }
+	mustZxfer(t, nc("send", "-R", src, "beta:"+dst)...)
+	require.Equal(t, guids(t, src+"/below"), guids(t, dst+"/below"))
+	mustZxfer(t, nc("restore", "-R", "beta:"+dst, back)...)
+	require.Equal(t, guids(t, src), guids(t, back))
+	mustZxfer(t, "doctor", "--quick", "--wire", "nc", src, "beta:"+dst)
+
+	file := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
+	before := state(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"send", "--verify", src, "beta:" + dst}, 2, "--verify has no effect with --wire nc"},
+		{[]string{"send", "beta:" + dst, "gamma:vault"}, 2, "--wire nc is between this host and another one"},
+		{[]string{"restore", back, "beta:" + dst + "-restored"}, 3, "without zxfer there it cannot give restored datasets back"},
+		{[]string{"restore", "--files", "a", "beta:" + dst, t.TempDir()}, 2, "--wire nc moves datasets: files need zxfer on both hosts"},
+		{[]string{"heal", alphaPool, "beta:" + dst}, 2, "--wire nc cannot heal"},
+		{[]string{"dev", file, "beta:/tmp/f"}, 2, `invalid argument "nc"`},
+	} {
+		o := zxfer(t, nc(c.args...)...)
+		require.Equal(t, c.code, o.code, o)
+		require.Contains(t, o.stderr, c.says)
+	}
+	require.Equal(t, before, state(t))
+
+	job := func(source, to string) *replication {
+		return newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nrecursive = true\nretention = { last = 1 }\n"+
+			"snapshots = { take = \"s-%%Y%%m%%dT%%H%%M%%SZ\" }\ntransfer = { wire = \"nc\", trusted_link = true }\n"+
+			"target = [{ name = \"t\", to = %q, retention = { last = 1 } }]\n[job.drill]\n", source, to))
+	}
+	r := job(src, "beta:"+dst)
+	for _, args := range [][]string{{"check", "home"}, {"run", "home"}, {"status"}, {"prune", "home"}, {"holds"}} {
+		o := r.do(t, args[0], args[1:]...)
+		require.Equal(t, 0, o.code, "%s: %s", args[0], o)
+	}
+	o := r.do(t, "drill", "home")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "without zxfer there it cannot clone a copy to look at it")
+	r = job("beta:"+dst, back)
+	for _, c := range []struct{ verb, says string }{{"run", "home: done"}, {"drill", "good: 1 file read (1.0 MiB), not compared"}} {
+		o = r.do(t, c.verb, "home")
+		require.Equal(t, 0, o.code, o)
+		require.Contains(t, o.stdout, c.says)
+	}
+	nothingLeft(t, 20*time.Second)
 }
