@@ -39,6 +39,19 @@ var _ site.Site = (*Host)(nil)
 // Open looks at a host. It refuses one without zfs or without an nc that it
 // knows.
 func Open(ctx context.Context, o rsh.Options) (*Host, error) {
+	h, err := Reach(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.complete(); err != nil {
+		_ = h.Close() // it is of no use
+		return nil, err
+	}
+	return h, nil
+}
+
+// Reach looks at a host, for what needs no stream: what it lacks is not asked for.
+func Reach(ctx context.Context, o rsh.Options) (*Host, error) {
 	h := &Host{name: o.Host, log: o.Log, silence: rsh.BeatTimeout}
 	if h.log == nil {
 		h.log = func(string) {}
@@ -56,7 +69,10 @@ func Open(ctx context.Context, o rsh.Options) (*Host, error) {
 	return h, nil
 }
 
-// look surveys the host and refuses one without what a stream needs.
+// Shell is the way to the host that was made, for scripts.
+func (h *Host) Shell() rsh.Options { return h.held.Options }
+
+// look surveys the host.
 func (h *Host) look(ctx context.Context) error {
 	out, err := h.run(ctx, survey)
 	if err != nil {
@@ -66,6 +82,11 @@ func (h *Host) look(ctx context.Context) error {
 	if err := site.CheckFacts(&h.facts); err != nil {
 		return fault.Failf("", "%s: what it says of itself cannot be: %w", h.name, err)
 	}
+	return nil
+}
+
+// complete refuses a host without what a stream needs.
+func (h *Host) complete() error {
 	_, known := dialArgs(h.tools.dialect, "", 0, true)
 	switch {
 	case !h.tools.zfs:

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"zxfer/pkg/fault"
 )
 
 // Lines of a script on its way to another host and of the answer.
@@ -167,6 +169,9 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 		err = s.cause()
 	case s.p.forced.Load():
 		err = errors.New("the remote shell did not end, and was ended")
+	case !ran && (bytes.Contains(s.out.b.Bytes(), []byte("\n"+agentWord)) || strings.HasPrefix(s.p.stderr.String(), "zxfer: ")):
+		// It takes the script for a message, and may say so before its hello.
+		err = fault.Refusef("use an account that starts a shell", "its account always starts an agent, which runs no script")
 	case !ran || status < 0 || status == 255 && isSSH(s.p.name):
 		if err = s.p.failure(); err == nil {
 			err = fmt.Errorf("no shell ran what it was sent; it said: %s", cmp.Or(strings.TrimSpace(s.p.stderr.String()), "nothing"))

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/netcat"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/report"
+	"zxfer/pkg/rsh"
+	"zxfer/pkg/site"
+	"zxfer/pkg/size"
+	"zxfer/pkg/zfs"
+)
+
+type uninstallOptions struct {
+	rsh                string
+	dryRun, yes, holds bool
+}
+
+func newUninstall(a *app) *cobra.Command {
+	o := &uninstallOptions{}
+	cmd := &cobra.Command{
+		Use:   "uninstall [FLAGS] [HOST]",
+		Short: "Tell what zxfer left on a host, and remove it",
+		Long: `uninstall tells what zxfer left on a host, this one where none is named: the
+binaries that it copied there, and the holds and bookmarks of jobs
+(zxfer:JOB:…) in all pools that the account sees. It asks, and removes the
+binaries; with --holds also the holds and bookmarks, on which the next
+increments of jobs that go on rely. Lines of authorized_keys and units are
+named with the command that removes them. The copies and their snapshots stay.
+
+The host needs no zxfer for it. A restricted key cannot do it.`,
+		Example: "  zxfer uninstall -n backup1\n  zxfer uninstall --holds --yes backup1",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && args[0] == "" {
+				return fault.Usagef(helpOf(cmd), "uninstall takes one HOST, or none for this one")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeEnds(end{alone: true}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), a, strings.Join(args, ""))
+		},
+	}
+	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.dryRun, "dry-run", "n", false, "tell what is there and change nothing")
+		f.BoolVar(&o.holds, "holds", false, "remove the holds and bookmarks of all jobs, too")
+		f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default ssh)")
+	})
+	return cmd
+}
+
+// visited is a host that is looked at.
+type visited struct {
+	site.Datasets
+	shell rsh.Options
+	Close func() error
+}
+
+// visit reaches a host, "" for this one.
+func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*visited, error) {
+	log := func(line string) { _, _ = fmt.Fprintln(a.stderr, report.Line(line)) }
+	if host == "" {
+		here := site.NewLocal(buildVersion(), log)
+		return &visited{here, rsh.Options{}, here.Close}, nil
+	}
+	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
+		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
+	}
+	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Line{Host: host, RSH: o.rsh}))
+	if err != nil {
+		return nil, err
+	}
+	return &visited{there, there.Shell(), there.Close}, nil
+}
+
+func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err error) {
+	at, err := o.visit(ctx, a, host)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, at.Close()) }()
+	left, err := at.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := left.show(a.stdout, o.holds); err != nil || o.dryRun {
+		return err
+	}
+	if len(left.kept) == 0 && (!o.holds || len(left.tags)+len(left.bookmarks) == 0) {
+		_, err := fmt.Fprintln(a.stdout, "nothing is to be removed")
+		return err
+	}
+	if err := o.agreed(a); err != nil {
+		return err
+	}
+	if o.holds {
+		for _, tag := range slices.Sorted(maps.Keys(left.tags)) {
+			if err := at.Release(ctx, tag, left.tags[tag]); err != nil {
+				return err
+			}
+		}
+		if err := at.Destroy(ctx, left.bookmarks); err != nil {
+			return err
+		}
+	}
+	if err := rsh.RemoveKept(ctx, at.shell); err != nil {
+		return err
+	}
+	kept, err := rsh.Keeps(ctx, at.shell)
+	for _, k := range kept {
+		if k.Bytes > 0 {
+			return fault.Failf("", "%s could not be removed", k.Dir)
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(a.stdout, "removed")
+	}
+	return err
+}
+
+// agreed asks whether to remove what was told of.
+func (o *uninstallOptions) agreed(a *app) error {
+	if o.yes {
+		return nil
+	}
+	f, ok := a.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return fault.Refusef("give --yes", "nothing was removed: there is no terminal to ask on")
+	}
+	_, _ = fmt.Fprint(a.stderr, "Remove this? (yes/no) ")
+	if answer, _ := bufio.NewReader(f).ReadString('\n'); strings.TrimSpace(answer) != "yes" {
+		return fault.Refusef("", "nothing was removed")
+	}
+	return nil
+}
+
+// remains are what zxfer left on a host.
+type remains struct {
+	kept      []rsh.Kept
+	datasets  map[string]*[2]int  // with how many holds and bookmarks
+	tags      map[string][]string // snapshots by the tag that holds them
+	bookmarks []string
+	keys      []string // lines of authorized_keys
+	units     int
+}
+
+// look finds them. It changes nothing.
+func (at *visited) look(ctx context.Context) (*remains, error) {
+	left := &remains{datasets: map[string]*[2]int{}, tags: map[string][]string{}}
+	var err error
+	if left.kept, err = rsh.Keeps(ctx, at.shell); err != nil {
+		return nil, err
+	}
+	text, err := rsh.Ask(ctx, at.shell, `grep -n "zxfer agent" "$HOME/.ssh/authorized_keys" 2>/dev/null | while IFS=: read -r n x; do echo "zxfer-key $n"; done; `+
+		`ls /etc/systemd/system 2>/dev/null | grep -E "^zxfer-(replicate|drill)-" | while read -r x; do echo zxfer-unit; done; `+
+		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(text) {
+		switch word, value, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+		case "zxfer-key":
+			if strings.Trim(value, "0123456789") == "" {
+				left.keys = append(left.keys, value)
+			}
+		case "zxfer-unit":
+			left.units++
+		case "zxfer-pool":
+			if err := left.pool(ctx, at, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return left, nil
+}
+
+// pool finds the holds and bookmarks of jobs in a pool.
+func (left *remains) pool(ctx context.Context, at site.Lister, pool string) error {
+	if _, err := zfs.ParseDataset(pool); err != nil {
+		return err
+	}
+	l, err := at.List(ctx, site.ListQuery{Dataset: pool, Recursive: true, Versions: true})
+	if err != nil {
+		return err
+	}
+	count := func(dataset string, what int) {
+		if left.datasets[dataset] == nil {
+			left.datasets[dataset] = new([2]int)
+		}
+		left.datasets[dataset][what]++
+	}
+	for _, d := range l.Datasets {
+		for _, v := range d.Versions {
+			if _, ours := replicate.JobOfTag(v.Name); ours && v.Kind == zfs.Bookmark {
+				left.bookmarks = append(left.bookmarks, v.In(d.Name))
+				count(d.Name, 1)
+			}
+		}
+	}
+	held, err := at.Holds(ctx, l.SnapshotNames())
+	if err != nil {
+		return err
+	}
+	for _, snapshot := range slices.Sorted(maps.Keys(held)) {
+		for _, tag := range held[snapshot] {
+			if _, ours := replicate.JobOfTag(tag); ours {
+				left.tags[tag] = append(left.tags[tag], snapshot)
+				dataset, _, _ := strings.Cut(snapshot, "@")
+				count(dataset, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// show tells what there is.
+func (left *remains) show(w io.Writer, holds bool) error {
+	var b strings.Builder
+	for _, k := range left.kept {
+		fmt.Fprintf(&b, "%s: %s, %s\n", report.Line(k.Dir), english.Plural(k.Builds, "build of zxfer", "builds of zxfer"), size.Text(uint64(k.Bytes)))
+	}
+	for _, d := range slices.Sorted(maps.Keys(left.datasets)) {
+		n := left.datasets[d]
+		fmt.Fprintf(&b, "%s: %s, %s of jobs", report.Line(d), english.Plural(n[0], "hold", ""), english.Plural(n[1], "bookmark", ""))
+		if !holds {
+			b.WriteString(", which stay without --holds")
+		}
+		b.WriteByte('\n')
+	}
+	if len(left.keys) > 0 {
+		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s, which stays; there: sed -i %sd ~/.ssh/authorized_keys\n",
+			english.Plural(len(left.keys), "line for zxfer", "lines for zxfer"), strings.Join(left.keys, "d;"))
+	}
+	if left.units > 0 {
+		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay; there: zxfer replicate uninstall\n", english.Plural(left.units, "unit of jobs", "units of jobs"))
+	}
+	if b.Len() == 0 {
+		b.WriteString("zxfer left nothing there\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Holds and bookmarks of jobs go with --holds alone, those of others never.
+func TestZFSUninstall(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "snapshot", src+"@a")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	zfsCmd(t, "hold", "zxfer:job:vault", src+"@a", dst+"@a")
+	zfsCmd(t, "hold", "zxfer:mine", dst+"@a")
+	zfsCmd(t, "bookmark", src+"@a", src+"#zxfer:job:a")
+	zfsCmd(t, "bookmark", src+"@a", src+"#mine")
+	t.Cleanup(func() { releaseAll(src); releaseAll(dst) })
+	before := state(t)
+
+	o := mustZxfer(t, "uninstall", "--dry-run", "--holds", "beta")
+	require.Contains(t, o.stdout, "1 build")
+	require.Contains(t, o.stdout, "\n"+src+": 1 hold, 1 bookmark of jobs\n")
+	require.Contains(t, o.stdout, "\n"+dst+": 1 hold, 0 bookmarks of jobs\n")
+	require.Equal(t, 3, zxfer(t, "uninstall", "--holds", "beta").code)
+	o = mustZxfer(t, "uninstall", "--yes", "beta")
+	require.Contains(t, o.stdout, ", which stay without --holds\n")
+	require.Equal(t, before, state(t))
+	require.NotContains(t, mustZxfer(t, "uninstall", "-n", "beta").stdout, "build")
+
+	mustZxfer(t, "send", "-n", src, "beta:"+dst) // copies it anew
+	require.Contains(t, mustZxfer(t, "uninstall", "--yes", "--holds", "beta").stdout, "removed\n")
+	require.Empty(t, holdsOf(t, src))
+	require.Equal(t, []string{dst + "@a zxfer:mine"}, holdsOf(t, dst))
+	require.Equal(t, "", run(t, "sh", "-c", "zfs list -H -o name -t bookmark | grep zxfer: || true"))
+	require.Equal(t, src+"#mine\n", run(t, "sh", "-c", "zfs list -H -o name -t bookmark -r "+src))
+
+	// This host, by itself.
+	zfsCmd(t, "hold", "zxfer:job:vault", src+"@a")
+	mustZxfer(t, "uninstall", "--yes", "--holds")
+	require.Empty(t, holdsOf(t, src))
+}
