@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +26,9 @@ type farHosts struct {
 	dir       string
 }
 
-// newFarHosts makes them. Windows there are Linux's default.
-func newFarHosts(t *testing.T, s lineShape) *farHosts {
+// newFarHosts makes them, the far one's sshd with further lines of configuration.
+// Windows there are Linux's default.
+func newFarHosts(t *testing.T, s lineShape, sshd ...string) *farHosts {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -48,12 +50,12 @@ func newFarHosts(t *testing.T, s lineShape) *farHosts {
 		f.on(t, h, "sysctl", "-qw", defaultRead, defaultWrite)
 	}
 	require.NoError(t, installSelf(filepath.Join(f.dir, "zxfer")))
-	f.sshd(t)
+	f.sshd(t, sshd)
 	return f
 }
 
 // sshd starts one on the far host, which the near one knows as beta.
-func (f *farHosts) sshd(t *testing.T) {
+func (f *farHosts) sshd(t *testing.T, lines []string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll("/run/sshd", 0o755))
 	address := f.far.Address.Addr().String()
@@ -68,7 +70,7 @@ func (f *farHosts) sshd(t *testing.T) {
 		"ssh_config": "Host beta\n HostName " + address + "\n User root\n IdentityFile " + at("key") +
 			"\n IdentitiesOnly yes\n UserKnownHostsFile " + at("known_hosts") + "\n LogLevel ERROR\n",
 		"sshd_config": "ListenAddress " + address + "\nHostKey " + at("host_key") + "\nAuthorizedKeysFile " + at("key.pub") +
-			"\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPrintMotd no\nSetEnv PATH=" + f.dir + ":/usr/sbin:/usr/bin:/sbin:/bin\n",
+			"\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPrintMotd no\nSetEnv PATH=" + f.dir + ":/usr/sbin:/usr/bin:/sbin:/bin XDG_CACHE_HOME=" + at("cache") + "\n" + strings.Join(lines, "\n") + "\n",
 	} {
 		require.NoError(t, os.WriteFile(at(name), []byte(text), 0o600))
 	}

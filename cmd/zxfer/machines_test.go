@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// arm64Tools is the directory that scripts/arm64 filled: QEMU, and zxfer for both
+// architectures, each of which finds the other beside itself.
+func arm64Tools(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("TEST_ARM64")
+	if dir == "" {
+		t.Skip("needs TEST_ARM64=DIR after scripts/arm64 tools DIR")
+	}
+	return dir
+}
+
+// zxferFor is the beginning of a command line that this kernel runs.
+func zxferFor(tools, goarch string) []string {
+	program := filepath.Join(tools, "zxfer-linux-"+goarch)
+	if goarch == "arm64" {
+		return []string{filepath.Join(tools, "qemu-aarch64"), program}
+	}
+	return []string{program}
+}
+
+// arm64Sessions starts what it takes for the sessions of an sshd to be those of an
+// arm64 host, and returns the line of its configuration.
+func arm64Sessions(t *testing.T, tools string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join("..", "..", "scripts", "arm64"), "run", tools, "sh", "-c", "echo $$; exec cat")
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	pid, err := bufio.NewReader(stdout).ReadString('\n')
+	t.Cleanup(func() {
+		_ = stdin.Close() // cat ends
+		_ = cmd.Wait()
+	})
+	if err != nil {
+		t.Skipf("this kernel does not let a user namespace say how arm64 programs are run (Linux 6.7 does): %v: %s", err, &stderr)
+	}
+	return "ForceCommand exec nsenter --target " + strings.TrimSpace(pid) + ` --user --mount --preserve-credentials env -u SSH_ORIGINAL_COMMAND sh -c "$SSH_ORIGINAL_COMMAND"`
+}
+
+// Hosts of both architectures copy to each other, by each wire, and get zxfer from each
+// other.
+func TestArm64Dev(t *testing.T) { //nolint:paralleltest // as TestFarLink, it has the names of the hosts for itself
+	tools := arm64Tools(t)
+	for _, there := range []string{"arm64", "amd64"} {
+		t.Run("to "+there, func(t *testing.T) {
+			here, sshd := "arm64", ""
+			if there == "arm64" {
+				here, sshd = "amd64", arm64Sessions(t, tools)
+			}
+			f := newFarHosts(t, lineShape{Rate: 1e9, Queue: 5 << 20}, sshd)
+			if there == "arm64" {
+				uname := "#!/bin/sh\ncase $1 in -m) echo aarch64 ;; *) exec /usr/bin/uname \"$@\" ;; esac\n"
+				require.NoError(t, os.WriteFile(filepath.Join(f.dir, "uname"), []byte(uname), 0o755))
+			}
+			zxfer := func(args ...string) ending {
+				t.Helper()
+				argv := append([]string{"env", "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config")}, zxferFor(tools, here)...)
+				cmd := f.command(f.near, append(argv, args...)...)
+				var out, stderr bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &stderr
+				err := cmd.Run()
+				end := ending{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+				require.NoError(t, err, "%s", end)
+				return end
+			}
+			require.Contains(t, zxfer("doctor", "beta").stdout, "checks without fault")
+			bothWays(t, f.dir, zxfer)
+			copies, err := filepath.Glob(filepath.Join(f.dir, "cache/zxfer/*/zxfer"))
+			require.NoError(t, err)
+			require.Len(t, copies, 1)
+			built, err := os.ReadFile(filepath.Join(tools, "zxfer-linux-"+there))
+			require.NoError(t, err)
+			copied, err := os.ReadFile(copies[0])
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(built, copied), "the other host has another zxfer than that for its architecture")
+		})
+	}
+}
+
+// bothWays copies an image file to beta and back by each wire, and in the end what
+// changed of it.
+func bothWays(t *testing.T, dir string, zxfer func(...string) ending) {
+	t.Helper()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	image := make([]byte, 20<<20+12345)
+	for i := range image {
+		image[i] = byte(i * i >> 8)
+	}
+	clear(image[3<<20 : 6<<20])
+	dev := func(from, to string, args ...string) {
+		t.Helper()
+		end := zxfer(slices.Concat([]string{"dev", "--wire"}, args, []string{from, to})...)
+		require.Contains(t, end.stderr, "wire "+args[0])
+		require.Contains(t, end.stdout, "verified")
+		got, err := os.ReadFile(strings.TrimPrefix(to, "beta:"))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(image, got), end)
+	}
+	require.NoError(t, os.WriteFile(file("image"), image, 0o600))
+	for _, wire := range [][]string{{"tls"}, {"signed"}, {"plain", "--trusted-link"}, {"ssh"}} {
+		dev(file("image"), "beta:"+file(wire[0]+".there"), wire...)
+		dev("beta:"+file(wire[0]+".there"), file(wire[0]+".back"), wire...)
+	}
+	copy(image[len(image)/2:], "changed")
+	require.NoError(t, os.WriteFile(file("image"), image, 0o600))
+	again := []string{"tls", "--delta", "--overwrite", "--confirm", strconv.Itoa(len(image))}
+	dev(file("image"), "beta:"+file("tls.there"), again...)
+	dev("beta:"+file("tls.there"), file("tls.back"), again...)
+}
