@@ -62,8 +62,8 @@ func builtIn(dir, pkg string) (modules []module, err error) {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
 		for l := range strings.Lines(string(out)) {
-			if f := strings.SplitN(strings.TrimSpace(l), " ", 3); len(f) == 3 {
-				modules = append(modules, module{f[0], f[1], f[2]})
+			if f := strings.SplitN(strings.TrimRight(l, "\n"), " ", 3); len(f) == 3 {
+				modules = append(modules, module{f[0], f[1], cmp.Or(f[2], filepath.Join(dir, "vendor", f[0]))})
 			}
 		}
 	}
