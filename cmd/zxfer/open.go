@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/netcat"
 	"zxfer/pkg/rsh"
@@ -43,7 +45,14 @@ func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.NewRemote(ctx, l.Host, c, o.log)
+	there, err := agent.NewRemote(ctx, l.Host, c, o.log)
+	if errors.As(err, new(*agent.Mismatch)) {
+		err = fault.Refusef(fault.HintOf(err), "%w: it is zxfer %s", err, buildVersion())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return there, nil
 }
 
 // Relay opens a listener here that leads to a loopback address of the line's host.

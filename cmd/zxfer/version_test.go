@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,6 +66,18 @@ func TestOnlyAReleaseIsTheSameInAnotherBuild(t *testing.T) {
 		require.Equal(t, want, ofRelease(version) != "", version)
 	}
 	require.Equal(t, "0.9.0/"+strconv.Itoa(agent.Protocol), ofRelease("0.9.0"))
+}
+
+func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
+	t.Parallel()
+	shell := filepath.Join(t.TempDir(), "rsh")
+	require.NoError(t, os.WriteFile(shell, []byte("echo; echo zxfer-agent 1 0.8.0; cat >/dev/null\n"), 0o600))
+	var out, stderr bytes.Buffer
+	code := executeApp(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now},
+		[]string{"dev", "-e", "sh " + shell, shell, "beta:/x"})
+	require.Equal(t, 3, code)
+	require.Contains(t, stderr.String(), fmt.Sprintf("beta: zxfer there is 0.8.0 and speaks protocol 1, this one speaks %d: it is zxfer %s\n", agent.Protocol, buildVersion()))
+	require.Contains(t, stderr.String(), "install the same zxfer on both hosts")
 }
 
 // An account that always starts its agent tells whose client is of another build.

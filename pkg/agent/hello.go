@@ -31,7 +31,7 @@ func readHello(r *bufio.Reader) (version string, err error) {
 		n, _ := fmt.Sscanf(string(line), helloWord+" %d %s\n", &protocol, &version)
 		switch text := strings.TrimSpace(string(line)); {
 		case n == 2 && protocol != Protocol:
-			return version, &mismatch{protocol, version}
+			return version, &Mismatch{protocol, version}
 		case n == 2:
 			return version, nil
 		case text != "":
@@ -42,12 +42,12 @@ func readHello(r *bufio.Reader) (version string, err error) {
 	}
 }
 
-// mismatch is an agent of another protocol.
-type mismatch struct {
+// Mismatch is an agent of another protocol.
+type Mismatch struct {
 	protocol int
 	version  string
 }
 
-func (m *mismatch) Error() string {
+func (m *Mismatch) Error() string {
 	return fmt.Sprintf("zxfer there is %s and speaks protocol %d, this one speaks %d", m.version, m.protocol, Protocol)
 }

@@ -123,7 +123,7 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 		return r, nil
 	}
 	why := t.Close()
-	var other *mismatch
+	var other *Mismatch
 	switch {
 	case errors.As(err, &other):
 		return nil, fault.Refusef(sameOnBoth, "%s: %w", host, other)
