@@ -158,7 +158,7 @@ type remains struct {
 	datasets  map[string]*[2]int  // with how many holds and bookmarks
 	tags      map[string][]string // snapshots by the tag that holds them
 	bookmarks []string
-	keys      []string // lines of authorized_keys
+	keys      int // lines of authorized_keys
 	units     int
 }
 
@@ -169,7 +169,7 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 	if left.kept, err = rsh.Keeps(ctx, at.shell); err != nil {
 		return nil, err
 	}
-	text, err := rsh.Ask(ctx, at.shell, `grep -n "zxfer agent" "$HOME/.ssh/authorized_keys" 2>/dev/null | while IFS=: read -r n x; do echo "zxfer-key $n"; done; `+
+	text, err := rsh.Ask(ctx, at.shell, `grep "zxfer agent" "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
 		`ls /etc/systemd/system 2>/dev/null | grep -E "^zxfer-(replicate|drill)-" | while read -r x; do echo zxfer-unit; done; `+
 		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
 	if err != nil {
@@ -178,9 +178,7 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 	for line := range strings.Lines(text) {
 		switch word, value, _ := strings.Cut(strings.TrimSpace(line), " "); word {
 		case "zxfer-key":
-			if strings.Trim(value, "0123456789") == "" {
-				left.keys = append(left.keys, value)
-			}
+			left.keys++
 		case "zxfer-unit":
 			left.units++
 		case "zxfer-pool":
@@ -245,9 +243,9 @@ func (left *remains) show(w io.Writer, holds bool) error {
 		}
 		b.WriteByte('\n')
 	}
-	if len(left.keys) > 0 {
-		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s, which stays; there: sed -i %sd ~/.ssh/authorized_keys\n",
-			english.Plural(len(left.keys), "line for zxfer", "lines for zxfer"), strings.Join(left.keys, "d;"))
+	if left.keys > 0 {
+		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove, there: sed -i '/zxfer agent/d' ~/.ssh/authorized_keys\n",
+			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"))
 	}
 	if left.units > 0 {
 		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay; there: zxfer replicate uninstall\n", english.Plural(left.units, "unit of jobs", "units of jobs"))

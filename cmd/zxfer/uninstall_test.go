@@ -34,7 +34,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
-	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; there: sed -i 2d ~/.ssh/authorized_keys\n"
+	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i '/zxfer agent/d' ~/.ssh/authorized_keys\n"
 
 	code, stdout, stderr := uninstall("-n", "beta")
 	require.Equal(t, 0, code, stderr)

@@ -106,7 +106,8 @@ func (o *Options) fitting(system, machine string) (*build, error) {
 }
 
 // readBinary reads a file, or what one whose name ends in .zst holds. As it is
-// going to be run elsewhere, nobody else than root and this user may have written it.
+// going to be run elsewhere, nobody may have written it who could not write the running
+// one, either: root, this user, or its owner.
 func readBinary(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -117,9 +118,13 @@ func readBinary(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || owner != 0 && int(owner) != os.Geteuid() {
-		return nil, errors.New("is not used: others may write it")
+	self, err := os.Stat(selfPath)
+	if err != nil {
+		return nil, err
+	}
+	owner := func(i os.FileInfo) uint32 { return i.Sys().(*syscall.Stat_t).Uid }
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || !slices.Contains([]uint32{0, uint32(os.Geteuid()), owner(self)}, owner(info)) {
+		return nil, errors.New("is not used: others may write it, until chown root and chmod go-w")
 	}
 	var r io.Reader = f
 	if strings.HasSuffix(name, ".zst") {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -114,6 +115,23 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 			require.NoError(t, c.Close())
 		})
 	}
+}
+
+// Hosts of two kinds may share a home: what is for the other kind is passed over.
+func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	requireWorks(t, o.connect())
+	ours := o.cached()
+	boot := filepath.Join(filepath.Dir(ours), "whole")
+	require.NoError(t, os.WriteFile(boot, []byte("another-boot "+runtime.GOARCH+"-of-before\n"), 0o600))
+	o.Bootstrap = false
+	_, err := Agent(t.Context(), o.Options)
+	require.ErrorContains(t, err, "zxfer is not there")
+	require.NoError(t, os.WriteFile(boot, []byte("another-boot\n"), 0o600)) // as earlier ones write it
+	c, err := Agent(t.Context(), o.Options)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
 }
 
 func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {

@@ -55,7 +55,9 @@ const script = `i="$1"; r="$2"; a="$3"; o="$(pwd)"; ` + places +
 	// It is hashed once after each start of the host, and when it was written since.
 	`{ read -r b < /proc/sys/kernel/random/boot_id; } 2>/dev/null; ` +
 	`mark() ( umask 077; rm -f "$i/whole"; echo "$b $(uname -m)" > "$i/whole" ) 2>/dev/null; ` +
-	`whole() { k=; [ -O "$i/whole" ] && [ "$i/whole" -nt "$i/zxfer" ] && { read -r k x < "$i/whole"; } 2>/dev/null; [ -n "$b" ] && [ "$k" = "$b" ] && return 0; ` +
+	`whole() { k=; x=; [ -O "$i/whole" ] && [ "$i/whole" -nt "$i/zxfer" ] && { read -r k x < "$i/whole"; } 2>/dev/null; [ -n "$b" ] && [ "$k" = "$b" ] && return 0; ` +
+	// Hosts of other machines may share the home, and have put it there.
+	`case "$x" in "" | "$(uname -m)") ;; *) return 1 ;; esac; ` +
 	`if command -v sha256sum >/dev/null; then h="$(sha256sum < "$i/zxfer")"; else h="$("./$i/zxfer" agent --id)"; fi 2>/dev/null; [ "${h%% *}" = "$i" ] && { mark || true; }; }; ` +
 	`look() { ` + each +
 	`if enter "$c" && [ -f "$i/zxfer" ] && [ -x "$i/zxfer" ] && ours . "$i" "$i/zxfer" && whole; then exec "./$i/zxfer" agent ${a:+"$a"}; fi; done; cd "$o"; ` +
