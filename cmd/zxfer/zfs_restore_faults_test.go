@@ -326,17 +326,17 @@ func TestZFSRestoreFilesWithOneKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
-	fill(t, src, "f", 6<<20)
+	fill(t, src, "f", 24<<20)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", src, "beta:"+dst)
 	read := func(rate string) *process {
-		return start(t, "restore", "--key-file", key, "--bwlimit", rate, "--files", "f", dst, t.TempDir())
+		return start(t, "restore", "--key-file", key, "--bwlimit", rate, "--buffer", "4MiB", "--files", "f", dst, t.TempDir())
 	}
 	status := func() string { return value(t, dst, "keystatus") }
 	for _, kill := range []bool{false, true} {
-		first := read("3MiB")
+		first := read("6MiB") // long enough for the second to begin on a busy host
 		require.Eventually(t, func() bool { return status() == "available" }, time.Minute, 20*time.Millisecond, "%s", first.stderr)
-		second := read("1MiB")
+		second := read("3MiB")
 		if kill {
 			time.Sleep(time.Second)
 			require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
@@ -348,7 +348,7 @@ func TestZFSRestoreFilesWithOneKey(t *testing.T) {
 				t.Fatal(errors.New("the second was to be the last"))
 			default:
 			}
-			require.Equal(t, "available", status())
+			require.Equal(t, "available", status(), "%s", second.stderr)
 		}
 		o := second.wait(t)
 		require.Equal(t, 0, o.code, o)

@@ -238,7 +238,7 @@ func start(ctx context.Context, t *testing.T, source, target site.Full, st strea
 		st.receive.Arrival = arrival(t, source, st.send)
 	}
 	if st.options.Block == 0 {
-		st.options.Block = 64 << 10 // several frames for each connection
+		st.options.Block = 96 << 10 // several frames for each connection, of no small stream
 	}
 	listens := target
 	if st.backwards {
