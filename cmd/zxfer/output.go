@@ -45,6 +45,7 @@ type reporter interface {
 	DeviceDone(*job.DevReport, error) error
 	FilesDone(*job.FilesReport, error) error
 	HealDone(*job.HealReport, error) error
+	CompareDone(*job.CompareReport, error) error
 }
 
 func (o *output) reporter(a *app, stdout io.Writer) reporter {

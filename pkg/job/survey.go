@@ -39,8 +39,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 		return state, err
 	}
 	if len(state.Source.Datasets) == 0 {
-		return state, fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(req.Source)}),
-			"%s: no such dataset: %s", e.source.Label(), req.Source)
+		return state, noDataset(&e.source, req.Source)
 	}
 	return state, surveyOrigins(ctx, e, req, &state)
 }
@@ -60,6 +59,12 @@ func noPool(at *end, dataset string, err error) error {
 		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}
 	return err
+}
+
+// noDataset refuses a dataset that is not there.
+func noDataset(at *end, dataset string) error {
+	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
+		"%s: no such dataset: %s", at.Label(), dataset)
 }
 
 // resolve turns a source that is a mounted path into its dataset.

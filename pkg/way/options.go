@@ -18,6 +18,7 @@ const (
 	Dev
 	Doctor
 	JobFile
+	Look // what only asks hosts
 
 	everywhere = Send | Dev | Doctor | JobFile
 )
@@ -128,11 +129,11 @@ func flow() []Option {
 func reach() []Option {
 	return []Option{
 		{
-			ID: "rsh", Short: "e", Key: "rsh", At: everywhere, Idle: Alone,
+			ID: "rsh", Short: "e", Key: "rsh", At: everywhere | Look, Idle: Alone,
 			help:  "remote shell, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)",
 			value: func(w *Way) option.Value { return option.Text(&w.RSH, "COMMAND", isCommand) },
 		}, {
-			ID: "no-bootstrap", Key: "no_bootstrap", At: everywhere, Idle: Alone | ByNC,
+			ID: "no-bootstrap", Key: "no_bootstrap", At: everywhere | Look, Idle: Alone | ByNC,
 			help:  "do not copy zxfer to a host that lacks it",
 			value: func(w *Way) option.Value { return option.Switch(&w.NoBootstrap) },
 		},

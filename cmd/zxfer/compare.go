@@ -1,0 +1,104 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/way"
+)
+
+// compareOptions are the flags of compare.
+type compareOptions struct {
+	output
+	req job.Compare
+}
+
+func newCompare(a *app) *cobra.Command {
+	o := &compareOptions{}
+	cmd := &cobra.Command{
+		Use:   "compare [FLAGS] A B",
+		Short: "Tell how two trees differ",
+		Long: `compare lists two trees side by side and tells, for each dataset, the newest
+snapshot that both have, how many only one has, what they would take to be sent,
+whether both went on since (diverged), and whether a receive that was cut off can
+be resumed. It changes nothing.
+
+A and B are [[user@]host:]DATASET; B may also be a pool or NAME/, as the target
+of zxfer send. Snapshots are told by their GUIDs: a dataset that was renamed on
+one side is found, and two snapshots of one name are not taken for one.
+
+It exits 0 where both have the same snapshots, and 1 where they differ, or where
+one of them cannot be looked at. What was written since the newest snapshot is
+shown, and is no difference. With --newest older snapshots are none, either: a
+copy may keep them for longer than its source.`,
+		Example: `  zxfer compare tank/home backup1:vault/home
+      what the copy lacks, and what only the copy has
+  zxfer compare --newest -q tank/home backup1:vault || echo behind
+      in a script: is the newest snapshot of each dataset there?
+  zxfer compare -v backup1:vault/home backup2:vault/home
+      two copies on other hosts, each snapshot that one lacks`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fault.Usagef(helpOf(cmd), "compare takes 2 arguments, A and B, not %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: completeEnds(end{datasets: true}, end{datasets: true}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.request(args); err != nil {
+				return err
+			}
+			return o.run(cmd, a)
+		},
+	}
+	flagGroup(cmd, "What to compare", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, "all datasets below both, too; --recursive=false compares A and B alone")
+		f.BoolVar(&o.req.Newest, "newest", false, "older snapshots that only one side has are no difference")
+	})
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Look) })
+	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
+		o.define(f, "")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "name each snapshot that only one side has")
+	})
+	return cmd
+}
+
+// request makes the job's request.
+func (o *compareOptions) request(args []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	for i, into := range []*endpoint.Endpoint{&o.req.A, &o.req.B} {
+		e, err := parseEnd(args[i])
+		if err != nil {
+			return err
+		}
+		if strings.ContainsAny(e.Name, "@#") && !e.Path() || i == 1 && e.Path() {
+			return fault.Usagef("write [[user@]host:]DATASET", "%s names no dataset", e)
+		}
+		*into = e
+	}
+	return checkWay(&o.req.Way, way.Look, o.req.A, o.req.B)
+}
+
+func (o *compareOptions) run(cmd *cobra.Command, a *app) error {
+	rep := o.reporter(a, a.stdout)
+	defer live(rep)()
+	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
+	r, err := job.RunCompare(cmd.Context(), o.req, at, rep)
+	_ = at.Close() // the report is in; agents end with their stdin
+	if err = poolOrHost(cmd.Context(), err, o.req.RSH); err != nil {
+		r.Hint = fault.HintOf(err)
+	}
+	untold := rep.CompareDone(r, err)
+	if err == nil && untold == nil && r.Outcome == job.Differ {
+		return &shown{fault.Failf("", "%s and %s differ", r.A, r.B)}
+	}
+	return o.ended(err, untold, "")
+}

@@ -1,0 +1,170 @@
+package job
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/way"
+	"zxfer/pkg/zfs"
+)
+
+// Compare is a request for `zxfer compare`: two trees, of which B is named as the
+// target of a Send.
+type Compare struct {
+	A, B      endpoint.Endpoint
+	Recursive bool
+	Newest    bool // --newest: older snapshots that only one side has are no difference
+	way.Way
+}
+
+// The outcomes of a comparison.
+const (
+	Equal  = "equal"
+	Differ = "differ"
+)
+
+// CompareReport is the object that --json prints.
+type CompareReport struct {
+	Schema string `json:"schema"` // "zxfer.compare/v1"
+	A      string `json:"a"`
+	B      string `json:"b"`
+	// Datasets are in the order of their names below A.
+	Datasets []*plan.Pair `json:"datasets"`
+	// Relations counts them.
+	Relations map[string]int `json:"relations"`
+	Differing int            `json:"differing"`
+	BytesA    uint64         `json:"bytes_a"` // that A would have to send, as far as they are known
+	BytesB    uint64         `json:"bytes_b"`
+	Notes     []string       `json:"notes"`
+	Outcome   string         `json:"outcome"` // equal, differ, failed, refused, interrupted
+	Error     string         `json:"error,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
+}
+
+// RunCompare runs `zxfer compare`. That the trees differ is no error. It changes
+// nothing.
+func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*CompareReport, error) {
+	c := &comparing{req: req, ends: endsAt(at, req.A, req.B, &req.Way), rep: rep, report: &CompareReport{
+		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
+	}}
+	err := unchanged(c.compare(ctx))
+	r := c.report
+	switch {
+	case err != nil:
+		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	case r.Differing > 0:
+		r.Outcome = Differ
+	default:
+		r.Outcome = Equal
+	}
+	return r, err
+}
+
+// comparing is a comparison on its way.
+type comparing struct {
+	*ends
+	req    Compare
+	rep    Watcher
+	report *CompareReport
+}
+
+func (c *comparing) compare(ctx context.Context) error {
+	if err := during(ctx, c.rep, "reaching "+c.others(), c.reach); err != nil {
+		return err
+	}
+	a, b, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	c.report.Datasets = plan.Compare(a, b)
+	defer c.rep.Doing("estimating sizes")()
+	if err := c.sizes(ctx); err != nil {
+		return err
+	}
+	for _, p := range c.report.Datasets {
+		c.report.Relations[p.Relation]++
+		if p.Differs(c.req.Newest) {
+			c.report.Differing++
+		}
+	}
+	return nil
+}
+
+// list surveys both sides at once, with all versions.
+func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
+	source := &Send{Source: c.req.A, Plan: plan.Request{Source: c.req.A.Name}}
+	if err := resolve(ctx, c.ends, source, c.rep.Log); err != nil {
+		return a, b, err
+	}
+	c.req.A.Name = source.Plan.Source
+	if c.req.B.Name, err = plan.TargetName(c.req.A.Name, c.req.B.Name); err != nil {
+		return a, b, err
+	}
+	c.report.A, c.report.B = c.req.A.String(), c.req.B.String()
+	defer c.rep.Doing("listing " + c.report.A + " and " + c.report.B)()
+	g, gctx := errgroup.WithContext(ctx)
+	list := func(at *end, dataset string, into *zfs.Listing) func() error {
+		return func() (err error) {
+			*into, err = at.List(gctx, site.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
+			if err = noPool(at, dataset, err); err == nil && len(into.Datasets) == 0 {
+				err = noDataset(at, dataset)
+			}
+			into.PassOver(zfs.HealPrefix)
+			return err
+		}
+	}
+	g.Go(list(&c.source, c.req.A.Name, &a))
+	g.Go(list(&c.target, c.req.B.Name, &b))
+	return a, b, g.Wait()
+}
+
+// sizes estimates what each side would have to send. A key that may not send, or a
+// user who may not, does not learn that.
+func (c *comparing) sizes(ctx context.Context) error {
+	r := c.report
+	for _, by := range []struct {
+		at   *end
+		of   func(*plan.Pair) *plan.PairSide
+		sum  *uint64
+		name string
+	}{
+		{&c.source, func(p *plan.Pair) *plan.PairSide { return p.A }, &r.BytesA, r.A},
+		{&c.target, func(p *plan.Pair) *plan.PairSide { return p.B }, &r.BytesB, r.B},
+	} {
+		var specs []zfs.SendSpec
+		var whose []*plan.PairSide
+		for _, p := range r.Datasets {
+			if s := by.of(p); s != nil {
+				for _, spec := range s.Streams() {
+					specs, whose = append(specs, spec), append(whose, s)
+				}
+			}
+		}
+		if len(specs) == 0 {
+			continue
+		}
+		bytes, err := streamSizes(ctx, by.at, specs, true)
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, site.ErrLost)):
+			return err
+		case err != nil:
+			r.Notes = append(r.Notes, "what "+by.name+" would have to send is not known: "+err.Error())
+			continue
+		}
+		for i, s := range whose {
+			if bytes[i] < implausible {
+				s.Bytes += bytes[i]
+				*by.sum += bytes[i]
+			}
+		}
+	}
+	return nil
+}

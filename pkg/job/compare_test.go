@@ -1,0 +1,72 @@
+package job
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+)
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": nil, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	for _, d := range []string{"src/a", "src/a/b"} {
+		w.host.Write(d, make([]byte, 1000))
+	}
+	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@y", "src/a/b@y"}))
+	w.did = nil
+	compare := func(change func(*Compare)) (*CompareReport, error) {
+		req := Compare{A: endpoint.Endpoint{Name: "src/a"}, B: endpoint.Endpoint{Name: "dst"}, Recursive: true}
+		if change != nil {
+			change(&req)
+		}
+		return RunCompare(t.Context(), req, hosts.New(w), silent{})
+	}
+	r, err := compare(nil)
+	require.NoError(t, err)
+	require.Equal(t, Differ, r.Outcome)
+	require.Equal(t, "dst/a", r.B, "as a target of send")
+	require.Equal(t, map[string]int{plan.PairNewerA: 1, plan.PairOnlyA: 1}, r.Relations)
+	require.Equal(t, 2, r.Differing)
+	require.NotZero(t, r.BytesA)
+	require.Equal(t, r.BytesA, r.Datasets[0].A.Bytes+r.Datasets[1].A.Bytes)
+	require.Zero(t, r.BytesB)
+
+	r, err = compare(func(c *Compare) { c.A.Name, c.B.Name = "dst/a", "src/a" })
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{plan.PairNewerB: 1, plan.PairOnlyB: 1}, r.Relations)
+	require.NotZero(t, r.BytesB)
+
+	w.host.Copy("src/a", "dst/a", "x", "y")
+	r, err = compare(func(c *Compare) { c.Recursive = false })
+	require.NoError(t, err)
+	require.Equal(t, Equal, r.Outcome)
+
+	// A key that may not send does not learn sizes, and all else.
+	w.before = failing("estimate", fault.Refusef("", "not for this key"))
+	r, err = compare(nil)
+	require.NoError(t, err)
+	require.Equal(t, Differ, r.Outcome)
+	require.Zero(t, r.BytesA)
+	require.Equal(t, []string{"what src/a would have to send is not known: not for this key"}, r.Notes)
+	w.before = failing("list", errors.New("broken"))
+	r, err = compare(nil)
+	require.ErrorContains(t, err, "broken")
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.Equal(t, "failed", r.Outcome)
+	w.before = nil
+
+	for _, name := range []string{"dst/none", "none/a"} {
+		r, err = compare(func(c *Compare) { c.B.Name = name })
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.Equal(t, "refused", r.Outcome)
+		require.NotEmpty(t, r.Hint)
+	}
+	require.Empty(t, w.did)
+}

@@ -1,0 +1,110 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// compared writes the pairs of two trees, a line each: names, relation, common
+// version, what only one side has and how much of it is newer.
+func compared(t testing.TB, root string, a []*zfs.Dataset, otherRoot string, b []*zfs.Dataset) string {
+	t.Helper()
+	var out []string
+	for _, p := range Compare(zfs.Listing{Root: root, Datasets: a}, zfs.Listing{Root: otherRoot, Datasets: b}) {
+		side := func(s *PairSide) string {
+			if s == nil {
+				return "-"
+			}
+			var only []string
+			for _, v := range s.Only {
+				only = append(only, v.Short())
+			}
+			return fmt.Sprintf("%s[%s;%d]", s.Dataset, strings.Join(only, " "), s.Newer)
+		}
+		common := "-"
+		if p.Common != nil {
+			common = p.Common.Short()
+		}
+		out = append(out, strings.Join([]string{p.Relation, common, side(p.A), side(p.B)}, " "))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, a, b, want string }{
+		{"same", "@a,1 @b,2", "@a,1 @b,2", "same @b tank/a[;0] vault/a[;0]"},
+		{"same under other names", "@a,1 @b,2", "@x,1 @y,2", "same @b tank/a[;0] vault/a[;0]"},
+		{"one name, two snapshots", "@a,1 @b,2", "@a,1 @b,3", "diverged @a tank/a[@b;1] vault/a[@b;1]"},
+		{"retention", "@b,2 @c,3", "@a,1 @b,2 @c,3", "same-newest @c tank/a[;0] vault/a[@a;0]"},
+		{"behind", "@a,1 @b,2 @c,3", "@a,1", "a-newer @a tank/a[@b @c;2] vault/a[;0]"},
+		{"behind, with older ones of its own", "@b,2 @c,3", "@a,1 @b,2", "a-newer @b tank/a[@c;1] vault/a[@a;0]"},
+		{"ahead", "@a,1", "@a,1 @b,2", "b-newer @a tank/a[;0] vault/a[@b;1]"},
+		{"diverged", "@a,1 @b,2", "@a,1 @c,3", "diverged @a tank/a[@b;1] vault/a[@c;1]"},
+		{"a bookmark of A remembers it", "#a,1 @b,2", "@a,1", "a-newer #a tank/a[@b;1] vault/a[@a;0]"},
+		{"a newer bookmark than the common snapshot", "@a,1 #b,2 @c,3", "@a,1 @b,2", "a-newer #b tank/a[@c;1] vault/a[@b;0]"},
+		{"a bookmark of B remembers it", "@a,1", "#a,1 @b,2", "b-newer @a tank/a[@a;0] vault/a[@b;1]"},
+		{"two bookmarks are no base", "#a,1 @b,2", "#a,1 @c,3", "unrelated - tank/a[@b;1] vault/a[@c;1]"},
+		{"nothing in common", "@a,1", "@a,2", "unrelated - tank/a[@a;1] vault/a[@a;1]"},
+		{"nothing there yet", "@a,1", "", "unrelated - tank/a[@a;1] vault/a[;0]"},
+		{"no snapshots", "", "", "no-snapshots - tank/a[;0] vault/a[;0]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, compared(t, "tank/a", []*zfs.Dataset{dataset(t, "tank/a", tt.a)}, "vault/a", []*zfs.Dataset{dataset(t, "vault/a", tt.b)}))
+		})
+	}
+}
+
+// Names pair what has something in common; else GUIDs do.
+func TestCompareTrees(t *testing.T) {
+	t.Parallel()
+	a := []*zfs.Dataset{
+		dataset(t, "tank", ""), dataset(t, "tank/docs", "@a,11 @b,12"), dataset(t, "tank/mail", "@a,21"), dataset(t, "tank/new", "@a,31"),
+		dataset(t, "tank/swap1", "@a,41"), dataset(t, "tank/swap2", "@a,51"),
+	}
+	b := []*zfs.Dataset{
+		dataset(t, "vault", ""), dataset(t, "vault/papers", "@a,11"), dataset(t, "vault/mail", "", "inconsistent=1"), dataset(t, "vault/old", "@a,61"),
+		dataset(t, "vault/swap1", "@a,51"), dataset(t, "vault/swap2", "@a,41"),
+	}
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+a-newer @a tank/docs[@b;1] vault/papers[;0]
+half-received - tank/mail[@a;1] vault/mail[;0]
+only-a - tank/new[@a;1] -
+only-b - - vault/old[@a;1]
+same @a tank/swap1[;0] vault/swap2[;0]
+same @a tank/swap2[;0] vault/swap1[;0]`, compared(t, "tank", a, "vault", b))
+	// After a promotion the snapshots that both have are the other one's.
+	a = []*zfs.Dataset{dataset(t, "tank/p", ""), dataset(t, "tank/p/clone", "@a,1 @b,2 @c,4"), dataset(t, "tank/p/orig", "@d,3")}
+	b = []*zfs.Dataset{dataset(t, "vault/p", ""), dataset(t, "vault/p/clone", "@c,4"), dataset(t, "vault/p/orig", "@a,1 @b,2 @d,3")}
+	require.Equal(t, `no-snapshots - tank/p[;0] vault/p[;0]
+same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
+same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, compared(t, "tank/p", a, "vault/p", b))
+}
+
+func TestCompareDiffersAndStreams(t *testing.T) {
+	t.Parallel()
+	pair := func(a, b string) *Pair {
+		return Compare(zfs.Listing{Root: "a", Datasets: []*zfs.Dataset{dataset(t, "a", a)}}, zfs.Listing{Root: "b", Datasets: []*zfs.Dataset{dataset(t, "b", b, "encryption=on")}})[0]
+	}
+	for _, tt := range []struct {
+		a, b           string
+		differ, newest bool
+	}{
+		{"@a,1", "@a,1", false, false}, {"", "", false, false}, {"@a,1 @b,2", "@b,2", true, false}, {"@a,1 @b,2", "@a,1", true, true}, {"@a,1", "@b,2", true, true},
+	} {
+		require.Equal(t, tt.differ, pair(tt.a, tt.b).Differs(false), tt)
+		require.Equal(t, tt.newest, pair(tt.a, tt.b).Differs(true), tt)
+	}
+	lc := zfs.StreamFlags{LargeBlocks: true, Compressed: true}
+	require.Equal(t, []zfs.SendSpec{{Dataset: "a", From: "@a", Through: []string{"b"}, To: "c", Flags: lc}}, pair("@a,1 @b,2 @c,3", "@a,1").A.Streams())
+	require.Equal(t, []zfs.SendSpec{{Dataset: "a", From: "#a", To: "b", Flags: lc}, {Dataset: "a", From: "@b", To: "c", Flags: lc}}, pair("#a,1 @b,2 @c,3", "@a,1").A.Streams())
+	require.Equal(t, []zfs.SendSpec{{Dataset: "b", To: "x", Flags: zfs.StreamFlags{Raw: true}}, {Dataset: "b", From: "@x", To: "y", Flags: zfs.StreamFlags{Raw: true}}}, pair("@a,1", "@x,8 @y,9").B.Streams())
+	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "what is older needs no stream")
+}
