@@ -222,8 +222,15 @@ func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
 		for _, b := range p.blocks {
 			if strings.Contains(b, "[[job]]") {
 				n++
-				_, err := replicate.Parse("", []byte(b))
+				inv, err := replicate.Read("", []byte(b))
 				require.NoError(t, err, "%s:\n%s", p.path, b)
+				for _, part := range inv.Parts() {
+					require.NoError(t, part.Err, "%s:\n%s", p.path, b)
+				}
+				if len(inv.Names()) == 0 {
+					_, err = inv.For("web1")
+					require.NoError(t, err, "%s:\n%s", p.path, b)
+				}
 			}
 		}
 	}

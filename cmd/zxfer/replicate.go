@@ -31,6 +31,7 @@ const (
 // replicateOptions are the flags that all verbs of replicate have.
 type replicateOptions struct {
 	file, stateDir string
+	host           string // whose part of the file is meant, "" = this one
 	json           bool
 }
 
@@ -71,12 +72,15 @@ func configFlag(file string) string {
 	return " " + zfs.CommandLine([]string{"--config", file})
 }
 
-// flags are what names the job file and the state directory on a command line,
-// where they are not the default ones.
+// flags are what names the job file, the state directory and the host on a command
+// line, where they are not the default ones.
 func (o *replicateOptions) flags() string {
 	flags := configFlag(o.file)
 	if o.stateDir != "" && o.stateDir != defaultStateDir {
 		flags += " " + zfs.CommandLine([]string{"--state-dir", o.stateDir})
+	}
+	if o.host != "" {
+		flags += " " + zfs.CommandLine([]string{"--host", o.host})
 	}
 	return flags
 }
@@ -90,6 +94,7 @@ func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) 
 		f.StringVarP(&o.file, "config", "c", defaultJobFile, "the job `FILE`")
 		if withState {
 			f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of records and locks")
+			f.StringVar(&o.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 		}
 	})
 	if withJSON {
@@ -97,8 +102,17 @@ func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) 
 	}
 }
 
-// load reads the job file.
+// load reads this host's part of the job file.
 func (o *replicateOptions) load() (*replicate.File, error) {
+	inv, err := o.inventory()
+	if err != nil {
+		return nil, err
+	}
+	return inv.For(o.hostName())
+}
+
+// inventory reads the job file.
+func (o *replicateOptions) inventory() (*replicate.Inventory, error) {
 	text, err := os.ReadFile(o.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fault.Usagef("zxfer replicate init writes one; --config names another", "there is no job file %s", o.file)
@@ -106,7 +120,19 @@ func (o *replicateOptions) load() (*replicate.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return replicate.Parse(o.file, text)
+	return replicate.Read(o.file, text)
+}
+
+// hostName is whose part of a job file this is, "" where that is not known.
+func (o *replicateOptions) hostName() string {
+	if o.host != "" {
+		return o.host
+	}
+	own, err := os.Hostname()
+	if err != nil { // it matters only where the file asks for it
+		return ""
+	}
+	return own
 }
 
 // jobs reads the job file and returns its jobs of those names, each once; all
@@ -116,8 +142,8 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(f.Jobs) == 0 {
-		return nil, nil, fault.Usagef("", "%s has no job", o.file)
+	if len(f.Jobs) == 0 && (f.Host == "" || len(names) > 0) {
+		return nil, nil, fault.Usagef("", "%s has no job%s", o.file, forHost(f))
 	}
 	var out []*replicate.Job
 	var all []string
@@ -130,13 +156,21 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 	for _, n := range names {
 		j := f.Find(n)
 		if j == nil {
-			return nil, nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q", n)
+			return nil, nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q%s", n, forHost(f))
 		}
 		if !slices.Contains(out, j) {
 			out = append(out, j)
 		}
 	}
 	return f, out, nil
+}
+
+// forHost is said of what a part of a job file has not.
+func forHost(f *replicate.File) string {
+	if f.Host == "" {
+		return ""
+	}
+	return " for host " + f.Host
 }
 
 // namesOr takes names of jobs, or none with --all.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
@@ -17,15 +18,21 @@ import (
 
 func newReplicateCheck(a *app) *cobra.Command {
 	o := &replicateOptions{}
-	var offline, verbose bool
+	var offline, everywhere, verbose bool
 	cmd := &cobra.Command{
 		Use:   "check [FLAGS] [JOB ...]",
 		Short: "Check the job file and show what the next run would do",
 		Long: `check reads the job file, reaches every host, and shows what the next run of
 each job would do: the snapshots it would take, what it would send where, what
 stands in the way, and what retention would remove once that has arrived. It
-changes nothing.`,
+changes nothing.
+
+Of a file that hosts share it checks this host's part, with --all-hosts that of
+every host, as far as that can be told from here: it reads the file only.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if everywhere {
+				return o.checkAll(a, cmd.Flags(), args)
+			}
 			if offline {
 				if err := ineffective(cmd.Flags(), "with --offline: the exit code tells", "json", "verbose", "state-dir"); err != nil {
 					return err
@@ -36,7 +43,7 @@ changes nothing.`,
 				return err
 			}
 			if offline {
-				_, err := fmt.Fprintf(a.stdout, "%s: %s, no fault\n", o.file, english.Plural(len(f.Jobs), "job", ""))
+				_, err := fmt.Fprintf(a.stdout, "%s: %s%s, no fault\n", o.file, english.Plural(len(f.Jobs), "job", ""), forHost(f))
 				return err
 			}
 			r, text := o.runner(a)
@@ -66,9 +73,53 @@ changes nothing.`,
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&offline, "offline", false, "only read the file, reach no host")
+		fs.BoolVar(&everywhere, "all-hosts", false, "check the parts of all hosts of the file, reach none")
 		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot, and why it stays")
 	})
 	return cmd
+}
+
+// maxParts is of how many hosts the faults are shown: they are often the same.
+const maxParts = 5
+
+// checkAll checks the parts of all hosts of a file.
+func (o *replicateOptions) checkAll(a *app, flags *pflag.FlagSet, args []string) error {
+	if err := ineffective(flags, "with --all-hosts, which reads the file only", "json", "verbose", "state-dir", "host"); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		return fault.Usagef("leave the names out", "with --all-hosts all jobs are checked")
+	}
+	inv, err := o.inventory()
+	if err != nil {
+		return err
+	}
+	parts := inv.Parts()
+	if len(parts) == 0 {
+		return fault.Usagef("leave --all-hosts out", "%s has no [[host]]", o.file)
+	}
+	var errs []error
+	for _, p := range parts {
+		if p.Err != nil {
+			errs = append(errs, p.Err)
+			continue
+		}
+		names := "no job"
+		for i := range p.File.Jobs {
+			if i == 0 {
+				names = p.File.Jobs[i].Name
+				continue
+			}
+			names += ", " + p.File.Jobs[i].Name
+		}
+		if _, err := fmt.Fprintf(a.stdout, "%s: %s\n", p.Host, names); err != nil {
+			return err
+		}
+	}
+	if more := len(errs) - maxParts; more > 0 {
+		errs = append(errs[:maxParts], fault.Usagef("", "and faults in the parts of %s", english.Plural(more, "more host", "more hosts")))
+	}
+	return errors.Join(errs...)
 }
 
 func newReplicatePrune(a *app) *cobra.Command {

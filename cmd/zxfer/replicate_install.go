@@ -75,6 +75,9 @@ On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 
 func (o *installOptions) paths(f *replicate.File) (p unit.Paths, err error) {
 	p.Textfile = f.Metrics.Textfile
+	if o.host != "" {
+		p.Host = f.Host
+	}
 	if p.Binary = o.binary; p.Binary == "" {
 		if p.Binary, err = os.Executable(); err != nil {
 			return p, err

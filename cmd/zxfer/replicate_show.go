@@ -211,6 +211,7 @@ with every copy. The job need not be in the file any more.`,
 	}
 	o.define(cmd, true, true)
 	cmd.Flags().Lookup("config").Usage = "the job `FILE` of the other verbs; the records alone are read"
+	cmd.Flags().Lookup("host").Usage = "the `NAME` of this host in the job file of the other verbs"
 	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "runs to show")

@@ -24,7 +24,7 @@ func TestReplicateFlags(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, (&replicateOptions{}).flags())
 	require.Empty(t, (&replicateOptions{file: defaultJobFile, stateDir: defaultStateDir}).flags())
-	require.Equal(t, " --config 'my jobs.toml' --state-dir /srv/state", (&replicateOptions{file: "my jobs.toml", stateDir: "/srv/state"}).flags())
+	require.Equal(t, " --config 'my jobs.toml' --state-dir /srv/state --host web1", (&replicateOptions{file: "my jobs.toml", stateDir: "/srv/state", host: "web1"}).flags())
 }
 
 // What init writes is a job as it is, and one with all that it shows in comments.

@@ -7,10 +7,34 @@ import (
 	"zxfer/pkg/way"
 )
 
-// File is a job file.
+// File is a job file, or a host's part of one.
 type File struct {
 	Metrics Metrics `toml:"metrics,omitempty"`
-	Jobs    []Job   `toml:"job"`
+	// Hosts and Templates are those of a file that hosts share; a host's part has
+	// none (see Inventory).
+	Hosts     []Host `toml:"host,omitempty"`
+	Templates []Job  `toml:"template,omitempty"`
+	Jobs      []Job  `toml:"job"`
+
+	// Host is whose part this is, "" where the file has one alone.
+	Host      string   `toml:"-"`
+	elsewhere []string // jobs of other hosts
+}
+
+// Host is a group of hosts that share a job file, or one host.
+type Host struct {
+	// Name is the group's: letters, digits, "-" and "_".
+	Name string `toml:"name"`
+	// Names are the hosts' own names, without domains: "web1", ranges "web[2-9]",
+	// patterns "db-*" and regular expressions "re:db-[a-z]+". None = Name.
+	Names []string `toml:"names,omitempty"`
+	// Address is how others reach them, as "[user@]host", in which {host} is the
+	// host's name; "" = by that.
+	Address string `toml:"address,omitempty"`
+	// RSH is the remote shell for that, "" = ssh.
+	RSH string `toml:"rsh,omitempty"`
+	// Vars are what jobs write as {name}.
+	Vars map[string]string `toml:"vars,omitempty"`
 }
 
 // Metrics says where figures for Prometheus go.
@@ -26,6 +50,12 @@ type Metrics struct {
 type Job struct {
 	// Name is unique in the file: letters, digits, "-" and "_".
 	Name string `toml:"name"`
+	// Template is the name of a template, or an array of names; a host's part has
+	// none.
+	Template any `toml:"template,omitempty"`
+	// Hosts are the names of hosts or of groups of them whose job this is, empty =
+	// all; a host's part has none.
+	Hosts []string `toml:"hosts,omitempty"`
 	// Source is "[[user@]host:]dataset".
 	Source string `toml:"source"`
 	// Recursive takes in every dataset below Source.

@@ -14,27 +14,19 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Parse reads and validates a job file. name is the file's, for messages. A
-// key that the file format does not have is an error, with its line and what
-// was probably meant. Errors are of class fault.Usage.
-func Parse(name string, text []byte) (*File, error) {
-	f := &File{}
+// decode reads a text strictly: it may have no other keys than what it is read into.
+func decode(text []byte, into any) error {
 	d := toml.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(f); err != nil {
-		return nil, syntax(name, err)
-	}
-	if err := f.validate(places{name: name, lines: jobLines(text)}); err != nil {
-		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
-	}
-	return f, nil
+	return d.Decode(into)
 }
 
 // places are where a job file's parts are, for messages; the zero value knows
 // of none.
 type places struct {
 	name  string
-	lines []int // of the jobs' headers, from 1
+	lines []int    // of the headers of its jobs, or of what else is asked for, from 1
+	whose []string // by which template and for which host a job is, said behind its name
 }
 
 func (p places) file() string {
@@ -51,10 +43,18 @@ func (p places) job(i int) string {
 	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
 }
 
-// jobLines finds the lines of the headers [[job]] of a text that the decoder
-// has read.
-func jobLines(text []byte) []int {
-	var lines []int
+// of is said behind a job's name.
+func (p places) of(i int) string {
+	if i >= len(p.whose) {
+		return ""
+	}
+	return p.whose[i]
+}
+
+// headers finds the lines of the headers [[job]], [[host]] and [[template]] of a
+// text that the decoder has read.
+func headers(text []byte) map[string][]int {
+	lines := map[string][]int{}
 	var p unstable.Parser
 	p.Reset(text)
 	for p.NextExpression() {
@@ -63,8 +63,9 @@ func jobLines(text []byte) []int {
 			continue
 		}
 		key := e.Key()
-		if key.Next() && key.IsLast() && string(key.Node().Data) == "job" {
-			lines = append(lines, p.Shape(key.Node().Raw).Start.Line)
+		if key.Next() && key.IsLast() {
+			name := string(key.Node().Data)
+			lines[name] = append(lines[name], p.Shape(key.Node().Raw).Start.Line)
 		}
 	}
 	return lines

@@ -47,7 +47,7 @@ func (f *File) validate(at places) error {
 	}
 	for i := range f.Jobs {
 		for _, err := range f.Jobs[i].faults() {
-			errs = append(errs, fmt.Errorf("%sjob %q: %w", at.job(i), f.Jobs[i].Name, err))
+			errs = append(errs, fmt.Errorf("%sjob %q%s: %w", at.job(i), f.Jobs[i].Name, at.of(i), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -86,7 +86,7 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		return nil, err
 	}
 	for _, d := range dirs {
-		if !d.IsDir() || f.Find(d.Name()) != nil {
+		if !d.IsDir() || f.Has(d.Name()) {
 			continue
 		}
 		st, err := record.Peek(r.StateDir, d.Name()).State()
@@ -157,7 +157,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 				continue
 			}
 			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known || names != nil && !names[name]}
+			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.Elsewhere(job) || names != nil && !names[name]}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
@@ -205,7 +205,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		if !mark.Local() {
 			continue // another's
 		}
-		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: f.Find(mark.Value) == nil}
+		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
 		if out = append(out, h); !h.Stale || !release {
 			continue
 		}

@@ -26,6 +26,16 @@ const Marker = "# Written by zxfer replicate install; changes belong into a drop
 type Paths struct {
 	Binary, JobFile, StateDir string
 	Textfile                  string // "" = none
+	Host                      string // whose part of the job file, where it was named
+}
+
+// flags are those of every command of a unit.
+func (p Paths) flags() string {
+	flags := "--config " + p.JobFile + " --state-dir " + p.StateDir
+	if p.Host != "" {
+		flags += " --host " + p.Host
+	}
+	return flags
 }
 
 // Check refuses paths that a unit cannot name.
@@ -120,7 +130,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	case j.User == "":
 		writable = append(writable, "-"+filepath.Dir(p.Textfile))
 	default:
-		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics --config %s --state-dir %s\n", p.Binary, p.JobFile, p.StateDir)
+		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics %s\n", p.Binary, p.flags())
 	}
 	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", t.own
 	if j.User != "" {
@@ -143,7 +153,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 NotifyAccess=main
-ExecStart=%s replicate %s --config %s --state-dir %s %s
+ExecStart=%s replicate %s %s %s
 %sRestart=%s
 RestartSec=5min
 RestartPreventExitStatus=1 2 3
@@ -177,7 +187,7 @@ RestrictSUIDSGID=%s
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
-`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.JobFile, p.StateDir, j.Name, metrics, t.restart, user, capabilities,
+`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, user, capabilities,
 		strings.Join(writable, " "), t.namespaces, t.suid, t.calls)
 }
 
@@ -261,5 +271,5 @@ func cron(j *replicate.Job, p Paths, schedule, verb string) (string, error) {
 	if strings.Trim(user, "0123456789") == "" {
 		return "", fault.Failf("write the account's name", "user %q: cron takes no number", user)
 	}
-	return fmt.Sprintf("%s %s %s replicate %s --config %s --state-dir %s %s", fields, user, p.Binary, verb, p.JobFile, p.StateDir, j.Name), nil
+	return fmt.Sprintf("%s %s %s replicate %s %s %s", fields, user, p.Binary, verb, p.flags(), j.Name), nil
 }

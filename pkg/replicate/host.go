@@ -1,0 +1,272 @@
+package replicate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+)
+
+// maxHosts bounds the names of all hosts of a file.
+const maxHosts = 10_000
+
+// variable is a place for a host's name, or for one of its variables.
+var variable = regexp.MustCompile(`\{([a-z][a-z0-9_]*)\}`)
+
+// hostName is a host's own name without domain.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+
+// member is a host that a job file is for.
+type member struct {
+	name   string
+	groups []string
+	vars   map[string]string // with "host"
+	// anyOf is the group of whose hosts this stands for any: they are known by
+	// patterns alone.
+	anyOf string
+
+	address, rsh string
+}
+
+func (m *member) String() string {
+	if m.anyOf != "" {
+		return fmt.Sprintf("any of group %q", m.anyOf)
+	}
+	return quoted(m.name)
+}
+
+// group is a [[host]] of the file.
+type group struct {
+	said  *Host
+	names []string // known by name, in lower case
+	open  []string // patterns
+}
+
+// ShortName is a host's name as job files have it: without its domain, in lower
+// case.
+func ShortName(host string) string {
+	short, _, _ := strings.Cut(host, ".")
+	return strings.ToLower(short)
+}
+
+// readHosts checks the groups of the file, and writes out their ranges.
+func (inv *Inventory) readHosts() []error {
+	var errs []error
+	at := places{name: inv.name, lines: inv.lines["host"]}
+	seen, total := map[string]bool{}, 0
+	for i := range inv.file.Hosts {
+		h := &inv.file.Hosts[i]
+		f := faults{at: fmt.Sprintf("%shost %q: ", at.job(i), h.Name)}
+		g := &group{said: h}
+		f.named(h.Name)
+		if seen[h.Name] {
+			f.bad("two groups have this name")
+		}
+		seen[h.Name] = true
+		names := h.Names
+		if names == nil {
+			names = []string{h.Name}
+		}
+		for _, n := range names {
+			f.hostNames(g, n, maxHosts-total-len(g.names))
+		}
+		total += len(g.names)
+		for _, k := range slices.Sorted(maps.Keys(h.Vars)) {
+			switch {
+			case k == "host" || k == "job" || !variable.MatchString("{"+k+"}"):
+				f.bad(`vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
+			case strings.ContainsAny(h.Vars[k], "{}\n\r\x00"):
+				f.bad("vars.%s: %q holds a brace or the end of a line", k, h.Vars[k])
+			}
+			inv.vars[k] = true
+		}
+		if a := strings.ReplaceAll(cmp.Or(h.Address, "{host}"), "{host}", "h"); a != "" {
+			if e, err := endpoint.Parse(a + ":x"); err != nil || e.Local() {
+				f.bad("address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
+			}
+		}
+		errs = append(errs, f.errs...)
+		inv.groups = append(inv.groups, g)
+	}
+	return errs
+}
+
+// hostNames adds the hosts that an entry of names means, at most so many.
+func (f *faults) hostNames(g *group, entry string, most int) {
+	if expr, ok := strings.CutPrefix(entry, "re:"); ok {
+		if _, err := regexp.Compile(expr); err != nil {
+			f.bad("names: %q is no regular expression: %w", entry, err)
+		}
+		g.open = append(g.open, entry)
+		return
+	}
+	all, err := ranges(entry, most)
+	if err != nil {
+		f.bad("names: %w", err)
+		return
+	}
+	for _, n := range all {
+		switch {
+		case strings.ContainsAny(n, "*?[\\"):
+			if _, err := path.Match(n, ""); err != nil {
+				f.bad("names: %q is not a pattern; it may hold *, ?, [a-z] and [1-20]", n)
+			}
+			g.open = append(g.open, strings.ToLower(n))
+		case !hostName.MatchString(n):
+			f.add(fault.Usagef("how it is reached goes into address: address = \"root@{host}.example.org\"",
+				`names: %q is not a host's own short name: write letters, digits and "-"`, n))
+		default:
+			g.names = append(g.names, strings.ToLower(n))
+		}
+	}
+}
+
+// span is a range of numbers in a host's name: web[1-20], web[01-20].
+var span = regexp.MustCompile(`\[([0-9]{1,6})-([0-9]{1,6})\]`)
+
+// ranges writes out the ranges of numbers in a name.
+func ranges(entry string, most int) ([]string, error) {
+	at := span.FindStringSubmatchIndex(entry)
+	if at == nil {
+		if most < 1 {
+			return nil, fmt.Errorf("more than %d hosts", maxHosts)
+		}
+		return []string{entry}, nil
+	}
+	before, low, high, after := entry[:at[0]], entry[at[2]:at[3]], entry[at[4]:at[5]], entry[at[1]:]
+	from, _ := strconv.Atoi(low) // six digits at most
+	to, _ := strconv.Atoi(high)
+	if from > to {
+		return nil, fmt.Errorf("%q: the range [%s-%s] holds no number", entry, low, high)
+	}
+	if to-from >= most {
+		return nil, fmt.Errorf("%q: more than %d hosts", entry, maxHosts)
+	}
+	var out []string
+	for n := from; n <= to; n++ {
+		more, err := ranges(fmt.Sprintf("%s%0*d%s", before, len(low), n, after), most-len(out))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+func (g *group) has(short string) bool {
+	return slices.Contains(g.names, short) || slices.ContainsFunc(g.open, func(p string) bool {
+		if expr, ok := strings.CutPrefix(p, "re:"); ok {
+			re, err := regexp.Compile("^(?:" + expr + ")$")
+			return err == nil && re.MatchString(short)
+		}
+		ok, err := path.Match(p, short)
+		return ok && err == nil
+	})
+}
+
+// member is the host of a name, nil if it is in no group. Of what several groups
+// say of it, the last one counts.
+func (inv *Inventory) member(name string) *member {
+	short := ShortName(name)
+	return inv.of(short, func(g *group) bool { return g.has(short) })
+}
+
+func (inv *Inventory) of(short string, in func(*group) bool) *member {
+	m := &member{name: short, address: short, vars: map[string]string{}}
+	for _, g := range inv.groups {
+		if !in(g) {
+			continue
+		}
+		m.groups = append(m.groups, g.said.Name)
+		maps.Copy(m.vars, g.said.Vars)
+		m.rsh = cmp.Or(g.said.RSH, m.rsh)
+		m.address = cmp.Or(strings.ReplaceAll(g.said.Address, "{host}", short), m.address)
+	}
+	m.vars["host"] = short
+	if m.groups == nil {
+		return nil
+	}
+	return m
+}
+
+// members are all hosts: those with names, and for those that only patterns know
+// two of each group that has such, which stand for any.
+func (inv *Inventory) members() []*member {
+	var out []*member
+	for _, n := range inv.Names() {
+		out = append(out, inv.member(n))
+	}
+	for _, g := range inv.groups {
+		for n := range 2 * min(1, len(g.open)) {
+			m := inv.of(fmt.Sprintf("any-%s-%d", strings.ToLower(g.said.Name), n+1), func(o *group) bool { return o == g })
+			m.anyOf = g.said.Name
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Names are the hosts that the file names, in its order. Those that only a
+// pattern knows are not among them.
+func (inv *Inventory) Names() (out []string) {
+	seen := map[string]bool{}
+	for _, g := range inv.groups {
+		for _, n := range g.names {
+			if !seen[n] {
+				seen[n] = true
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// Patterns are those of hosts that the file does not name.
+func (inv *Inventory) Patterns() (out []string) {
+	for _, g := range inv.groups {
+		out = append(out, g.open...)
+	}
+	return out
+}
+
+// Reach is how others reach a host: [user@]HOST, and with which remote shell, ""
+// for ssh. A host that is in no group is reached by its name.
+func (inv *Inventory) Reach(name string) (address, rsh string) {
+	if m := inv.member(name); m != nil {
+		return m.address, m.rsh
+	}
+	return name, ""
+}
+
+// takes tells whether a job is the host's.
+func (inv *Inventory) takes(h *member, job map[string]any) bool {
+	hosts, limited := job["hosts"].([]any)
+	return !limited || slices.ContainsFunc(hosts, func(v any) bool {
+		s, _ := v.(string)
+		return slices.Contains(h.groups, s) || h.anyOf == "" && ShortName(s) == h.name
+	})
+}
+
+// knownHosts refuses hosts of a job that no [[host]] knows.
+func (inv *Inventory) knownHosts(i int, job map[string]any) error {
+	hosts, limited := job["hosts"].([]any)
+	f := faults{at: inv.jobAt(i)}
+	if limited && len(hosts) == 0 {
+		f.add(fault.Usagef("leave it out for every host", "hosts is empty: no host would run it"))
+	}
+	for _, v := range hosts {
+		s, _ := v.(string)
+		if inv.member(s) == nil && !slices.ContainsFunc(inv.groups, func(g *group) bool { return g.said.Name == s }) {
+			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is neither the name of a [[host]] nor of a host in one", s))
+		}
+	}
+	return errors.Join(f.errs...)
+}

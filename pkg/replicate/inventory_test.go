@@ -1,0 +1,255 @@
+package replicate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+)
+
+const fleet = `
+[[host]]
+name = "web"
+names = ["web1", "web[2-3]", "re:web-[a-z]+"]
+address = "root@{host}.example.org"
+vars = { vault = "backup1" }
+
+[[host]]
+name = "db"
+names = ["db[08-11]"]
+rsh = "ssh -p 2222"
+vars = { vault = "backup2" }
+
+[[host]]
+name = "slow"
+names = ["web3"]
+vars = { vault = "backup3" }
+
+[[template]]
+name = "base"
+recursive = true
+schedule = "hourly"
+snapshots = { take = "zxfer_{job}_%Y-%m-%d_%H:%M:%S", skip_unchanged = true }
+retention = { last = 10, hourly = 36 }
+before = [{ command = ["/bin/a"] }]
+
+[[template.target]]
+name = "vault"
+to = "root@{vault}:vault/{host}"
+retention = { daily = 30, weekly = 8 }
+
+[[template]]
+name = "often"
+schedule = "*:0/15"
+retention = { hourly = 48 }
+
+[[job]]
+name = "home"
+template = "base"
+source = "tank/home"
+recursive = false
+
+[[job]]
+name = "pg"
+template = ["base", "often"]
+hosts = ["db", "web1"]
+source = "tank/pg"
+snapshots.skip_unchanged = false
+before = [{ command = ["/bin/b", "{host}", "${HOME}"] }, { command = ["/bin/c"] }]
+
+[[job.target]]
+name = "vault"
+to = "root@{vault}:vault/{host}-pg"
+retention = { weekly = 2 }
+
+[[job.target]]
+name = "near"
+to = "tank2/pg"
+
+[[job]]
+name = "bare-{host}"
+template = "base"
+hosts = ["db09"]
+source = "tank/bare"
+target = []
+`
+
+func TestAHostTakesItsPart(t *testing.T) {
+	t.Parallel()
+	inv, err := Read("x.toml", []byte(fleet))
+	require.NoError(t, err)
+	require.Equal(t, []string{"web1", "web2", "web3", "db08", "db09", "db10", "db11"}, inv.Names())
+	require.Equal(t, []string{"re:web-[a-z]+"}, inv.Patterns())
+
+	f, err := inv.For("web2.example.org")
+	require.NoError(t, err)
+	require.Len(t, f.Jobs, 1)
+	require.Empty(t, f.Hosts)
+	require.Empty(t, f.Templates)
+	home := &f.Jobs[0]
+	require.Equal(t, "home", home.Name)
+	require.Nil(t, home.Template)
+	require.Equal(t, "root@backup1:vault/web2", home.Targets[0].To)
+	require.False(t, home.Recursive, "the job's false over the template's true")
+	require.Equal(t, &Grid{Last: 10, Hourly: 36}, home.Retention)
+	require.Equal(t, "zxfer_{job}_%Y-%m-%d_%H:%M:%S", home.Snapshots.Take, "{job} is the naming's to fill in")
+	require.True(t, f.Elsewhere("pg"))
+	require.True(t, f.Elsewhere("bare-db09"))
+	require.False(t, f.Elsewhere("home"))
+	require.True(t, f.Has("home"))
+	require.False(t, f.Has("gone"))
+
+	f, err = inv.For("DB09")
+	require.NoError(t, err)
+	require.Equal(t, "db09", f.Host)
+	pg := f.Find("pg")
+	require.Equal(t, "*:0/15", pg.Schedule, "of two templates the later one's")
+	require.Equal(t, &Grid{Last: 10, Hourly: 48}, pg.Retention, "tables are merged key by key")
+	require.False(t, pg.Snapshots.SkipUnchanged)
+	require.Len(t, pg.Before, 2, "an array is taken as a whole")
+	require.Equal(t, []string{"/bin/b", "db09", "${HOME}"}, pg.Before[0].Command)
+	require.Len(t, pg.Targets, 2, "targets are merged by name")
+	require.Equal(t, Target{Name: "vault", To: "root@backup2:vault/db09-pg", Retention: &Grid{Daily: 30, Weekly: 2}}, pg.Targets[0])
+	require.Equal(t, "tank2/pg", pg.Targets[1].To)
+	require.NotNil(t, f.Find("bare-db09"))
+	require.Empty(t, f.Find("bare-db09").Targets, "an empty array takes the template's targets away")
+
+	f, err = inv.For("web3")
+	require.NoError(t, err)
+	require.Equal(t, "root@backup3:vault/web3", f.Jobs[0].Targets[0].To, "of two groups the later one's")
+	f, err = inv.For("web-far")
+	require.NoError(t, err)
+	require.Equal(t, "root@backup1:vault/web-far", f.Jobs[0].Targets[0].To)
+
+	for host, want := range map[string][2]string{
+		"web1": {"root@web1.example.org", ""}, "web-far": {"root@web-far.example.org", ""}, "db10": {"db10", "ssh -p 2222"}, "else.org": {"else.org", ""},
+	} {
+		address, rsh := inv.Reach(host)
+		require.Equal(t, want, [2]string{address, rsh}, host)
+	}
+	_, err = inv.For("web4")
+	require.ErrorContains(t, err, `x.toml: host "web4" is in no [[host]] of this file`)
+	require.Contains(t, fault.HintOf(err), "--host NAME")
+	require.Contains(t, fault.HintOf(err), `web1, web2, web3, db08, db09, db10, db11; those of group "web" are any like re:web-[a-z]+`)
+	_, err = inv.For("a b")
+	require.ErrorContains(t, err, `host "a b": a name in a job file`)
+
+	var hosts []string
+	for _, p := range inv.Parts() {
+		require.NoError(t, p.Err)
+		hosts = append(hosts, p.Host)
+	}
+	require.Equal(t, append(inv.Names(), `any of group "web"`), hosts)
+}
+
+// Where no [[host]] is any host has the whole file.
+func TestTemplatesWithoutHosts(t *testing.T) {
+	t.Parallel()
+	inv, err := Read("x.toml", []byte("[[job]]\nname = 'a'\nsource = 'tank'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'b'\nto = 'b:vault/{host}'\n"))
+	require.NoError(t, err)
+	f, err := inv.For("Web1.example.org")
+	require.NoError(t, err)
+	require.Equal(t, "b:vault/web1", f.Jobs[0].Targets[0].To)
+	_, err = inv.For("")
+	require.ErrorContains(t, err, "{host} is this host's name, which is not known")
+	require.Equal(t, fault.Usage, fault.ClassOf(err))
+	require.Empty(t, inv.Parts())
+}
+
+func TestReadRefuses(t *testing.T) {
+	t.Parallel()
+	host := "[[host]]\nname = 'web'\nnames = ['web[1-3]']\n"
+	template := "[[template]]\nname = 'base'\nsource = 'tank/a'\nsnapshots.adopt = ['*']\n"
+	to := "[[job.target]]\nname = 'b'\nto = 'vault:b/{host}'\n"
+	job := "[[job]]\nname = 'a'\ntemplate = 'base'\n" + to
+	for name, tt := range map[string]struct {
+		text string
+		want []string // in text or hint
+	}{
+		"no template of the name":         {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
+		"a number for a template":         {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
+		"numbers for templates":           {template + "[[job]]\nname = 'a'\ntemplate = [3]\n" + to, []string{`template must be the name`}},
+		"a template of a template":        {template + "template = 'x'\n" + job, []string{`x.toml:1: template "base": a template has no template`, "give the job both"}},
+		"two templates":                   {template + template + job, []string{`x.toml:5: template "base": two templates have this name`}},
+		"unknown key of a template":       {template + "suorce = 'x'\n" + job, []string{"x.toml:5", `"template.suorce"`, "did you mean source?"}},
+		"wrong type in a template":        {template + "parallel = '2'\n" + job, []string{"x.toml:5: template.parallel", "a whole number"}},
+		"a key in upper case":             {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": write it in lower case`}},
+		"unknown key of a host":           {host + "adress = 'x'\n" + template + job, []string{"x.toml:4", "did you mean address?"}},
+		"two groups of a name":            {host + host + template + job, []string{`x.toml:4: host "web": two groups have this name`}},
+		"no name":                         {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host "": name "": write letters`}},
+		"a domain":                        {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a host's own short name`, "address = "}},
+		"an empty range":                  {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] holds no number"}},
+		"too many":                        {"[[host]]\nname = 'web'\nnames = ['web[1-999][1-999]']\n" + template + job, []string{"more than 10000 hosts"}},
+		"too many in two groups":          {"[[host]]\nname = 'a'\nnames = ['a[1-9999]']\n[[host]]\nname = 'b'\nnames = ['b[1-2]']\n" + template + job, []string{"x.toml:4", "more than 10000 hosts"}},
+		"a regular expression":            {"[[host]]\nname = 'web'\nnames = ['re:web(']\n" + template + job, []string{"is no regular expression"}},
+		"a pattern":                       {"[[host]]\nname = 'web'\nnames = ['web[a']\n" + template + job, []string{"is not a pattern"}},
+		"an address":                      {host + "address = '-oProxyCommand=x'\n" + template + job, []string{"write [user@]HOST"}},
+		"a variable's name":               {host + "vars = { host = 'x' }\n" + template + job, []string{"vars.host: write lower-case"}},
+		"a variable's value":              {host + "vars = { v = '{x}' }\n" + template + job, []string{"vars.v: \"{x}\" holds a brace"}},
+		"hosts that nobody is":            {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['wbe']\n" + to, []string{`hosts: "wbe" is neither the name of a [[host]] nor of a host in one`}},
+		"hosts without any [[host]]":      {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n" + to, []string{`hosts: "web1" is neither`, `add it: [[host]] with name = "web1"`}},
+		"no hosts":                        {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = []\n" + to, []string{"hosts is empty", "leave it out"}},
+		"hosts that meet":                 {host + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`job "a": hosts "web1" and "web2" would both write to b/x on vault`, "put {host} into"}},
+		"hosts of a pattern that meet":    {"[[host]]\nname = 'web'\nnames = ['web*']\n" + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`any two hosts of group "web" would both write`}},
+		"hosts that meet below":           {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with what is below, and b/web1/c on vault`}},
+		"a host's own pool and another's": {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n[[job.target]]\nname = 'b'\nto = 'b/x'\n[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'web1:b/x'\n", []string{`would both write to b/x on web1`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Read("x.toml", []byte(tt.text))
+			require.Error(t, err)
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			for _, w := range tt.want {
+				require.Contains(t, err.Error()+"\n"+fault.HintOf(err), w)
+			}
+		})
+	}
+}
+
+// What is wrong with one host's part leaves the others theirs.
+func TestFaultsOfOnePart(t *testing.T) {
+	t.Parallel()
+	text := "[[host]]\nname = 'web'\nnames = ['web[1-2]']\nvars = { vault = 'b', every = 'hourly' }\n[[host]]\nname = 'db'\nvars = { every = 'teatime' }\n" +
+		"[[template]]\nname = 'base'\nschedule = '{every}'\nsnapshots.adopt = ['*']\n" +
+		"[[job]]\nname = 'a'\ntemplate = 'base'\nsource = 'tank'\nhosts = ['web']\ntarget = [{ name = 'b', to = '{vault}:{host}/a' }]\n" +
+		"[[job]]\nname = 'c'\ntemplate = 'base'\nsource = 'tank'\n%starget = [{ name = 'b', to = '{vault}:{host}/c' }]\n"
+	inv, err := Read("x.toml", fmt.Appendf(nil, text, ""))
+	require.NoError(t, err)
+	_, err = inv.For("web1")
+	require.NoError(t, err)
+	_, err = inv.For("db")
+	require.EqualError(t, err, `x.toml:18: job "c" by template "base": host "db" has no {vault}`)
+	require.Contains(t, fault.HintOf(err), `vars = { vault = "..." }`)
+	inv, err = Read("x.toml", []byte(strings.ReplaceAll(text, "%starget = [{ name = 'b', to = '{vault}", "target = [{ name = 'b', to = '{host}")))
+	require.NoError(t, err)
+	_, err = inv.For("db")
+	require.ErrorContains(t, err, `x.toml:18: job "c" by template "base" of host "db": schedule: "teatime"`)
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(fleet), "db09")
+	f.Add([]byte(example), "web1")
+	f.Add([]byte("job = []\n[[host]]\nname = 'a'\n"), "a")
+	f.Add([]byte("[[host]]\nname='a'\nnames=['a[1-2][3-4]']\n[[job]]\nname='{host}'\nsource='tank'\nsnapshots.adopt=['x']\nretention.last=1\n"), "a14")
+	f.Fuzz(func(t *testing.T, text []byte, host string) {
+		inv, err := Read("x", text)
+		if err != nil {
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			return
+		}
+		part, err := inv.For(host)
+		if err != nil {
+			require.Equal(t, fault.Usage, fault.ClassOf(err))
+			return
+		}
+		var b strings.Builder
+		require.NoError(t, write(&b, part))
+		if inv.jobs != nil {
+			_, err = Read("y", []byte(b.String()))
+			require.NoError(t, err, b.String())
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package replicate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/fault"
+)
+
+// templatesOf are the names that a job's key template has: one, or some in a row.
+func templatesOf(v any) ([]string, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []string{v}, nil
+	case []any:
+		var out []string
+		for _, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, errTemplate
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	return nil, errTemplate
+}
+
+var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
+
+// readTemplates are the tables of the file's templates by their names.
+func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string]any, []error) {
+	out := map[string]map[string]any{}
+	var errs []error
+	at := places{name: inv.name, lines: inv.lines["template"]}
+	for i := range raw {
+		f := faults{at: fmt.Sprintf("%stemplate %q: ", at.job(i), inv.file.Templates[i].Name)}
+		name := inv.file.Templates[i].Name
+		f.named(name)
+		if inv.file.Templates[i].Template != nil {
+			f.add(fault.Usagef("give the job both: template = [\"base\", \"more\"]", "a template has no template"))
+		}
+		if out[name] != nil {
+			f.bad("two templates have this name")
+		}
+		f.lowerCase(raw[i])
+		errs = append(errs, f.errs...)
+		out[name] = maps.Clone(raw[i])
+		delete(out[name], "name")
+	}
+	return out, errs
+}
+
+// whole is what a job says, over what its templates do: of these a later one over
+// an earlier one.
+func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
+	names, err := templatesOf(inv.file.Jobs[i].Template)
+	f := faults{at: inv.jobAt(i)}
+	f.add(err)
+	f.lowerCase(job)
+	out := map[string]any{}
+	for _, n := range names {
+		t := templates[n]
+		if t == nil {
+			f.add(fault.Usagef("write [[template]] with this name; the file has: "+strings.Join(slices.Sorted(maps.Keys(templates)), ", "), "there is no template %q", n))
+		}
+		out = over(out, t)
+	}
+	return over(out, job), errors.Join(f.errs...)
+}
+
+// over lays one table over another: what both say the upper one has, tables key by
+// key, and targets name by name; of other arrays it has the whole.
+func over(lower, upper map[string]any) map[string]any {
+	out := maps.Clone(lower)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range upper {
+		was := out[k]
+		switch v := v.(type) {
+		case map[string]any:
+			if was, ok := was.(map[string]any); ok {
+				out[k] = over(was, v)
+				continue
+			}
+		case []any:
+			if was, ok := was.([]any); ok && k == "target" && len(v) > 0 {
+				out[k] = overTargets(was, v)
+				continue
+			}
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// overTargets lays targets over those of the same names, and appends the others.
+func overTargets(lower, upper []any) []any {
+	out := slices.Clone(lower)
+	for _, v := range upper {
+		t, _ := v.(map[string]any)
+		at := slices.IndexFunc(out, func(o any) bool { o2, _ := o.(map[string]any); return o2 != nil && t != nil && o2["name"] == t["name"] })
+		if at < 0 {
+			out = append(out, v)
+			continue
+		}
+		was, _ := out[at].(map[string]any)
+		out[at] = over(was, t)
+	}
+	return out
+}
+
+// lowerCase refuses keys that the decoder would take and a template would not meet.
+func (f *faults) lowerCase(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if k != strings.ToLower(k) {
+				f.bad("key %q: write it in lower case", k)
+			}
+			f.lowerCase(v[k])
+		}
+	case []any:
+		for _, e := range v {
+			f.lowerCase(e)
+		}
+	}
+}
