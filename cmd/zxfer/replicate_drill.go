@@ -113,7 +113,7 @@ func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicat
 	if f.Metrics.Textfile == "" {
 		return nil
 	}
-	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir)
+	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
 	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 		fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
 		return nil

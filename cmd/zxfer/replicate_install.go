@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -46,7 +47,9 @@ func newReplicateInstall(a *app) *cobra.Command {
 		Long: `install writes a service and a timer for each job of the file that has a
 schedule, a service alone for the others, and starts the timers; drills with a
 schedule have a service and a timer of their own. Units of jobs that are gone from
-the file are removed. Units that it did not write are left.
+the file are removed. Units that it did not write are left. It says what it wrote and
+removed; run again, it starts timers that were stopped. Where the file names one for
+metrics that is written, too.
 
 A run that was interrupted with its state kept (exit code 4) is started again
 after five minutes; one that failed waits for the timer. The services may write
@@ -134,19 +137,36 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 		return err
 	}
 	var timers []string
+	same := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := record.Replace(filepath.Join(dir, name), []byte(files[name]), 0o644); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.stdout, "wrote %s\n", filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
 		if strings.HasSuffix(name, ".timer") {
 			timers = append(timers, name)
 		}
+		if was, err := os.ReadFile(path); err == nil && string(was) == files[name] {
+			same++
+			continue
+		}
+		if err := record.Replace(path, []byte(files[name]), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "wrote %s\n", path)
 	}
-	if err := o.systemctl(ctx, "daemon-reload"); err != nil || len(timers) == 0 {
+	if same > 0 {
+		fmt.Fprintf(a.stdout, "%s in %s %s as before\n", english.Plural(same, "unit", ""), dir, english.PluralWord(same, "is", "are"))
+	}
+	if err := o.systemctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	return o.systemctl(ctx, append([]string{"enable", "--now"}, timers...)...)
+	if len(timers) > 0 {
+		if err := o.systemctl(ctx, append([]string{"enable", "--now"}, timers...)...); err != nil {
+			return err
+		}
+	}
+	if o.root != "" {
+		return nil
+	}
+	return o.writeMetrics(ctx, a, f) // what watches them is to know of jobs that never run
 }
 
 func printCron(a *app, f *replicate.File, paths unit.Paths) error {

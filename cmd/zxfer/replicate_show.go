@@ -161,7 +161,7 @@ runs this as root when the job has ended; with cron, run it as root.`,
 				return err
 			}
 			if show {
-				text, err := runner.Metrics(f, o.stateDir)
+				text, err := runner.Metrics(f, o.stateDir, a.now())
 				if err == nil {
 					_, err = a.stdout.Write(text)
 				}
@@ -170,7 +170,7 @@ runs this as root when the job has ended; with cron, run it as root.`,
 			if f.Metrics.Textfile == "" {
 				return fault.Usagef("add [metrics] textfile = \"….prom\", or give --stdout", "%s names no file for metrics", o.file)
 			}
-			return runner.WriteMetrics(cmd.Context(), f, o.stateDir)
+			return runner.WriteMetrics(cmd.Context(), f, o.stateDir, a.now())
 		},
 	}
 	o.define(cmd, true, false)

@@ -11,17 +11,35 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Metrics renders the states of jobs in Prometheus' text format.
+// Exposition is gauges in Prometheus' text format.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/
-func Metrics(states []*State) []byte {
-	var b strings.Builder
-	family := func(name, help string) {
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
+type Exposition struct {
+	text strings.Builder
+	name string
+}
+
+// Family begins the metric of a name.
+func (e *Exposition) Family(name, help string) {
+	e.name = name
+	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
+}
+
+// Sample is a value of the family that began last; labels are pairs of name and value.
+func (e *Exposition) Sample(value float64, labels ...string) {
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, pair[0]+"="+quoted(pair[1]))
 	}
-	sample := func(name, labels string, value float64) {
-		fmt.Fprintf(&b, "%s{%s} %s\n", name, labels, strconv.FormatFloat(value, 'f', -1, 64))
-	}
+	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
+}
+
+// Bytes are the text so far.
+func (e *Exposition) Bytes() []byte { return []byte(e.text.String()) }
+
+// Metrics renders the states of jobs.
+func Metrics(states []*State) *Exposition {
+	e := &Exposition{}
 	for _, m := range []struct {
 		name, help string
 		value      func(*Run) float64
@@ -30,10 +48,10 @@ func Metrics(states []*State) []byte {
 		{"zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.", func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }},
 		{"zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.", func(r *Run) float64 { return truth(r.Succeeded()) }},
 	} {
-		family(m.name, m.help)
+		e.Family(m.name, m.help)
 		for _, s := range states {
 			if s.LastRun != nil {
-				sample(m.name, "job="+quoted(s.Job), m.value(s.LastRun))
+				e.Sample(m.value(s.LastRun), "job", s.Job)
 			}
 		}
 	}
@@ -48,7 +66,7 @@ func Metrics(states []*State) []byte {
 		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
 			func(a *replicate.Arrival) (float64, bool) { return float64(a.Bytes), true }},
 	} {
-		family(m.name, m.help)
+		e.Family(m.name, m.help)
 		for _, s := range states {
 			for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 				at := s.Datasets[source].Targets
@@ -61,17 +79,17 @@ func Metrics(states []*State) []byte {
 				}
 				for _, target := range slices.Sorted(maps.Keys(at)) {
 					if v, ok := m.value(at[target]); ok {
-						sample(m.name, fmt.Sprintf("job=%s,source=%s,target=%s", quoted(s.Job), quoted(source), quoted(target)), v)
+						e.Sample(v, "job", s.Job, "source", source, "target", target)
 					}
 				}
 			}
 		}
 	}
-	family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
+	e.Family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
 	for _, s := range states {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
-				sample("zxfer_replicate_pool_data_errors", fmt.Sprintf("job=%s,target=%s,pool=%s", quoted(s.Job), quoted(d.Target), quoted(d.Pool)), float64(d.Errors))
+				e.Sample(float64(d.Errors), "job", s.Job, "target", d.Target, "pool", d.Pool)
 			}
 		}
 	}
@@ -84,16 +102,16 @@ func Metrics(states []*State) []byte {
 		{"zxfer_replicate_drill_good", "1 if the copy's last drill proved it good, 0 if it did not.",
 			func(c *Drilled) (float64, bool) { return truth(c.Outcome == outcome.Done), true }},
 	} {
-		family(m.name, m.help)
+		e.Family(m.name, m.help)
 		for _, s := range states {
 			s.Drills.All(func(c *Drilled) {
 				if v, ok := m.value(c); ok {
-					sample(m.name, fmt.Sprintf("job=%s,source=%s,target=%s", quoted(s.Job), quoted(c.Source), quoted(c.To)), v)
+					e.Sample(v, "job", s.Job, "source", c.Source, "target", c.To)
 				}
 			})
 		}
 	}
-	return []byte(b.String())
+	return e
 }
 
 func truth(v bool) float64 {

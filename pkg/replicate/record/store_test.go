@@ -155,7 +155,7 @@ func TestMetrics(t *testing.T) {
 	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.Known{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
 	st.Arrival("tank/a", "near").Success = at
 	st.Arrival("tank/b", "near").Error = "broken"
-	text := string(Metrics([]*State{st}))
+	text := string(Metrics([]*State{st}).Bytes())
 	for _, want := range []string{
 		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
 		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",

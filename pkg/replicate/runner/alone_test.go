@@ -61,7 +61,7 @@ func TestAlone(t *testing.T) {
 	require.True(t, r.status(t).Late, "the snapshot of 14:00 is not there 16 minutes after it was due")
 	state, err := record.Peek(r.dir, "j").State()
 	require.NoError(t, err)
-	require.Contains(t, string(record.Metrics([]*record.State{state})), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
+	require.Contains(t, string(record.Metrics([]*record.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
 // What is unchanged needs no snapshot and is not late; nor is anything of it

@@ -100,7 +100,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	all, err := record.Peek(r.dir, "j").DrillLog(5)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }

@@ -29,8 +29,11 @@ type DrillStatus struct {
 	Warning  float64 `json:"age_warning_seconds,omitempty"`
 	Critical float64 `json:"age_critical_seconds,omitempty"`
 	Late     bool    `json:"late"`
-	Running  bool    `json:"running,omitempty"` // a drill is under way
-	Copies   int     `json:"copies"`
+	// LateAfter is when it is late unless a drill proves all copies good before; zero
+	// where nobody can tell.
+	LateAfter time.Time `json:"late_after,omitzero"`
+	Running   bool      `json:"running,omitempty"` // a drill is under way
+	Copies    int       `json:"copies"`
 	// NotGood are those of the last drill that it did not prove good.
 	NotGood []*record.Drilled `json:"not_good,omitempty"`
 }
@@ -94,8 +97,9 @@ func drillStatusOf(j *replicate.Job, st *record.State, now time.Time) *DrillStat
 		return d
 	}
 	if first, second, ok := due.after(from); ok {
-		d.Late = now.After(first.Add(drillGrace))
-		d.Warning, d.Critical = first.Add(drillGrace).Sub(from).Seconds(), second.Add(drillGrace).Sub(from).Seconds()
+		d.LateAfter = first.Add(drillGrace)
+		d.Late = now.After(d.LateAfter)
+		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), second.Add(drillGrace).Sub(from).Seconds()
 	}
 	return d
 }

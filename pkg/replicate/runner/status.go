@@ -112,12 +112,15 @@ type DatasetStatus struct {
 	// never arrived, or did so in the future (what the clock says then, or now, is wrong),
 	// it is counted from the first run that tried since; one with none that is late was not
 	// tried, and nobody can tell.
-	Lag     float64 `json:"lag_seconds"`
-	Late    bool    `json:"late"`
-	Bytes   uint64  `json:"bytes"`
-	Seconds float64 `json:"seconds"`
-	Error   string  `json:"error,omitempty"`
-	Hint    string  `json:"hint,omitempty"`
+	Lag  float64 `json:"lag_seconds"`
+	Late bool    `json:"late"`
+	// LateAfter is when it is late unless it arrives before; zero without a schedule, or
+	// where nobody can tell.
+	LateAfter time.Time `json:"late_after,omitzero"`
+	Bytes     uint64    `json:"bytes"`
+	Seconds   float64   `json:"seconds"`
+	Error     string    `json:"error,omitempty"`
+	Hint      string    `json:"hint,omitempty"`
 }
 
 // StatusOf reads how jobs stand. It changes nothing and reaches no host. That
@@ -259,11 +262,12 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	if from.IsZero() || d.future(from) {
 		s.Late = true
 		if from = cmp.Or(a.Failing, a.Tried); !from.IsZero() && !d.future(from) {
-			s.Lag = max(0, d.now.Sub(from).Seconds())
+			s.Lag, s.LateAfter = max(0, d.now.Sub(from).Seconds()), from
 		}
-	} else if due, _, ok := d.after(from); ok && d.now.After(due) {
-		s.Lag = d.now.Sub(due).Seconds()
-		s.Late = d.now.After(due.Add(d.grace))
+	} else if due, _, ok := d.after(from); ok {
+		s.LateAfter = due.Add(d.grace)
+		s.Lag = max(0, d.now.Sub(due).Seconds())
+		s.Late = d.now.After(s.LateAfter)
 	}
 	if s.Late {
 		s.State = worst(s.State, Late)

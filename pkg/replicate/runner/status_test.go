@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,6 +46,9 @@ func TestStatusLateness(t *testing.T) {
 			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, tt.now)
 			require.Equal(t, tt.late, js.Late)
 			require.Equal(t, tt.lag.Seconds(), js.Datasets[0].Lag)
+			if by := js.Datasets[0].LateAfter; !by.IsZero() {
+				require.Equal(t, tt.late, tt.now.After(by), by)
+			}
 		})
 	}
 	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, eight).Late, "a scheduled job that never ran is late")
@@ -128,10 +132,40 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := &replicate.File{Metrics: replicate.Metrics{Textfile: filepath.Join(dir, "zxfer.prom")}, Jobs: []replicate.Job{{Name: "home"}}}
-	require.NoError(t, WriteMetrics(t.Context(), f, filepath.Join(dir, "none", "state")))
+	require.NoError(t, WriteMetrics(t.Context(), f, filepath.Join(dir, "none", "state"), time.Now()))
 	text, err := os.ReadFile(f.Metrics.Textfile)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
+}
+
+// What watches the metrics knows no schedule: they say when a dataset, or a drill, is late.
+func TestMetricsSayWhatIsDue(t *testing.T) {
+	t.Parallel()
+	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	dir := t.TempDir()
+	st := stateOfOne(replicate.Attempt{Success: eight})
+	st.Arrival("tank/b", "near").Ended(eight, context.Canceled)
+	st.DrillSince = eight
+	store, err := record.Open(dir, "home")
+	require.NoError(t, err)
+	require.NoError(t, store.Save(st))
+	f := &replicate.File{Jobs: []replicate.Job{
+		{Name: "home", Source: "tank", Recursive: true, Schedule: "hourly", Targets: []replicate.Target{{Name: "near"}}, Drill: &replicate.Drill{Schedule: "daily"}},
+		{Name: "new", Schedule: "daily"},
+		{Name: "hand"},
+	}}
+	text, err := Metrics(f, dir, eight.Add(90*time.Minute))
+	require.NoError(t, err)
+	for sample, want := range map[string]time.Time{
+		`next_run_seconds{job="home"}`:                                         eight.Add(2 * time.Hour),
+		`next_run_seconds{job="new"}`:                                          eight.Add(16 * time.Hour),
+		`dataset_late_after_seconds{job="home",source="tank/a",target="near"}`: eight.Add(75 * time.Minute),
+		`dataset_late_after_seconds{job="home",source="tank/b",target="near"}`: eight,
+		`drill_late_after_seconds{job="home"}`:                                 eight.Add(40 * time.Hour),
+	} {
+		require.Contains(t, string(text), fmt.Sprintf("\nzxfer_replicate_%s %d\n", sample, want.Unix()))
+	}
+	require.NotContains(t, string(text), "hand")
 }
 
 // A job with a schedule that never ran is late, without one nobody can tell; also
@@ -177,7 +211,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 		require.Contains(t, st.Problems[0].Error, "pool dst has data errors")
 		require.Contains(t, st.Problems[0].Error, "2 data errors")
 		require.Contains(t, st.Problems[0].Hint, "zxfer heal -n dst/copy shows")
-		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 		require.NoError(t, err)
 		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="t",pool="dst"} 2`)
 	}
@@ -218,7 +252,7 @@ func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 	_, err := New(r.dir, older{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
 	require.Equal(t, Damaged, r.status(t).State)
-	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir)
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 	require.NoError(t, err)
 	for _, target := range []string{"", "t"} {
 		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="`+target+`",pool="src"} 1`)
