@@ -53,7 +53,7 @@ there.`,
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		_ = writeHelp(a.stdout, cmd) // cobra's help function has no error
 	})
-	root.AddCommand(newSend(a), newRestore(a), newHeal(a), newCompare(a), newDev(a), newDoctor(a), newReplicate(a), newUninstall(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs())
+	root.AddCommand(newSend(a), newRestore(a), newHeal(a), newCompare(a), newDev(a), newDoctor(a), newReplicate(a), newUninstall(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs(), newFreezeGuard(a))
 	help := newHelp(a)
 	root.SetHelpCommand(help)
 	root.AddCommand(help) // cobra itself would only once it executes

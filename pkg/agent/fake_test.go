@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -54,6 +55,11 @@ func (h *host) Capture(ctx context.Context, brief bool) ([]byte, error) {
 
 func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, error) {
 	return probe.Ceiling{ID: req.ID, Title: "measured there", BytesPerSecond: 7}, h.note(ctx, func() error { return nil }, opMeasure.name, req)
+}
+
+// SnapshotFrozen starts no watchdog.
+func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error) {
+	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, opSnapshotFrozen.name, q)
 }
 
 // moving is a host whose transfers a test carries out.

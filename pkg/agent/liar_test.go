@@ -20,6 +20,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/files"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -169,6 +170,9 @@ func questions() []question {
 		{opRunAside.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.RunAside(ctx, zfs.AsideCommand{Clone: zfs.AsideOf("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1})
 		}, zfs.AsideResult{Output: "well"}},
+		{opSnapshotFrozen.name, func(ctx context.Context, s site.Full) (any, error) {
+			return s.SnapshotFrozen(ctx, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []freeze.Wanted{{Datasets: []string{"tank/a"}}}})
+		}, freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", Left: true}}, Unmarked: "no rights"}},
 		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
 		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})

@@ -23,6 +23,7 @@ func all() []servable {
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
 		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opOccupied,
 		opCloneAside, opRemoveAside, opRunAside,
+		opSnapshotFrozen,
 		opDamage, opScrub, opRevert,
 	}
 }

@@ -101,6 +101,9 @@ type Job struct {
 	// Drill is how copies are proved to be restorable; nil = by hand, all of it.
 	Drill *Drill `toml:"drill,omitempty"`
 
+	// Freeze are the applications that stand still while snapshots are taken.
+	Freeze []Freeze `toml:"freeze,omitempty"`
+
 	Before []Hook `toml:"before,omitempty"`
 	After  []Hook `toml:"after,omitempty"`
 	// Alert runs after a run that failed.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -62,6 +63,8 @@ type Arrived struct {
 type Decision struct {
 	// Snapshots are to be taken, by full name.
 	Snapshots []string
+	// Frozen are the applications that stand still meanwhile.
+	Frozen []freeze.Wanted
 	// Copies are the datasets to look at on each target for what is to be sent, by
 	// the target's name; all of a target that is not in it.
 	Copies map[string][]string
@@ -81,6 +84,7 @@ type Decision struct {
 // it was tried to send to all targets.
 func Decide(v *View) *Decision {
 	d := &Decision{Snapshots: v.snapshots(), Copies: map[string][]string{}, Ask: map[string][]string{}}
+	d.Frozen = v.frozen(d.Snapshots)
 	for i := range v.Job.Targets {
 		if copies := v.copies(&v.Job.Targets[i]); copies != nil {
 			d.Copies[v.Job.Targets[i].Name] = copies
@@ -108,14 +112,18 @@ func (v *View) snapshots() []string {
 	if naming == nil {
 		return nil
 	}
-	name := naming.At(v.Started)
-	var out []string
+	changed := map[string]bool{}
 	for _, d := range v.Source.Datasets {
 		latest, any := d.Latest()
 		_, own := v.Scope.Own(latest.Name)
-		unchanged := any && own && d.Get("written") == "0"
+		changed[d.Name] = !v.Job.Snapshots.SkipUnchanged || !any || !own || d.Get("written") != "0"
+	}
+	v.together(changed)
+	name := naming.At(v.Started)
+	var out []string
+	for _, d := range v.Source.Datasets {
 		taken := slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name })
-		if d.Inconsistent() || v.Job.Snapshots.SkipUnchanged && unchanged || taken {
+		if d.Inconsistent() || !changed[d.Name] || taken {
 			continue
 		}
 		out = append(out, d.Name+"@"+name)

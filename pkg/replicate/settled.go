@@ -61,7 +61,7 @@ func Unmoved(v *View, before map[string]*Settled) []string {
 }
 
 func (v *View) unmoved(d *zfs.Dataset, s *Settled, known *Known) bool {
-	if d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != print(d, 0) {
+	if v.freezes(d.Name) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != print(d, 0) {
 		return false
 	}
 	for i := range v.Job.Targets {

@@ -24,6 +24,9 @@ type Known struct {
 	// Pruned tells, by side, what retention found nothing more to remove of:
 	// while that is the same there is no need to ask again.
 	Pruned map[string]string `json:"pruned,omitempty"`
+	// Consistent tells of snapshots whether all of the dataset's applications were proved
+	// to stand still for them, by name: of the newest, and of those that a target has.
+	Consistent map[string]bool `json:"consistent,omitempty"`
 	// Past is what retention learnt of its snapshots, by side.
 	Past map[string]*History `json:"past,omitempty"`
 	// Targets is where it is, by the target's name in the job file.
@@ -35,6 +38,15 @@ type Known struct {
 // Identify notes which dataset it is.
 func (k *Known) Identify(d *zfs.Dataset) {
 	k.GUID, k.EncryptionRoot = d.GUID, d.Get("encryptionroot")
+}
+
+// Froze notes whether one of the applications of a dataset stood still for a snapshot.
+func (k *Known) Froze(snapshot string, proved bool) {
+	if k.Consistent == nil {
+		k.Consistent = map[string]bool{}
+	}
+	before, known := k.Consistent[snapshot]
+	k.Consistent[snapshot] = proved && (before || !known)
 }
 
 // Alone is a dataset of a job without a target.
@@ -200,6 +212,19 @@ func (v *View) Forget() {
 	maps.Copy(concerned, v.Idle)
 	for _, d := range v.Source.Datasets {
 		concerned[d.Name] = true
+	}
+	for _, d := range v.Source.Datasets {
+		if known := v.State.Datasets[d.Name]; known != nil {
+			latest, _ := d.Latest()
+			maps.DeleteFunc(known.Consistent, func(snapshot string, _ bool) bool {
+				for _, a := range known.Targets {
+					if a.Base == snapshot {
+						return false
+					}
+				}
+				return snapshot != latest.Name
+			})
+		}
 	}
 	maps.DeleteFunc(v.State.Datasets, func(name string, _ *Known) bool { return !concerned[name] })
 	for _, d := range v.State.Datasets {

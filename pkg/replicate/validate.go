@@ -253,6 +253,7 @@ func (j *Job) faults() []error {
 	f.word("bookmarks", j.Bookmarks, "sent", "none")
 	f.transfer(&j.Transfer)
 	f.drill(j.Drill)
+	j.freezeFaults(f)
 	j.targetFaults(f)
 	if len(j.Targets) == 0 {
 		j.aloneFaults(f)

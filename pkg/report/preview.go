@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
@@ -29,6 +30,9 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	errorText(&b, "  error: ", p.Error, p.Hint)
 	if len(p.Snapshots) > 0 {
 		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), some(p.Snapshots, "    ", verbose))
+	}
+	for i := range p.Frozen {
+		b.WriteString("  " + frozenText(&p.Frozen[i]) + "\n")
 	}
 	for _, t := range p.Targets {
 		head := fmt.Sprintf("  %s (%s): ", t.Target, oneLine(t.To))
@@ -52,6 +56,20 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
 	return writeString(w, b.String())
+}
+
+// frozenText tells of an application that would stand still.
+func frozenText(z *freeze.Wanted) string {
+	how := map[string]string{freeze.PostgreSQL: "checkpoint, of the PostgreSQL server", freeze.MySQL: "locked, the MySQL or MariaDB server",
+		freeze.GuestAgent: "frozen by the guest agent, the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
+	if z.Host != "" {
+		how += " at " + z.Host
+	}
+	otherwise := "else none is taken"
+	if !z.Required {
+		otherwise = "else they are taken all the same"
+	}
+	return oneLine(fmt.Sprintf("for %s of them %s: %s, for %s at most; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
 }
 
 // errorText writes an error, where there is one, and its hint below it.

@@ -89,6 +89,9 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 	case d.Outcome == "":
 		state = append(state, "-")
 	}
+	if d.Consistent != nil {
+		state = append(state, map[bool]string{true: "consistent", false: "NOT CONSISTENT"}[*d.Consistent])
+	}
 	last := "never"
 	if !d.Success.IsZero() {
 		last = stamp(d.Success)

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -22,7 +23,8 @@ import (
 )
 
 // Site is one host that has datasets. What it can do besides are roles: Digester,
-// Mover, Devices, Reader, Prober, Owner, Rehearser; see As.
+// Mover, Devices, Reader, Prober, Owner, Rehearser,
+// Freezer; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -181,6 +183,14 @@ type Rehearser interface {
 	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
 }
 
+// Freezer holds applications still while it takes snapshots.
+type Freezer interface {
+	// SnapshotFrozen takes snapshots in one transaction, as Snapshot does, while what
+	// is wanted stands still, and sets freeze.Property on those for which that is
+	// proved. That something could not be held still is no error.
+	SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error)
+}
+
 // Full is a Site in every role: zxfer itself acts there.
 type Full interface {
 	Site
@@ -192,6 +202,7 @@ type Full interface {
 	Owner
 	Healer
 	Rehearser
+	Freezer
 }
 
 // As returns a Site in the role R, and a refusal where the host does not have it.
@@ -237,6 +248,8 @@ func task[R any]() string {
 		return "tell what is damaged"
 	case *Rehearser:
 		return "clone a copy to look at it"
+	case *Freezer:
+		return "hold applications still for a snapshot"
 	}
 	return "be looked at and measured"
 }

@@ -18,6 +18,7 @@ type direct interface {
 	Unmount(ctx context.Context, dataset string) error
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 	RemoveAside(ctx context.Context, a zfs.Asides) error
+	Mark(ctx context.Context, property, value string, snapshots []string) error
 	zfsexec.Pools // but for what a dataset has of its pool
 }
 

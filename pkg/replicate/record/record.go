@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 )
@@ -24,8 +25,18 @@ type Run struct {
 	Pruned    int          `json:"pruned"`    // snapshots and bookmarks destroyed on the source
 	Targets   []*TargetRun `json:"targets"`
 	Notes     []string     `json:"notes,omitempty"`
+	// Frozen are the applications that were to stand still for the snapshots.
+	Frozen []Frozen `json:"frozen,omitempty"`
 	// Damaged are the pools of the job that have data errors.
 	Damaged []*Damage `json:"damaged,omitempty"`
+}
+
+// Frozen is an application that was to stand still for the snapshots of its datasets.
+type Frozen struct {
+	Name     string `json:"name"`
+	Kind     string `json:"kind"`
+	Datasets int    `json:"datasets"`
+	freeze.Outcome
 }
 
 // Damage are the data errors of a pool.

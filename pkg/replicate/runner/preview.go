@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -18,13 +19,15 @@ import (
 
 // Preview is what the next run of a job would do.
 type Preview struct {
-	Job       string               `json:"job"`
-	Source    string               `json:"source"`
-	Datasets  int                  `json:"datasets"`
-	Alone     bool                 `json:"alone,omitempty"` // the job has no target
-	Snapshots []string             `json:"snapshots"`       // that it would take
-	Targets   []*TargetPreview     `json:"targets"`
-	Prunings  []*replicate.Pruning `json:"prunings"` // once that has arrived
+	Job       string   `json:"job"`
+	Source    string   `json:"source"`
+	Datasets  int      `json:"datasets"`
+	Alone     bool     `json:"alone,omitempty"` // the job has no target
+	Snapshots []string `json:"snapshots"`       // that it would take
+	// Frozen are the applications that would stand still meanwhile.
+	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
+	Targets  []*TargetPreview     `json:"targets"`
+	Prunings []*replicate.Pruning `json:"prunings"` // once that has arrived
 	// Delegations are for hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
 	// Drill tells when copies are drilled next, and which that cannot prove, as their
@@ -97,7 +100,8 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		return p, ctx.Err()
 	}
 	p.Datasets = len(v.Source.Datasets)
-	p.Snapshots = append(p.Snapshots, replicate.Decide(v).Snapshots...)
+	d := replicate.Decide(v)
+	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
 	taken := pretend(*v.Source, p.Snapshots)
 	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
@@ -108,7 +112,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		w.coming[t.name] = b.foresee(&taken)
 		v.Targets = append(v.Targets, b.seen())
 	}
-	d := w.decide(ctx, v)
+	d = w.decide(ctx, v)
 	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {
 		w.showHeld(ctx, side, freed(side.Side, d.Holdings))

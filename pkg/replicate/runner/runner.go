@@ -60,6 +60,8 @@ type work struct {
 	// coming are the snapshots that a preview has arrive, by side and full name, as the
 	// source has them; a run has none.
 	coming map[string]map[string]string
+	// unproved is why snapshots that were taken are not what they were to be: consistent.
+	unproved error
 	// shared is held for state and run while several targets are served.
 	shared sync.Mutex
 	state  *record.State
@@ -161,8 +163,12 @@ func (w *work) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { v.Forget() }()                 // of the last look
-	v, missed, snapErr := w.takeSnapshots(ctx, v) // what there is, is sent all the same
+	defer func() { v.Forget() }() // of the last look
+	v, missed, snapErr := w.takeSnapshots(ctx, v)
+	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
+		return snapErr
+	}
+	// What there is, is sent all the same.
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.Idle))
 		b.learn(v, missed)
@@ -185,7 +191,7 @@ func (w *work) move(ctx context.Context) error {
 			w.note("what is up to date could not be remembered: %v", err)
 		}
 	}
-	return errors.Join(snapErr, pruneErr)
+	return errors.Join(snapErr, pruneErr, w.unproved)
 }
 
 // warm reaches the targets while the source is looked at. What goes wrong whoever needs

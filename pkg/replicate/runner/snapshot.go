@@ -11,8 +11,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -20,7 +20,8 @@ import (
 // refuses that, datasets that can be snapshotted are, in as few as it takes; why
 // the others were not is in missed.
 func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *replicate.View, missed map[string]error, err error) {
-	all := replicate.Decide(v).Snapshots
+	d := replicate.Decide(v)
+	all := d.Snapshots
 	missed = map[string]error{}
 	if len(all) == 0 {
 		return v, missed, nil
@@ -29,8 +30,11 @@ func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *repli
 	var first error
 	if len(names) > 0 {
 		taken := w.doing("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
-		first = w.source.snapshot(ctx, names, missed)
+		first = w.snapshot(ctx, names, d.Frozen, missed)
 		taken()
+	}
+	if errors.Is(first, errNotFrozen) && len(missed) == len(all) {
+		return v, missed, first
 	}
 	if w.run.Snapshots = len(all) - len(missed); w.run.Snapshots > 0 {
 		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
@@ -73,16 +77,23 @@ func notRestoring(v *replicate.View, names []string, missed map[string]error) (o
 	return others, err
 }
 
-// snapshot takes snapshots, by halves where they cannot be taken at once, and
-// returns the first reason why one was not.
-func (s *side) snapshot(ctx context.Context, names []string, missed map[string]error) error {
-	err := replicate.InKeys(s.host.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) }))
+// snapshot takes snapshots while applications stand still, by halves where they cannot
+// be taken at once, and returns the first reason why one was not.
+func (w *work) snapshot(ctx context.Context, names []string, frozen []freeze.Wanted, missed map[string]error) error {
+	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen))
 	if err == nil {
 		return nil
 	}
 	if len(names) > 1 && ofOne(err) {
-		half := len(names) / 2
-		return cmp.Or(s.snapshot(ctx, names[:half], missed), s.snapshot(ctx, names[half:], missed))
+		if first, second := halves(names, frozen); len(second) > 0 {
+			return cmp.Or(w.snapshot(ctx, first, of(first, frozen), missed), w.snapshot(ctx, second, of(second, frozen), missed))
+		}
+		if !slices.ContainsFunc(frozen, func(z freeze.Wanted) bool { return z.Required }) {
+			for i := range frozen {
+				w.froze(&frozen[i], freeze.Outcome{Error: fmt.Sprintf("its snapshots could not be taken in one transaction: %v", err)}, names)
+			}
+			return w.snapshot(ctx, names, nil, missed)
+		}
 	}
 	for _, n := range names {
 		dataset, _, _ := strings.Cut(n, "@")

@@ -103,6 +103,9 @@ type DatasetStatus struct {
 	// Outcome is that of the last run, "" where it succeeded; Error and Hint say why.
 	Outcome string `json:"outcome,omitempty"`
 	Base    string `json:"base,omitempty"`
+	// Consistent tells whether the dataset's applications are proved to have stood still
+	// for Base, or Snapshot; nil where none was to.
+	Consistent *bool `json:"consistent,omitempty"`
 	// Snapshot is the newest one that concerns the job, without a target.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Success is the begin of the last run that brought it up to date; without a
@@ -177,6 +180,9 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	js.Late = due.event != nil
 	js.LagWarning, js.LagCritical = due.levels(now)
 	add := func(d *DatasetStatus, a *replicate.Attempt) {
+		if proved, known := st.Datasets[d.Source].Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
+			d.Consistent = &proved
+		}
 		d.Success = a.Success
 		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
 		d.State = stateOf(d.Outcome)

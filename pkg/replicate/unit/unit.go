@@ -139,6 +139,13 @@ func service(j *replicate.Job, p Paths, t task) string {
 			user += "StateDirectory=" + filepath.Join(below, j.Name) + "\nStateDirectoryMode=0750\n"
 		}
 	}
+	kill := "mixed"
+	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.what == "replicate" {
+		kill = "process" // the watchdog of what is frozen outlives the run; all else ends with it
+		if j.User == "" && slices.ContainsFunc(j.Freeze, func(z replicate.Freeze) bool { return z.RunAs != "" }) {
+			capabilities += " CAP_SETUID CAP_SETGID CAP_KILL"
+		}
+	}
 	network, after := "", "zfs.target"
 	if reachesOut(j) {
 		network, after = "Wants=network-online.target\n", "network-online.target zfs.target"
@@ -159,7 +166,7 @@ RestartSec=5min
 RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
 TimeoutStopSec=90s
-KillMode=mixed
+KillMode=%s
 %sNice=10
 IOSchedulingClass=best-effort
 IOSchedulingPriority=7
@@ -187,7 +194,7 @@ RestrictSUIDSGID=%s
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
-`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, user, capabilities,
+`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, capabilities,
 		strings.Join(writable, " "), t.namespaces, t.suid, t.calls)
 }
 

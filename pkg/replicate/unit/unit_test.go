@@ -4,11 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/replicate"
 )
 
@@ -64,6 +66,22 @@ func TestFiles(t *testing.T) {
 }
 
 // systemd itself finds no fault with the units.
+// The watchdog of what is frozen outlives a run that is killed, and may become another
+// account; where the source is elsewhere, so is the watchdog.
+func TestFreezeUnit(t *testing.T) {
+	t.Parallel()
+	f := file()
+	f.Jobs[0].Freeze = []replicate.Freeze{{Spec: freeze.Spec{Kind: freeze.PostgreSQL, RunAs: "postgres"}}}
+	for source, want := range map[string]string{"tank/home": "KillMode=process\n", "far:tank/home": "KillMode=mixed\n"} {
+		f.Jobs[0].Source = source
+		files, err := Files(f, paths())
+		require.NoError(t, err)
+		service := files["zxfer-replicate-home.service"]
+		require.Contains(t, service, want)
+		require.Equal(t, source == "tank/home", strings.Contains(service, "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_OVERRIDE CAP_SETUID CAP_SETGID CAP_KILL\n"))
+	}
+}
+
 func TestUnitsVerify(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

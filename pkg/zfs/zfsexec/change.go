@@ -73,6 +73,25 @@ func (c *CLI) Snapshot(ctx context.Context, snapshots []string) error {
 	return err
 }
 
+// Mark sets a user property of snapshots.
+func (c *CLI) Mark(ctx context.Context, property, value string, snapshots []string) error {
+	if err := errors.Join(zfs.CheckProperty(property), zfs.CheckValue(property, value)); err != nil {
+		return err
+	}
+	for _, s := range snapshots {
+		if _, _, err := zfs.ParseSnapshot(s); err != nil {
+			return err
+		}
+	}
+	for some := range chunks(snapshots, maxArgv) {
+		f := zfs.Failure{Op: zfs.OpSet, Subject: some[0], Properties: []string{property}}
+		if _, err := c.zfsOutput(ctx, f, append([]string{"set", property + "=" + value}, some...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckHold checks the names of holds.
 func CheckHold(tag string, snapshots []string) error {
 	if err := zfs.CheckTag(tag); err != nil {

@@ -95,6 +95,9 @@ func (h *Host) properties(names, properties []string) (map[string]map[string]zfs
 		if d, i := h.find(n); i >= 0 {
 			v := d.Versions[i]
 			all = map[string]zfs.Property{"clones": {Value: cmp.Or(strings.Join(clones[n], ","), "-"), Source: "-"}}
+			for p, value := range h.marks[n] {
+				all[p] = zfs.Property{Value: value, Source: "local"}
+			}
 			for p, n := range map[string]uint64{"guid": v.GUID, "createtxg": v.CreateTXG, "userrefs": uint64(len(h.tags[key(d, v)])), "creation": 1e9 + v.CreateTXG*3600} {
 				all[p] = zfs.Property{Value: strconv.FormatUint(n, 10), Source: "-"}
 			}
@@ -165,6 +168,24 @@ func (h *Host) snapshot(snapshots []string) error {
 		h.add(h.datasets[dataset], zfs.Version{Kind: zfs.Snapshot, Name: name})
 	}
 	return nil
+}
+
+// Mark sets a property of snapshots.
+func (h *Host) Mark(ctx context.Context, property, value string, snapshots []string) error {
+	return h.do(ctx, zfs.OpSet, snapshots, func() error {
+		for _, n := range snapshots {
+			if _, i := h.find(n); i < 0 {
+				return fail(zfs.NotFound, zfs.OpSet, n)
+			}
+		}
+		for _, n := range snapshots {
+			if h.marks[n] == nil {
+				h.marks[n] = map[string]string{}
+			}
+			h.marks[n][property] = value
+		}
+		return nil
+	})
 }
 
 // Hold places holds.

@@ -49,9 +49,10 @@ type Host struct {
 	// that of its base. head is the same of datasets by name.
 	content map[uint64][]write
 	head    map[string][]write
-	partial map[string]*partial // what interrupted receives left, by dataset
-	files   map[string]string   // directories, by what has their files
-	healed  map[string]bool     // what is damaged no more, by how it is shown
+	partial map[string]*partial          // what interrupted receives left, by dataset
+	files   map[string]string            // directories, by what has their files
+	marks   map[string]map[string]string // properties of snapshots, by their names
+	healed  map[string]bool              // what is damaged no more, by how it is shown
 }
 
 // OpHolds is the listing of holds, as Around is told of it.
@@ -90,7 +91,7 @@ type write struct {
 
 // New returns a host with datasets, pools among them.
 func New(datasets ...string) *Host {
-	h := &Host{Now: func() int64 { return time.Now().Unix() }, datasets: map[string]*zfs.Dataset{}, tags: map[string][]string{},
+	h := &Host{Now: func() int64 { return time.Now().Unix() }, datasets: map[string]*zfs.Dataset{}, tags: map[string][]string{}, marks: map[string]map[string]string{},
 		content: map[uint64][]write{}, head: map[string][]write{}, partial: map[string]*partial{}}
 	for _, name := range datasets {
 		h.Create(name, nil)

@@ -1,0 +1,24 @@
+package agent
+
+import (
+	"context"
+
+	"zxfer/pkg/freeze"
+	"zxfer/pkg/site"
+)
+
+// It runs commands, and clients of databases, which is for no restricted key: there is no
+// rule.
+var opSnapshotFrozen = operation[freeze.Request, freeze.Result]{
+	name:    "snapshot-frozen",
+	do:      asks(site.Freezer.SnapshotFrozen),
+	request: manyNames,
+	answer:  func(q freeze.Request, _ int) int { return (len(q.Wanted) + 1) * 16 << 10 },
+	check:   freeze.CheckResult,
+	long:    true,
+}
+
+// SnapshotFrozen asks the agent.
+func (r *Remote) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error) {
+	return ask(ctx, r, opSnapshotFrozen, q, nil)
+}

@@ -1,0 +1,191 @@
+package guard
+
+import (
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/freeze"
+)
+
+// server is a database of its own, run by an account.
+type server struct {
+	t       *testing.T
+	dir     string // with data and socket
+	account string
+	client  []string // argv of what carries out a statement, which follows
+}
+
+func newServer(t *testing.T, account, program string) (*server, string) {
+	t.Helper()
+	found, _ := filepath.Glob(program)
+	u, err := user.Lookup(account)
+	if os.Geteuid() != 0 || len(found) == 0 || err != nil {
+		t.Skipf("needs root, %s and the account %s", program, account)
+	}
+	dir, err := os.MkdirTemp("", "freeze") // below /tmp: a socket's path is short
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	uid, _ := strconv.Atoi(u.Uid)
+	require.NoError(t, os.Chown(dir, uid, -1))
+	return &server{t: t, dir: dir, account: account}, found[len(found)-1]
+}
+
+// command is one of the server's account.
+func (s *server) command(argv ...string) *exec.Cmd {
+	cmd := exec.Command("setpriv", append([]string{"--reuid=" + s.account, "--regid=" + s.account, "--init-groups"}, argv...)...)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "HOME="+s.dir)
+	return cmd
+}
+
+func (s *server) run(argv ...string) {
+	s.t.Helper()
+	out, err := s.command(argv...).CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+}
+
+func (s *server) start(argv ...string) {
+	s.t.Helper()
+	cmd := s.command(argv...)
+	log, err := os.Create(filepath.Join(s.dir, "server.log"))
+	require.NoError(s.t, err)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(s.t, cmd.Start())
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGQUIT)
+		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		_ = cmd.Wait()
+		_ = log.Close()
+	})
+	require.Eventually(s.t, func() bool { _, err := s.sql("SELECT 1"); return err == nil }, time.Minute, 100*time.Millisecond)
+}
+
+func (s *server) sql(statement string) (string, error) {
+	out, err := s.command(append(s.client, statement)...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (s *server) must(statement string) string {
+	s.t.Helper()
+	out, err := s.sql(statement)
+	require.NoError(s.t, err, out)
+	return out
+}
+
+func postgres(t *testing.T) (*server, freeze.Spec) {
+	s, program := newServer(t, "postgres", "/usr/lib/postgresql/*/bin/postgres")
+	s.client = []string{"psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", s.dir, "-p", "5439", "postgres", "-c"}
+	s.run(filepath.Join(filepath.Dir(program), "initdb"), "-D", s.dir+"/data", "-A", "peer", "--no-sync")
+	s.start(program, "-D", s.dir+"/data", "-k", s.dir, "-p", "5439", "-c", "listen_addresses=", "-c", "log_checkpoints=on")
+	return s, freeze.Spec{Kind: freeze.PostgreSQL, Host: s.dir, Port: 5439, RunAs: "postgres", Within: 30 * time.Second}
+}
+
+// A checkpoint is made, and what the server tells of itself is understood.
+func TestPostgreSQL(t *testing.T) {
+	t.Parallel()
+	s, spec := postgres(t)
+	s.must("CREATE TABLE t AS SELECT generate_series(1, 1000) AS n")
+	before := s.must("SELECT checkpoint_lsn FROM pg_control_checkpoint()")
+	g := begin(t, request(spec))
+	require.False(t, g.Stopped, g.Outcomes)
+	require.Equal(t, []string{s.dir + "/data", s.dir + "/data/pg_wal"}, g.Places[0])
+	require.NotEqual(t, before, s.must("SELECT checkpoint_lsn FROM pg_control_checkpoint()"))
+	o := g.Take()[0]
+	require.Empty(t, o.Error)
+	require.Regexp(t, `^WAL [0-9A-F]+/[0-9A-F]+$`, o.Position)
+
+	s.must("CREATE ROLE nobody LOGIN")
+	spec.RunAs, spec.User = "nobody", "nobody"
+	g = begin(t, request(spec))
+	require.True(t, g.Stopped)
+	require.Contains(t, g.Outcomes[0].Error, "no checkpoint")
+	require.Contains(t, g.Outcomes[0].Hint, "pg_checkpoint")
+	g.Drop()
+	spec.Host = s.dir + "/nowhere"
+	g = begin(t, request(spec))
+	require.Contains(t, g.Outcomes[0].Error, "nowhere")
+	g.Drop()
+}
+
+func mariadb(t *testing.T) (*server, freeze.Spec) {
+	s, program := newServer(t, "mysql", "/usr/sbin/mariadbd")
+	socket := s.dir + "/sock"
+	s.client = []string{"mariadb", "--no-defaults", "--socket=" + socket, "--user=mysql", "--batch", "-N", "-e"}
+	s.run("mariadb-install-db", "--no-defaults", "--datadir="+s.dir+"/data", "--auth-root-authentication-method=socket", "--auth-root-socket-user=mysql", "--skip-test-db")
+	s.start(program, "--no-defaults", "--datadir="+s.dir+"/data", "--socket="+socket, "--skip-networking", "--log-bin", "--pid-file="+s.dir+"/pid", "--innodb-flush-log-at-trx-commit=1")
+	return s, freeze.Spec{Kind: freeze.MySQL, Socket: socket, User: "mysql", RunAs: "mysql", Within: 30 * time.Second}
+}
+
+// While it is held nothing is committed; the lock goes with the word, with the watchdog,
+// and with the time, and is never there for longer.
+func TestMariaDB(t *testing.T) {
+	t.Parallel()
+	s, spec := mariadb(t)
+	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; CREATE TABLE d.m (n INT) ENGINE=MyISAM")
+	for name, loosen := range map[string]func(*Guard){
+		"word":     func(g *Guard) { require.Empty(t, g.Take()[0].Error) },
+		"drop":     func(g *Guard) { require.Contains(t, g.Drop()[0].Error, "not taken") },
+		"watchdog": func(g *Guard) { g.kill(); require.Contains(t, g.Take()[0].Error, "watchdog") },
+	} {
+		before := s.must("SELECT COUNT(*) FROM d.i") + s.must("SELECT COUNT(*) FROM d.m")
+		g := begin(t, request(spec))
+		require.False(t, g.Stopped, g.Outcomes)
+		require.Contains(t, g.Places[0], s.dir+"/data/")
+		require.Regexp(t, `^GTID 0-1-\d+$`, g.Outcomes[0].Position)
+		written := make(chan error, 2)
+		for _, table := range []string{"i", "m"} {
+			go func() { _, err := s.sql("INSERT INTO d." + table + " VALUES (1)"); written <- err }()
+		}
+		select {
+		case <-written:
+			t.Fatal("it wrote while it was locked")
+		case <-time.After(time.Second):
+		}
+		require.Equal(t, before, s.must("SELECT COUNT(*) FROM d.i")+s.must("SELECT COUNT(*) FROM d.m"), "it is read meanwhile")
+		loosen(g)
+		for range 2 {
+			select {
+			case err := <-written:
+				require.NoError(t, err, name)
+			case <-time.After(10 * time.Second):
+				t.Fatal(name + ": it is locked for ever")
+			}
+		}
+	}
+
+	// The session that holds the lock ends: the snapshot is not proved.
+	g := begin(t, request(spec))
+	held := s.must("SELECT ID FROM information_schema.PROCESSLIST WHERE TIME_MS >= 0 AND ID != CONNECTION_ID() AND COMMAND = 'Sleep'")
+	s.must("KILL " + held)
+	require.Contains(t, g.Take()[0].Error, "session ended")
+
+	spec.Within = time.Second
+	g = begin(t, request(spec))
+	began := time.Now()
+	s.must("INSERT INTO d.i VALUES (2)")
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Contains(t, g.Take()[0].Error, "timeout of 1s")
+	spec.User = "nobody"
+	g = begin(t, request(spec))
+	require.True(t, g.Stopped)
+	require.Contains(t, g.Outcomes[0].Error, "Access denied")
+	g.Drop()
+}
+
+// Where a server has no stages of a backup, as MySQL and what is older, all its tables
+// are locked.
+func TestReadLock(t *testing.T) {
+	t.Parallel()
+	for version, has := range map[string]bool{"10.3.39-MariaDB": false, "10.4.1-MariaDB": true, "10.11.19-MariaDB-0+deb12u1": true, "11.8.2-MariaDB": true, "12.0.1-MariaDB": true} {
+		require.Equal(t, has, staged.MatchString(version), version)
+	}
+}

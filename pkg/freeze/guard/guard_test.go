@@ -1,0 +1,159 @@
+package guard
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/freeze"
+)
+
+// logged are the first words of what scripts wrote.
+func logged(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "log"))
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		require.Equal(t, []string{f[0], "j", "s", f[1]}, f[2:])
+		out = append(out, f[0]+" "+f[1])
+	}
+	return out
+}
+
+func begin(t *testing.T, q *freeze.Request) *Guard {
+	t.Helper()
+	g, err := Start(t.Context(), q)
+	require.NoError(t, err)
+	return g
+}
+
+func touch(t *testing.T, dir, name string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+}
+
+func soonThawed(t *testing.T, dir string, within time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		all := logged(t, dir)
+		return len(all) > 0 && strings.HasPrefix(all[len(all)-1], "thaw ")
+	}, within, 10*time.Millisecond)
+}
+
+// Several are frozen in their order and thawed in reverse, whatever comes of them.
+func TestFreezeAndThaw(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := begin(t, request(script(dir, "a"), script(dir, "b")))
+	require.False(t, g.Stopped)
+	require.Equal(t, []string{"freeze a", "freeze b"}, logged(t, dir))
+	for _, o := range g.Take() {
+		require.Empty(t, o.Error)
+		require.Positive(t, o.Seconds)
+	}
+	require.Equal(t, []string{"freeze a", "freeze b", "thaw b", "thaw a"}, logged(t, dir))
+
+	dir = t.TempDir()
+	for _, o := range begin(t, request(script(dir, "a"), script(dir, "b"))).Drop() {
+		require.Contains(t, o.Error, "were not taken")
+		require.False(t, o.Left)
+	}
+	require.Equal(t, []string{"freeze a", "freeze b", "thaw b", "thaw a"}, logged(t, dir))
+}
+
+// What cannot be frozen is thawed, too: nobody knows how far it came. What is required
+// stops all; else it is only not proved.
+func TestCannotFreeze(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	touch(t, dir, "b.freeze")
+	q := request(script(dir, "a"), script(dir, "b"), script(dir, "c"))
+	g := begin(t, q)
+	require.True(t, g.Stopped)
+	require.Empty(t, g.Outcomes[0].Error)
+	require.Contains(t, g.Outcomes[1].Error, "exit status 1")
+	g.Drop()
+	require.Equal(t, []string{"freeze a", "freeze b", "thaw b", "thaw a"}, logged(t, dir))
+
+	q.Wanted[1].Required = false
+	g = begin(t, q)
+	require.False(t, g.Stopped)
+	o := g.Take()
+	require.Empty(t, o[0].Error+o[2].Error)
+	require.Contains(t, o[1].Error, "exit status 1")
+}
+
+// A thaw that fails is told, and that it may still stand still.
+func TestCannotThaw(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	touch(t, dir, "a.thaw")
+	o := begin(t, request(script(dir, "a"))).Take()
+	require.Contains(t, o[0].Error, "thaw")
+	require.Contains(t, o[0].Hint, "/bin/sh")
+	require.True(t, o[0].Left)
+}
+
+// Nothing stands still for longer than its timeout, though nobody says a word; the
+// snapshot that comes too late is not proved.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	q := request(script(dir, "a"))
+	q.Wanted[0].Within = 500 * time.Millisecond
+	g := begin(t, q)
+	soonThawed(t, dir, 5*time.Second)
+	require.Contains(t, g.Take()[0].Error, "timeout of 500ms")
+
+	dir = t.TempDir()
+	q = request(script(dir, "a"))
+	q.Wanted[0].Freeze, q.Wanted[0].Within = []string{"/bin/sleep", "100"}, 300*time.Millisecond
+	g = begin(t, q)
+	require.True(t, g.Stopped)
+	require.Contains(t, g.Outcomes[0].Error, "timeout of 300ms")
+	g.Drop()
+	require.Equal(t, []string{"thaw a"}, logged(t, dir))
+}
+
+// The run is killed: its watchdog thaws within a second.
+func TestRunKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := exec.Command("/proc/self/exe")
+	run.Env = append(os.Environ(), "GUARD_TEST_RUN="+dir)
+	out, err := run.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, run.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "frozen\n", line)
+	require.Equal(t, []string{"freeze a"}, logged(t, dir))
+	require.NoError(t, run.Process.Kill())
+	killed := time.Now()
+	soonThawed(t, dir, 5*time.Second)
+	t.Logf("thawed %s after the kill", time.Since(killed))
+	require.Error(t, run.Wait())
+}
+
+// The watchdog is killed: the run thaws by itself, at once.
+func TestWatchdogKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := begin(t, request(script(dir, "a"), script(dir, "b")))
+	g.kill()
+	soonThawed(t, dir, 5*time.Second)
+	for _, o := range g.Take() {
+		require.Contains(t, o.Error, "watchdog ended")
+		require.False(t, o.Left)
+	}
+	require.Equal(t, []string{"freeze a", "freeze b", "thaw b", "thaw a"}, logged(t, dir))
+}

@@ -1,0 +1,180 @@
+package guard
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze"
+)
+
+// guestAgent are the filesystems of a virtual machine, which its qemu-guest-agent
+// freezes: no program in it writes, and all that was written is on its disks.
+//
+// What the agent says comes from the machine, which is not trusted: it is bounded, and
+// decides no more than whether the snapshot is said to be consistent.
+//
+// https://www.qemu.org/docs/master/interop/qemu-ga-ref.html
+type guestAgent struct {
+	spec *freeze.Spec
+	// mine tells that it may be this one that froze them: what another did it does not undo.
+	mine bool
+}
+
+// maxReply bounds one line of an agent.
+const maxReply = 64 << 10
+
+// errAgent is an answer of an agent that says no.
+type errAgent struct{ class, text string }
+
+func (e *errAgent) Error() string { return freeze.Clean(e.class + ": " + e.text) }
+
+func (g *guestAgent) freeze(ctx context.Context) (f frozen, err error) {
+	status := ""
+	if err := g.ask(ctx, "guest-fsfreeze-status", &status); err != nil {
+		return f, err
+	}
+	if status != "thawed" {
+		return f, fault.Failf("another backup may be under way; else thaw it", "its filesystems are %q already", freeze.Clean(status))
+	}
+	n := 0
+	g.mine = true
+	err = g.ask(ctx, "guest-fsfreeze-freeze", &n)
+	var no *errAgent
+	if errors.As(err, &no) {
+		// An agent that fails at one filesystem thaws the others.
+		// https://gitlab.com/qemu-project/qemu/-/blob/v7.2.0/qga/commands-posix.c (qmp_guest_fsfreeze_freeze_list)
+		g.mine = false
+	}
+	if err == nil && n < 1 {
+		err = errors.New("it froze no filesystem")
+	}
+	return f, err
+}
+
+func (g *guestAgent) prove(ctx context.Context) error {
+	status := ""
+	err := g.ask(ctx, "guest-fsfreeze-status", &status)
+	if err == nil && status != "frozen" {
+		err = fmt.Errorf("its filesystems were %q when the snapshot had been taken", freeze.Clean(status))
+	}
+	return err
+}
+
+// thaw is tried until it is done, or its time is over.
+func (g *guestAgent) thaw(ctx context.Context) error {
+	if !g.mine {
+		return nil
+	}
+	for {
+		n := 0
+		err := g.ask(ctx, "guest-fsfreeze-thaw", &n)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fault.Failf("thaw it by hand, as in it: fsfreeze -u MOUNTPOINT", "its filesystems may be frozen: %w", err)
+		}
+	}
+}
+
+// ask has the agent carry out a command.
+func (g *guestAgent) ask(ctx context.Context, command string, answer any) error {
+	err := g.exchange(ctx, command, answer)
+	if err == nil {
+		return nil
+	}
+	var no *errAgent
+	if why := context.Cause(ctx); why != nil {
+		err = fmt.Errorf("it does not answer: %w", why)
+	} else if !errors.As(err, &no) {
+		err = fault.Failf("look whether the agent runs in the machine, and whether another program, as libvirt, has its socket", "%w", err)
+	}
+	return fmt.Errorf("%s at %s: %w", command, g.spec.Socket, err)
+}
+
+func (g *guestAgent) exchange(ctx context.Context, command string, answer any) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "unix", g.spec.Socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
+	in := bufio.NewReader(c)
+	// What another left unread is behind the mark.
+	id := rand.Int32()
+	if _, err := fmt.Fprintf(c, "\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id); err != nil {
+		return err
+	}
+	for marked := false; ; {
+		line, err := reply(in)
+		if err != nil {
+			return err
+		}
+		if at := strings.LastIndexByte(line, 0xff); at >= 0 {
+			line, marked = line[at+1:], true
+		}
+		var echo int32
+		if marked && parse(line, &echo) == nil && echo == id {
+			break
+		}
+	}
+	if _, err := fmt.Fprintf(c, "{\"execute\":%q}\n", command); err != nil {
+		return err
+	}
+	line, err := reply(in)
+	if err != nil {
+		return err
+	}
+	return parse(line, answer)
+}
+
+// reply reads a line.
+func reply(in *bufio.Reader) (string, error) {
+	var b strings.Builder
+	for b.Len() < maxReply {
+		c, err := in.ReadByte()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the agent hung up")
+			}
+			return "", err
+		}
+		if c == '\n' {
+			return b.String(), nil
+		}
+		b.WriteByte(c)
+	}
+	return "", fmt.Errorf("the agent answers with more than %d bytes", maxReply)
+}
+
+// parse reads the answer in a line.
+func parse(line string, answer any) error {
+	var r struct {
+		Return json.RawMessage `json:"return"`
+		Error  *struct {
+			Class string `json:"class"`
+			Desc  string `json:"desc"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(line), &r); err != nil {
+		return fmt.Errorf("the agent's answer is none: %w", err)
+	}
+	if r.Error != nil {
+		return &errAgent{r.Error.Class, r.Error.Desc}
+	}
+	if err := json.Unmarshal(r.Return, answer); err != nil {
+		return fmt.Errorf("the agent's answer is none: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package guard
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/freeze"
+)
+
+// machine is one whose agent answers as a test says. What the real one does a test in the
+// guest shows.
+type machine struct {
+	mu       sync.Mutex
+	asked    []string
+	status   string
+	answer   func(command string) string // "" = as the real one does
+	leftover string                      // what an earlier client did not read
+}
+
+func (m *machine) listen(t *testing.T) freeze.Spec {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "qga")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	m.status = "thawed"
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			m.serve(c)
+		}
+	}()
+	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Within: time.Second}
+}
+
+func (m *machine) serve(c net.Conn) {
+	defer c.Close()
+	_, _ = fmt.Fprint(c, m.leftover)
+	for in := bufio.NewScanner(c); in.Scan(); {
+		var q struct {
+			Execute   string
+			Arguments struct{ ID int }
+		}
+		_ = json.Unmarshal([]byte(strings.TrimPrefix(in.Text(), "\xff")), &q)
+		if q.Execute == "guest-sync-delimited" {
+			_, _ = fmt.Fprintf(c, "\xff{\"return\": %d}\n", q.Arguments.ID)
+			continue
+		}
+		_, _ = fmt.Fprint(c, m.carryOut(strings.TrimPrefix(q.Execute, "guest-fsfreeze-")))
+	}
+}
+
+func (m *machine) carryOut(command string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, command)
+	if m.answer != nil {
+		if a := m.answer(command); a != "" {
+			return a
+		}
+	}
+	switch command {
+	case "freeze":
+		m.status = "frozen"
+		return `{"return": 1}` + "\n"
+	case "thaw":
+		m.status = "thawed"
+		return `{"return": 1}` + "\n"
+	}
+	return fmt.Sprintf("{\"return\": %q}\n", m.status)
+}
+
+func (m *machine) done() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked
+}
+
+func TestGuestAgent(t *testing.T) {
+	t.Parallel()
+	m := &machine{leftover: "{\"return\": \"frozen\"}\nhalf a line "}
+	spec := m.listen(t)
+	g := begin(t, request(spec))
+	require.False(t, g.Stopped, g.Outcomes)
+	require.Empty(t, g.Take()[0].Error)
+	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
+}
+
+// A machine that thawed by itself is not taken for frozen; one that another froze is left
+// alone, and one that hangs or talks nonsense is thawed as far as it listens.
+func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
+	t.Parallel()
+	m := &machine{}
+	spec := m.listen(t)
+	g := begin(t, request(spec))
+	m.mu.Lock()
+	m.status = "thawed"
+	m.mu.Unlock()
+	require.Contains(t, g.Take()[0].Error, `"thawed" when the snapshot had been taken`)
+
+	m = &machine{}
+	spec = m.listen(t)
+	m.status = "frozen"
+	g = begin(t, request(spec))
+	require.True(t, g.Stopped)
+	require.Contains(t, g.Drop()[0].Error, "already")
+	require.Equal(t, []string{"status"}, m.done(), "another did it")
+
+	for name, answer := range map[string]string{
+		"an error":         `{"error": {"class": "GenericError", "desc": "failed to freeze /: ` + `\u001b[2J"}}` + "\n",
+		"none":             `{"return": 0}` + "\n",
+		"another type":     `{"return": "one"}` + "\n",
+		"no JSON":          "\x00\x01\n",
+		"more than a line": strings.Repeat("x", 2*maxReply),
+		"silence":          " ",
+	} {
+		m = &machine{answer: func(command string) string {
+			if command == "freeze" {
+				return answer
+			}
+			return ""
+		}}
+		g = begin(t, request(m.listen(t)))
+		require.True(t, g.Stopped, name)
+		why := g.Drop()[0].Error
+		require.NotEmpty(t, why, name)
+		require.NotContains(t, why, "\x1b")
+		require.LessOrEqual(t, len(why), 2048)
+		thawed := m.done()[len(m.done())-1] == "thaw"
+		require.Equal(t, name != "an error", thawed, name)
+	}
+}

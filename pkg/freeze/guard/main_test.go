@@ -1,0 +1,48 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"zxfer/pkg/freeze"
+)
+
+// TestMain makes this test binary the watchdog where it is started as one, and with
+// GUARD_TEST_RUN a run that holds what that names until it is killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == Verb {
+		if err := Serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if dir := os.Getenv("GUARD_TEST_RUN"); dir != "" {
+		_, err := Start(context.Background(), request(script(dir, "a")))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("frozen")
+		time.Sleep(time.Hour)
+	}
+	os.Exit(m.Run())
+}
+
+// script is an application that writes what is done to it into a file.
+func script(dir, name string) freeze.Spec {
+	do := func(what string) []string {
+		return []string{"/bin/sh", "-c", `echo "$2 $1 $ZXFER_HOOK $ZXFER_JOB $ZXFER_SNAPSHOT $ZXFER_FREEZE" >>"$0/log"; test ! -e "$0/$1.$2"`, dir, name, what}
+	}
+	return freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw"), Within: 20 * time.Second}
+}
+
+func request(specs ...freeze.Spec) *freeze.Request {
+	q := &freeze.Request{Job: "j", Snapshots: []string{"tank/a@s"}}
+	for _, s := range specs {
+		q.Wanted = append(q.Wanted, freeze.Wanted{Spec: s, Datasets: []string{"tank/a"}, Required: true})
+	}
+	return q
+}

@@ -1,0 +1,191 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/freeze"
+	"zxfer/pkg/freeze/guard"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+// TestMain makes this test binary the watchdog where it is started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == guard.Verb {
+		if err := guard.Serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// application is one that fails where a file says so, and writes down what is done to it.
+func application(dir, name string, datasets ...string) replicate.Freeze {
+	do := func(what string) []string {
+		return []string{"/bin/sh", "-c", `echo $1 >>"$0/log"; test ! -e "$0/$1"`, dir, what + "-" + name}
+	}
+	return replicate.Freeze{Spec: freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw")}, Datasets: datasets}
+}
+
+func newFrozen(t *testing.T, applications ...func(dir string) replicate.Freeze) (r *replica, dir string) {
+	t.Helper()
+	j, dir := taking(), t.TempDir()
+	for _, a := range applications {
+		j.Freeze = append(j.Freeze, a(dir))
+	}
+	return newReplica(t, j), dir
+}
+
+// log is what was done since the last look.
+func done(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "log"))
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(filepath.Join(dir, "log")))
+	}
+	return strings.Join(strings.Fields(string(text)), " ")
+}
+
+func (r *replica) marked(t *testing.T, snapshot string) string {
+	t.Helper()
+	found, err := r.Properties(t.Context(), []string{snapshot}, []string{freeze.Property})
+	require.NoError(t, err)
+	return found[snapshot][freeze.Property].Value
+}
+
+func (r *replica) consistent(t *testing.T) (out []string) {
+	t.Helper()
+	for _, d := range r.status(t).Datasets {
+		if d.Consistent != nil {
+			out = append(out, fmt.Sprint(d.Source, " ", *d.Consistent))
+		}
+	}
+	return out
+}
+
+// All that is covered is taken while its applications stand still, and marked; what is
+// covered by none is not.
+func TestFrozenSnapshots(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t,
+		func(dir string) replicate.Freeze { return application(dir, "db", "a") },
+		func(dir string) replicate.Freeze { return application(dir, "vm", "a", "b") })
+	r.Create("src/b", nil)
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.Error)
+	require.Equal(t, "freeze-db freeze-vm thaw-vm thaw-db", done(t, dir))
+	name := r.names("src/a")[0]
+	require.Equal(t, []string{"db,vm", "vm", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name), r.marked(t, "src@"+name)})
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
+	require.Len(t, run.Frozen, 2)
+	require.Equal(t, 1, run.Frozen[0].Datasets)
+	require.Positive(t, run.Frozen[0].Seconds)
+
+	// What cannot be frozen has nothing taken, and ends the run.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "freeze-vm"), nil, 0o600))
+	r.now += 3600
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Refused, run.Outcome)
+	require.Contains(t, run.Error, "no snapshot was taken: vm: /bin/sh: exit status 1")
+	require.Contains(t, run.Hint, `on_failure = "continue"`)
+	require.Equal(t, "freeze-db freeze-vm thaw-vm thaw-db", done(t, dir))
+	require.Len(t, r.names("src/a"), 1)
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of what has arrived")
+
+	// Or it is taken, and said not to be consistent.
+	r.job.Freeze[1].OnFailure = "continue"
+	r.now += 3600
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.Error)
+	require.Contains(t, strings.Join(run.Notes, "\n"), "not consistent: vm: ")
+	require.Equal(t, []string{"src/a false", "src/b false"}, r.consistent(t))
+	name = r.names("src/a")[1]
+	require.Equal(t, []string{"", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name)})
+	require.Len(t, r.state()["src/a"], 3, "bookmarks, too")
+
+	// What could not be thawed fails the run, though the snapshots are there.
+	require.NoError(t, os.Remove(filepath.Join(dir, "freeze-vm")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "thaw-vm"), nil, 0o600))
+	r.now += 3600
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, run.Error, "vm: thaw: ")
+	require.True(t, run.Frozen[1].Left)
+	require.Equal(t, 3, run.Targets[0].Sent)
+}
+
+// A snapshot of another dataset that is refused costs an application nothing; one of its
+// own does.
+func TestFrozenByHalves(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
+	for _, n := range []string{"b", "c", "d"} {
+		r.Create("src/"+n, nil)
+	}
+	r.fail(zfs.OpSnapshot, "src/d", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, run.Error, "out of space")
+	require.Equal(t, 4, run.Snapshots)
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), done(t, dir))
+
+	r.fail(zfs.OpSnapshot, "src/b", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
+	r.now += 3600
+	run, _ = r.run(t)
+	require.Contains(t, run.Error, "no snapshot could be taken of 2 datasets", "it is all or none")
+	require.Equal(t, 3, run.Snapshots)
+	require.Len(t, r.names("src/a"), 1)
+
+	r.job.Freeze[0].OnFailure = "continue"
+	r.now += 3600
+	run, _ = r.run(t)
+	require.Equal(t, 4, run.Snapshots)
+	require.Len(t, r.names("src/a"), 2)
+	require.Equal(t, []string{"src/a false"}, r.consistent(t)[:1])
+}
+
+// Where one dataset of an application changed all of it are taken; where none did it is
+// left alone.
+func TestFrozenUnchanged(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
+	r.job.Snapshots.SkipUnchanged = true
+	r.Create("src/b", nil)
+	r.run(t)
+	done(t, dir)
+	for range 3 {
+		r.now += 3600
+		run, _ := r.run(t)
+		require.Equal(t, outcome.UpToDate, run.Outcome)
+		require.Empty(t, done(t, dir))
+	}
+	r.now += 3600
+	r.Set("src/b", "written", "8192")
+	run, _ := r.run(t)
+	require.Equal(t, 2, run.Snapshots)
+	require.Equal(t, "freeze-db thaw-db", done(t, dir))
+	require.Len(t, r.names("src/a"), 2)
+	require.Len(t, r.names("src"), 1)
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
+}
+
+// A preview freezes nothing, and tells what would be.
+func TestFrozenPreview(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
+	p, err := r.runner(t).Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Len(t, p.Frozen, 1)
+	require.Equal(t, []string{"src/a"}, p.Frozen[0].Datasets)
+	require.Empty(t, done(t, dir))
+}
