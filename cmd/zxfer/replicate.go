@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
@@ -200,6 +201,7 @@ func newReplicateRun(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	var all, wait, service bool
 	var show pageFile
+	var first plan.First
 	cmd := &cobra.Command{
 		Use:   "run [FLAGS] JOB ...",
 		Short: "Run jobs once, now",
@@ -219,6 +221,9 @@ interrupted.`,
 			if err != nil {
 				return err
 			}
+			for _, j := range jobs {
+				j.Begin(first)
+			}
 			err = o.run(cmd.Context(), a, f, jobs, wait, &show)
 			if service && exitClass(cmd.Context(), err) == fault.Interrupted && errors.Is(context.Cause(cmd.Context()), errSignal) {
 				_, err = fmt.Fprintln(a.stderr, "stopped; the next run resumes")
@@ -229,6 +234,7 @@ interrupted.`,
 	o.define(cmd, true, true)
 	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, "run every job of the file")
+		fs.Var(firstWay(&first), "first", "how a dataset begins that a target does not have, in this run, whatever the job says: with all history, the newest snapshot, or not at all")
 		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
 		fs.BoolVar(&service, "service", false, "end with exit code 0 when told to stop, as a service should: the next run resumes")
 		show.define(fs)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/report/page"
 	"zxfer/pkg/way"
 )
@@ -112,6 +114,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		o.defineTree(f)
 		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME`, which none may have yet, first and send it; --snapshot= names it by the time, as in zxfer-2026-11-22T16:48:03Z (UTC)")
 		o.defineSnapshots(f)
+		f.Var(firstWay(&req.Plan.First), "first", "how a dataset begins that the target does not have: with all history (the default), with the newest snapshot, or not at all")
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data, but none that belongs to its place: mountpoint, canmount, sharing, quotas, reservations and limits, readonly")
@@ -121,6 +124,19 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		o.defineArrival(f)
 	})
 	o.defineRun(cmd)
+}
+
+// firstWay is how a history begins.
+func firstWay(first *plan.First) option.Value {
+	ways := plan.FirstWays()
+	return option.Of(strings.Join(ways, "|"), func() string { return string(*first) }, func(s string) error {
+		word := ways[0]
+		err := option.Word(&word, ways...).Set(s)
+		if err == nil {
+			*first = plan.First(word)
+		}
+		return err
+	})
 }
 
 // The flags that zxfer restore has as well.
@@ -133,7 +149,7 @@ func (o *sendOptions) defineTree(f *pflag.FlagSet) {
 
 func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 	req := &o.req
-	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*'; may be repeated")
+	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*', or as a regular expression 're:^(daily|weekly)'; may be repeated")
 	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
 	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
 	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")

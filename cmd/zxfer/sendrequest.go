@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/way"
 	"zxfer/pkg/zfs"
@@ -135,8 +135,8 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	}
 	for flag, patterns := range map[string][]string{"--include-snaps": req.Plan.IncludeSnapshots, "--exclude-snaps": req.Plan.ExcludeSnapshots} {
 		for _, p := range patterns {
-			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return fault.Usagef("a pattern may hold *, ? and [a-z]", "%s %q is not a pattern", flag, p)
+			if _, err := plan.ParsePattern(p); err != nil {
+				return fault.Usagef("", "%s: %w", flag, err)
 			}
 		}
 	}

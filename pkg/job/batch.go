@@ -118,7 +118,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 			return state, err
 		}
 	}
-	return state, surveyOrigins(ctx, e, b.Plan, &state)
+	return state, surveySource(ctx, e, b.Plan, &state)
 }
 
 // listTarget lists the copies of a batch, or where these are not known, or not

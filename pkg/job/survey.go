@@ -41,7 +41,17 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	if len(state.Source.Datasets) == 0 {
 		return state, noDataset(&e.source, req.Source)
 	}
-	return state, surveyOrigins(ctx, e, req, &state)
+	return state, surveySource(ctx, e, req, &state)
+}
+
+// surveySource asks for what a plan depends on beside the listings.
+func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.State) (err error) {
+	if names := plan.NeedCreated(req, &state.Source); len(names) > 0 {
+		if state.SourceCreated, err = e.source.Created(ctx, names); err != nil {
+			return err
+		}
+	}
+	return surveyOrigins(ctx, e, req, state)
 }
 
 // NoPool is the error of a pool that a host does not have.

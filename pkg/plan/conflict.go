@@ -28,6 +28,7 @@ const (
 	BadName         = "bad-name"           // a name on the target would be illegal or too long
 	BadProperty     = "bad-property"       // -o or -x of a property that cannot be
 	NoRoom          = "no-room"            // of many datasets, one that the target has no room for
+	FirstRefused    = "first-refused"      // the target does not have the dataset, and none is to be begun there
 	HalfReceived    = "half-received"      // a receive into the source, or into the target, is unfinished
 )
 

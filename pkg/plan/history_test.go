@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +21,11 @@ func TestHistory(t *testing.T) {
 	include := func(p ...string) func(*Request) { return func(r *Request) { r.IncludeSnapshots = p } }
 	snapshot := func(s string) func(*Request) { return func(r *Request) { r.Snapshot = s } }
 	rollback := func(r *Request) { r.Rollback = true }
+	newest := func(n int) func(*Request) { return func(r *Request) { r.Newest = n } }
+	since := func(n int) func(*Request) { // @s0 was taken in hour 0, @s1 in hour 1 …
+		return func(r *Request) { r.Since = time.Unix(int64(n)*3600, 0) }
+	}
+	first := func(f First) func(*Request) { return func(r *Request) { r.First = f } }
 	asked := func(fs ...func(*Request)) func(*Request) {
 		return func(r *Request) {
 			for _, f := range fs {
@@ -46,6 +53,19 @@ func TestHistory(t *testing.T) {
 		{"asked for by name though excluded", asked(exclude("c"), snapshot("c")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
 		{"included by pattern", include("daily-*", "w?"), "@daily-1,1 @hourly,2 @w1,3 @daily-2,4", absent, "full @daily-1, @daily-1>@w1, @w1>@daily-2", "", ""},
 		{"exclude beats include", asked(include("a*"), exclude("a2")), "@a1,1 @a2,2 @a3,3 @b,4", absent, "full @a1, @a1>@a3", "", ""},
+		{"included by a regular expression", include("re:^(daily|w[0-9])"), "@daily-1,1 @hourly-daily,2 @w1,3 @daily-2,4", absent, "full @daily-1, @daily-1>@w1, @w1>@daily-2", "", ""},
+		{"excluded by one, anywhere in the name", exclude("re:tmp"), "@a,1 @xtmpx,2 @c,3", absent, "full @a, @a>@c", "", ""},
+		{"the newest two", newest(2), "@a,1 @b,2 @c,3", absent, "full @b, @b>@c", "", ""},
+		{"the newest two of these", asked(newest(2), exclude("b")), "@a,1 @b,2 @c,3 @d,4", absent, "full @c, @c>@d", "", ""},
+		{"the newest two of those to one", asked(newest(2), snapshot("b")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
+		{"the newest nine of three", newest(9), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"those since", since(2), series(5), absent, "full @s2, @s2>@s3>@s4", "", ""},
+		{"none since: the newest all the same", since(9), series(5), absent, "full @s4", "", ""},
+		{"the newest two of those since", asked(since(1), newest(2)), series(5), absent, "full @s3, @s3>@s4", "", ""},
+		{"begin with the newest", first(FirstNewest), "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
+		{"begin with the oldest", first(FirstAll), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"begun", first(FirstNewest), "@a,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
+		{"not to begin, but to go on", first(FirstFail), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
 		{"bookmarks hold no data", nil, "#z,9 @a,1 #a,1", absent, "full @a", "", ""},
 
 		{"increment", nil, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
@@ -54,6 +74,10 @@ func TestHistory(t *testing.T) {
 		{"GUIDs, not names", nil, "@a,1 @renamed,2 @c,3", "@a,1 @b,2", "@renamed>@c", "", ""},
 		{"created later, sorts earlier", nil, "@z,1 @a,2", "@z,1", "@z>@a", "", ""},
 		{"without what is between", latestOnly, "@a,1 @b,2 @c,3", "@a,1", "@a>@c", "", ""},
+		{"the newest two, behind an older base", newest(2), series(5), "@s0,1", "@s0>@s3, @s3>@s4", "", ""},
+		{"the newest two, behind one of them", newest(2), series(5), "@s3,4", "@s3>@s4", "", ""},
+		{"those since, behind an older base", since(2), series(5), "@s0,1", "@s0>@s2, @s2>@s3>@s4", "", ""},
+		{"those since, from a bookmark", since(2), "#m,1 @s1,2 @s2,3 @s3,4", "@s0,1", "#m>@s2, @s2>@s3", "", ""},
 		{"excluded behind the base", exclude("b"), "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@c, @c>@d", "", ""},
 		{"the base may be excluded", exclude("a"), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
 		{"older ones the target lacks are no matter", nil, "@a,1 @b,2 @c,3", "@b,2", "@b>@c", "", ""},
@@ -88,7 +112,15 @@ func TestHistory(t *testing.T) {
 					have[v.GUID] = true
 				}
 			}
-			p := made(t, req, given(datasets...))
+			state := given(datasets...)
+			state.SourceCreated = map[string]time.Time{}
+			for _, name := range NeedCreated(req, &state.Source) {
+				var n int64
+				_, err := fmt.Sscanf(name, "tank/a@s%d", &n)
+				require.NoError(t, err)
+				state.SourceCreated[name] = time.Unix(n*3600, 0)
+			}
+			p := made(t, req, state)
 			d := only(t, p)
 			require.Equal(t, tt.want, steps(d))
 			loses := tt.loses

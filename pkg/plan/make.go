@@ -44,6 +44,7 @@ func Make(req Request, state State) Plan {
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
 		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},
 	}
+	p.req.created = state.SourceCreated
 	var err error
 	if p.targetRoot, err = TargetName(req.Source, req.Target); err != nil {
 		p.conflict(BadName, req.Source, req.Target, fault.HintOf(err), "%s", err)
@@ -277,6 +278,11 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 
 // first plans the transfer of a dataset that the target does not have.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
+	if p.req.First == FirstFail {
+		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
+			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
+		return
+	}
 	place := p.placeOf(out.Target)
 	if !p.checkFeatures(d, out) || !p.checkPlaceKey(d, out, place) {
 		return
@@ -286,6 +292,9 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	receive := p.receive(out.Target)
 	receive.Set = p.newProperties(d, flags, place)
 	runs := p.req.runs(d, 0, out.Arrive, true) // the oldest snapshot goes alone, in full
+	if p.req.First == FirstNewest {
+		runs = []run{{to: out.Arrive}}
+	}
 	step := Step{
 		Kind: Full, Send: zfs.SendSpec{Dataset: d.Name, To: runs[0].to.Name, Flags: flags}, Receive: receive,
 		Why: "the target does not have the dataset", ToGUID: runs[0].to.GUID,

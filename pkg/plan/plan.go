@@ -8,6 +8,7 @@ package plan
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"zxfer/pkg/zfs"
 )
@@ -21,10 +22,19 @@ type Request struct {
 
 	// LatestOnly carries no intermediate snapshots: one full or one -i.
 	LatestOnly bool
-	// IncludeSnapshots and ExcludeSnapshots are shell patterns (path.Match)
-	// on snapshot names; the snapshot asked for is always carried.
+	// IncludeSnapshots and ExcludeSnapshots are patterns (see Pattern) of
+	// snapshots' names; the snapshot asked for is always carried.
 	IncludeSnapshots []string
 	ExcludeSnapshots []string
+
+	// Newest is how many snapshots are carried at most of each dataset, the newest of
+	// those that are chosen; 0 = all. Since leaves out what was taken before, by the
+	// clock of the source; zero leaves out nothing. The one that a transfer arrives at
+	// is always carried.
+	Newest int
+	Since  time.Time
+	// First is what the first transfer of a dataset brings, of what is chosen so.
+	First First
 
 	Decrypt  bool // send encrypted datasets decrypted; never without this
 	Rollback bool // let the target lose what is newer than the common version
@@ -41,7 +51,23 @@ type Request struct {
 	Bookmark bool // what arrived is to be bookmarked on the source
 
 	NoResume bool // discard resumable state on the target instead of using it
+
+	names   *names               // of IncludeSnapshots and ExcludeSnapshots
+	created map[string]time.Time // State.SourceCreated
 }
+
+// First is how the history of a dataset begins that the target does not have.
+type First string
+
+// The ways to begin; "" is FirstAll.
+const (
+	FirstAll    First = "all"    // with the oldest snapshot that is carried
+	FirstNewest First = "newest" // with the one that is arrived at
+	FirstFail   First = "fail"   // not at all: a copy that is gone is not begun anew unasked
+)
+
+// FirstWays are all of them.
+func FirstWays() []string { return []string{string(FirstAll), string(FirstNewest), string(FirstFail)} }
 
 // State is what the survey found.
 type State struct {
@@ -60,6 +86,9 @@ type State struct {
 	// names that do not exist are missing.
 	SourceOrigins map[string]uint64
 	TargetOrigins map[string]uint64
+	// SourceCreated is when snapshots of the source were taken, by full name: where
+	// Request.Since asks for it, of those that NeedCreated names.
+	SourceCreated map[string]time.Time
 	// TargetMounted are the filesystems at and below the target that are mounted: for
 	// a restore, which may have to unmount them.
 	TargetMounted []string

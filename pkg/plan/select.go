@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"path"
 	"slices"
 	"strings"
 
@@ -11,18 +10,20 @@ import (
 // Wanted tells whether a snapshot of this name is carried by choice; the one
 // that the transfer arrives at always is.
 func (r *Request) Wanted(name string) bool {
-	if len(r.IncludeSnapshots) > 0 && !Matches(r.IncludeSnapshots, name) {
-		return false
+	if r.names == nil {
+		r.names = &names{ParsePatterns(r.IncludeSnapshots), ParsePatterns(r.ExcludeSnapshots)}
 	}
-	return !Matches(r.ExcludeSnapshots, name)
+	return (len(r.IncludeSnapshots) == 0 || r.names.include.Match(name)) && !r.names.exclude.Match(name)
 }
 
-// Matches tells whether a name matches one of the shell patterns.
-func Matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		return ok && err == nil // a malformed pattern is the command line's to refuse
-	})
+// names are the patterns of a request.
+type names struct{ include, exclude Patterns }
+
+// recent tells whether a snapshot is not too old to be carried by choice. One whose
+// time is not known, as it is yet to be taken, is not.
+func (r *Request) recent(d *zfs.Dataset, v zfs.Version) bool {
+	at, known := r.created[v.In(d.Name)]
+	return !known || !at.Before(r.Since)
 }
 
 // arrival returns the snapshot that a dataset's transfer arrives at.
@@ -37,14 +38,18 @@ func (r *Request) arrival(d *zfs.Dataset) (zfs.Version, bool) {
 
 // carried returns the snapshots that a full transfer would bring, in order.
 func (r *Request) carried(d *zfs.Dataset, to zfs.Version) []zfs.Version {
+	most := r.Newest
 	if r.LatestOnly {
-		return []zfs.Version{to}
+		most = 1
 	}
 	var out []zfs.Version
 	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && v.CreateTXG <= to.CreateTXG && (v.GUID == to.GUID || r.Wanted(v.Name)) {
+		if v.Kind == zfs.Snapshot && (v.GUID == to.GUID || v.CreateTXG < to.CreateTXG && most != 1 && r.Wanted(v.Name) && r.recent(d, v)) {
 			out = append(out, v)
 		}
+	}
+	if most > 0 && len(out) > most {
+		out = out[len(out)-most:]
 	}
 	return out
 }
@@ -104,15 +109,16 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 	if to.CreateTXG <= after {
 		return nil // it is the base
 	}
-	if r.LatestOnly {
-		return []run{{to: to}}
+	carried := map[uint64]bool{}
+	for _, v := range r.carried(d, to) {
+		carried[v.GUID] = true
 	}
 	var out []run
 	open := false // whether the last run may be extended
 	for _, v := range d.Versions {
 		switch {
 		case v.Kind != zfs.Snapshot || v.CreateTXG <= after || v.CreateTXG > to.CreateTXG:
-		case v.GUID != to.GUID && !r.Wanted(v.Name):
+		case !carried[v.GUID]:
 			// A stream of several snapshots (-I) carries every one in
 			// between: behind this gap, one goes alone (-i).
 			alone, open = true, false
@@ -126,4 +132,19 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 		}
 	}
 	return out
+}
+
+// NeedCreated are the snapshots of the source whose time decides what is carried.
+func NeedCreated(req Request, source *zfs.Listing) (snapshots []string) {
+	if req.Since.IsZero() {
+		return nil
+	}
+	for _, d := range source.Datasets {
+		for _, v := range d.Versions {
+			if v.Kind == zfs.Snapshot && !v.Pretended && req.Wanted(v.Name) {
+				snapshots = append(snapshots, v.In(d.Name))
+			}
+		}
+	}
+	return snapshots
 }

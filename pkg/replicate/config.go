@@ -1,9 +1,11 @@
 package replicate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/way"
 )
 
@@ -91,6 +93,9 @@ type Job struct {
 	Retries *int `toml:"retries,omitempty"`
 	// Transfer is how data crosses; a target may have its own instead.
 	Transfer Transfer `toml:"transfer,omitempty"`
+	// First is how a dataset begins that a target does not have; "" = "all". A target may
+	// have its own instead.
+	First plan.First `toml:"first,omitempty"`
 	// Holds is where the newest common snapshot of each target is held:
 	// "both", "source", "target" or "none"; "" = both.
 	Holds string `toml:"holds,omitempty"`
@@ -119,7 +124,7 @@ type Snapshots struct {
 	// SkipUnchanged takes no snapshot of a dataset that holds nothing new
 	// since the job's last one.
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
-	// Adopt are shell patterns of names of snapshots that others take.
+	// Adopt are patterns (see plan.Pattern) of names of snapshots that others take.
 	Adopt []string `toml:"adopt,omitempty"`
 	// LatestOnly sends the newest snapshot and none in between.
 	LatestOnly bool `toml:"latest_only,omitempty"`
@@ -140,6 +145,8 @@ type Target struct {
 	// Retention is what to keep there; nil keeps everything.
 	Retention  *Grid      `toml:"retention,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
+	// First replaces the job's.
+	First plan.First `toml:"first,omitempty"`
 	// Transfer replaces the job's.
 	Transfer *Transfer `toml:"transfer,omitempty"`
 	// Drill replaces the job's, but for the schedule.
@@ -191,9 +198,12 @@ type Drill struct {
 }
 
 // Grid is what retention keeps: the newest Last snapshots, and the newest
-// snapshot of each of the newest N hours, days … (UTC, ISO weeks) that have
-// any. What one rule keeps no other drops.
+// snapshot of each of the newest N hours, days … (ISO weeks) that have any. What
+// one rule keeps no other drops.
 type Grid struct {
+	// Timezone is where hours, days … begin.
+	Timezone Zone `toml:"timezone,omitempty"`
+
 	Last    int `toml:"last,omitempty"`
 	Hourly  int `toml:"hourly,omitempty"`
 	Daily   int `toml:"daily,omitempty"`
@@ -207,7 +217,7 @@ type Grid struct {
 // Also keeps snapshots of some names: the newest Last, and all that are at most
 // Age older than the newest snapshot that the job concerns.
 type Also struct {
-	Names []string `toml:"names"` // shell patterns
+	Names []string `toml:"names"` // patterns
 	Last  int      `toml:"last,omitempty"`
 	Age   Duration `toml:"age,omitempty"`
 	// Before leaves out what was taken then or later; zero leaves nothing out.
@@ -255,6 +265,20 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 		return t.Transfer
 	}
 	return &j.Transfer
+}
+
+// FirstAt is how a dataset begins that a target does not have.
+func (j *Job) FirstAt(t *Target) plan.First { return cmp.Or(t.First, j.First, plan.FirstAll) }
+
+// Begin has all datasets that a target does not have begin so; "" changes nothing.
+func (j *Job) Begin(first plan.First) {
+	if first == "" {
+		return
+	}
+	j.First = first
+	for i := range j.Targets {
+		j.Targets[i].First = ""
+	}
 }
 
 // DrillAt is how a target's copies are drilled.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: []string{"*"}}, &History{}
+	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: plan.ParsePatterns([]string{"*"})}, &History{}
 	d, created := &zfs.Dataset{Name: "vault/a"}, map[string]time.Time{}
 	take := func(i int) {
 		name := fmt.Sprint("s", i)

@@ -73,6 +73,7 @@ func randomGrid(r *rand.Rand) *Grid {
 	if g.Empty() {
 		g.Daily = 7
 	}
+	_ = g.Timezone.UnmarshalText([]byte(pick(r, zones...)))
 	return g
 }
 

@@ -59,6 +59,8 @@ func ofJob(id string) (key, kind string) {
 		return "properties.carry", "bool"
 	case "skip-check":
 		return "transfer.skip_checks", "list"
+	case "first":
+		return "first", "text"
 	case "recursive":
 		return "recursive", "bool"
 	case "snapshot":

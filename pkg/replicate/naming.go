@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -110,12 +109,12 @@ func (n *Naming) Pattern() string { return n.glob }
 // Scope is which snapshots a job concerns: those that it made or adopted.
 type Scope struct {
 	naming *Naming // nil: the job takes none
-	adopt  []string
+	adopt  plan.Patterns
 }
 
 // Scope returns the job's. Its errors are those of NewNaming.
 func (j *Job) Scope() (*Scope, error) {
-	s := &Scope{adopt: j.Snapshots.Adopt}
+	s := &Scope{adopt: plan.ParsePatterns(j.Snapshots.Adopt)}
 	if j.Snapshots.Take == "" {
 		if len(s.adopt) == 0 {
 			return nil, errors.New(`[job.snapshots] has neither "take" nor "adopt": the job would concern no snapshot`)
@@ -141,13 +140,13 @@ func (s *Scope) Own(name string) (time.Time, bool) {
 // Has tells whether a snapshot of that name is the job's concern.
 func (s *Scope) Has(name string) bool {
 	_, own := s.Own(name)
-	return own || plan.Matches(s.adopt, name)
+	return own || s.adopt.Match(name)
 }
 
-// Patterns are the shell patterns of the names that Has is true of. They
+// Patterns are the patterns of the names that Has is true of. They
 // match a little more: names of times that do not exist.
 func (s *Scope) Patterns() []string {
-	all := slices.Clone(s.adopt)
+	all := s.adopt.Strings()
 	if s.naming != nil {
 		all = append(all, s.naming.Pattern())
 	}

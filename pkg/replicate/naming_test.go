@@ -58,6 +58,14 @@ func TestSelects(t *testing.T) {
 		{nil, []string{"a/*"}, "tank/b/a/c", true},
 		{nil, []string{"/a"}, "tank/a/b", false},
 		{nil, []string{"/a"}, "tank/b/a", true},
+		{nil, []string{"re:cache"}, "tank/a/cached", false}, // found anywhere
+		{nil, []string{"re:^a/c"}, "tank/a/cache", false},
+		{nil, []string{"re:^cache"}, "tank/a/cache", true},
+		{nil, []string{"re:cache$"}, "tank/a/cache/deep", true}, // each for itself
+		{nil, []string{"re:."}, "tank", true},                   // never the source itself
+		{[]string{"re:^vm[0-9]+(/|$)"}, nil, "tank/vm1/disk", true},
+		{[]string{"re:^vm[0-9]+$"}, nil, "tank/vm1/disk", false},
+		{[]string{"re:^vm"}, nil, "tank", false},
 		{[]string{"vm*"}, nil, "tank/vm1/disk", true},
 		{[]string{"vm*"}, nil, "tank/home", false},
 		{[]string{"vm*"}, []string{"scratch"}, "tank/vm1/scratch", false},

@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
 // Selects tells whether a dataset at or below the job's source is part of the
-// job. Patterns are shell patterns: one without "/" matches the last part of
-// a dataset's name at any depth, one with "/" the path below the source, and
-// what is below a match is matched too. "." is the source itself, alone.
+// job. A shell pattern without "/" matches the last part of a dataset's name at
+// any depth, one with "/" the path below the source, and what is below a match is
+// matched too. A regular expression ("re:") is looked for in the path below the
+// source, of each dataset for itself. "." is the source itself, alone.
 func (j *Job) Selects(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
@@ -32,13 +34,23 @@ func covered(patterns []string, below string) bool {
 	if below == "" {
 		return slices.Contains(patterns, ".")
 	}
-	for p := below; p != "."; p = path.Dir(p) {
-		for _, pattern := range patterns {
+	for _, pattern := range patterns {
+		is, err := plan.ParsePattern(strings.TrimPrefix(pattern, "/"))
+		if err != nil {
+			continue // Validate refused it
+		}
+		if is.Expression() {
+			if is.Match(below) {
+				return true
+			}
+			continue
+		}
+		for p := below; p != "."; p = path.Dir(p) {
 			subject := path.Base(p)
 			if strings.Contains(pattern, "/") {
-				subject, pattern = p, strings.TrimPrefix(pattern, "/")
+				subject = p
 			}
-			if ok, err := path.Match(pattern, subject); ok && err == nil { // Validate refused the malformed
+			if is.Match(subject) {
 				return true
 			}
 		}

@@ -144,7 +144,7 @@ func (g *Grid) filled(from, now time.Time) []Point {
 	out := []Point{{Time: from, Order: 1 << 63}}
 	for _, r := range g.rules() {
 		at := now
-		for i := 0; i <= 2*r.count && at.After(from); i++ { // steps are shorter than months
+		for i := 0; i <= 3*r.count && at.After(from); i++ { // steps are shorter than periods
 			out = append(out, Point{Time: at, Order: 1<<63 + uint64(at.Unix())})
 			at = at.Add(-r.step)
 		}

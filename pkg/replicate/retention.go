@@ -15,21 +15,25 @@ const day = 24 * time.Hour
 type rule struct {
 	name   string
 	count  int
-	period func(time.Time) int64 // stands for the period that holds a time, in UTC
-	step   time.Duration         // no longer than a period
+	period func(time.Time) int64 // stands for the period that holds a time of the grid's zone
+	step   time.Duration         // no longer than a period, and no shorter than a third of one
 }
+
+// In a time zone days have 22 to 26 hours, and a change of the clock may leave but
+// half an hour of an hour. A period is told from others by the date, an hour by when
+// it began: the one that a clock shows twice is two.
 
 func (g *Grid) rules() []rule {
 	return []rule{
 		{"last", g.Last, nil, time.Hour},
-		{"hourly", g.Hourly, func(t time.Time) int64 { return t.Truncate(time.Hour).Unix() }, time.Hour},
-		{"daily", g.Daily, func(t time.Time) int64 { return t.Truncate(day).Unix() }, day},
+		{"hourly", g.Hourly, func(t time.Time) int64 { return t.Unix() - int64(t.Minute()*60+t.Second()) }, time.Hour / 2},
+		{"daily", g.Daily, func(t time.Time) int64 { return int64(t.Year()*1000 + t.YearDay()) }, day / 2},
 		{"weekly", g.Weekly, func(t time.Time) int64 {
 			year, week := t.ISOWeek()
 			return int64(year*100 + week)
-		}, 7 * day},
-		{"monthly", g.Monthly, func(t time.Time) int64 { return int64(t.Year()*12) + int64(t.Month()) }, 28 * day},
-		{"yearly", g.Yearly, func(t time.Time) int64 { return int64(t.Year()) }, 365 * day},
+		}, 6 * day},
+		{"monthly", g.Monthly, func(t time.Time) int64 { return int64(t.Year()*12) + int64(t.Month()) }, 27 * day},
+		{"yearly", g.Yearly, func(t time.Time) int64 { return int64(t.Year()) }, 364 * day},
 	}
 }
 
@@ -68,7 +72,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 			}
 			period := int64(i)
 			if r.period != nil {
-				period = r.period(p.Time.UTC())
+				period = r.period(p.Time.In(g.Timezone.Location()))
 			}
 			if seen[period] {
 				continue
@@ -85,9 +89,9 @@ func (g *Grid) Keep(points []Point) map[string]string {
 
 // keep adds what it keeps.
 func (a *Also) keep(newestFirst []Point, kept map[string]string) {
-	left := a.Last
+	left, names := a.Last, plan.ParsePatterns(a.Names)
 	for _, p := range newestFirst {
-		if !plan.Matches(a.Names, p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
+		if !names.Match(p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
 			continue
 		}
 		if age := newestFirst[0].Time.Sub(p.Time); left <= 0 && (a.Age == 0 || age > time.Duration(a.Age)) {

@@ -31,11 +31,22 @@ func (v *View) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
 		p.Notes[i] = Keys(note)
 	}
 	orphans := v.orphans(t, st)
+	for i := range p.Conflicts {
+		c := &p.Conflicts[i]
+		if c.ID != plan.FirstRefused {
+			continue
+		}
+		if r, ok := renamed(c.Source, c.Target, sources[c.Source], st, orphans); ok {
+			*c = r
+		}
+	}
 	for _, d := range p.Datasets {
 		now := sources[d.Source]
-		if c, ok := renamed(d, now, st, orphans); ok {
-			p.Refuse(c)
-			continue
+		if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) {
+			if c, ok := renamed(d.Source, d.Target, now, st, orphans); ok {
+				p.Refuse(c)
+				continue
+			}
 		}
 		if d.NewKey != "" {
 			news = append(news, d.NewKey)
@@ -75,8 +86,8 @@ func (v *View) orphans(t *Target, st *plan.State) map[uint64]string {
 
 // renamed finds a dataset that would be sent in full although the target has
 // its history under another name.
-func renamed(d *plan.Dataset, source *zfs.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
-	if source == nil || len(d.Steps) == 0 || d.Steps[0].Kind != plan.Full && d.Steps[0].Kind != plan.Clone {
+func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
+	if source == nil {
 		return c, false
 	}
 	for _, v := range slices.Backward(source.Snapshots()) {
@@ -85,10 +96,10 @@ func renamed(d *plan.Dataset, source *zfs.Dataset, st *plan.State, orphans map[u
 			continue
 		}
 		return finding.Finding{
-			ID: Renamed, Source: d.Source, Target: d.Target,
+			ID: Renamed, Source: from, Target: to,
 			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
-				on(st.SourceHost, d.Source), st.TargetHost, v.Name, old),
-			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, d.Target}) +
+				on(st.SourceHost, from), st.TargetHost, v.Name, old),
+			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, to}) +
 				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
 		}, true
 	}

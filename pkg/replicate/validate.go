@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/way"
@@ -106,6 +107,10 @@ func (f *faults) word(key, value string, words ...string) {
 	}
 }
 
+func (f *faults) first(first plan.First) {
+	f.word("first", string(first), plan.FirstWays()...)
+}
+
 func (f *faults) number(key string, n, low, high int) {
 	if n < low || n > high {
 		f.bad("%s = %d: write %d to %d", key, n, low, high)
@@ -114,8 +119,8 @@ func (f *faults) number(key string, n, low, high int) {
 
 func (f *faults) patterns(key string, patterns []string) {
 	for _, p := range patterns {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			f.bad("%s: %q is not a pattern; it may hold *, ? and [a-z]", key, p)
+		if _, err := plan.ParsePattern(p); err != nil {
+			f.bad("%s: %w", key, err)
 		}
 	}
 }
@@ -249,6 +254,7 @@ func (j *Job) faults() []error {
 		f.number("parallel", j.Parallel, 1, way.MaxParallel)
 	}
 	f.number("retries", j.Tries(), 0, way.MaxRetries)
+	f.first(j.First)
 	f.word("holds", j.Holds, "both", "source", "target", "none")
 	f.word("bookmarks", j.Bookmarks, "sent", "none")
 	f.transfer(&j.Transfer)
@@ -281,6 +287,7 @@ func (j *Job) targetFaults(f *faults) {
 			f.bad("to %q is %s, which is part of the source", t.To, to)
 		}
 		f.grid("retention", t.Retention)
+		f.first(t.First)
 		if t.Transfer != nil {
 			f.transfer(t.Transfer)
 		}
@@ -347,6 +354,7 @@ func (j *Job) aloneFaults(f *faults) {
 		set bool
 	}{
 		{"snapshots.latest_only", j.Snapshots.LatestOnly},
+		{"first", j.First != ""},
 		{"parallel", j.Parallel != 0},
 		{"retries", j.Retries != nil},
 		{"holds", j.Holds != ""},

@@ -1,11 +1,13 @@
 package replicate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // for hosts without
 )
 
 // Duration is a time span: "90s", "15m", "36h", "7d", or parts of these in a
@@ -74,3 +76,33 @@ func (s *Share) UnmarshalText(text []byte) error {
 func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
+
+// Zone is a time zone: "local", that of the host on which the job runs, or a name
+// of the IANA's data base, such as "Europe/Berlin". The zero value is UTC.
+type Zone struct {
+	name string
+	at   *time.Location
+}
+
+// UnmarshalText reads a zone.
+func (z *Zone) UnmarshalText(text []byte) error {
+	name := string(text)
+	if name == "local" {
+		*z = Zone{name, time.Local}
+		return nil
+	}
+	at, err := time.LoadLocation(name)
+	if err != nil || name == "" || at == time.Local {
+		return fmt.Errorf("%q is not a time zone; write local, UTC or a name as Europe/Berlin", name)
+	}
+	*z = Zone{name, at}
+	return nil
+}
+
+// MarshalText writes a zone as UnmarshalText reads it.
+func (z Zone) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
+
+func (z Zone) String() string { return cmp.Or(z.name, "UTC") }
+
+// Location is what package time knows of it.
+func (z Zone) Location() *time.Location { return cmp.Or(z.at, time.UTC) }

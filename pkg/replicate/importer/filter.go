@@ -2,6 +2,7 @@ package importer
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -101,8 +102,7 @@ func (z *zrepl) leaveOut(d *draft, f *filter, paths []string) {
 		case isTree && !tree:
 			d.Exclude = append(d.Exclude, pathBelow(d.Source, path))
 		case isAlone && !alone:
-			d.Exclude = append(d.Exclude, pathBelow(d.Source, path))
-			z.left(d, d.where, `"`+path+`": false`, "write a job for what is below it, which is left out, too: exclude has no pattern for a dataset alone")
+			d.Exclude = append(d.Exclude, "re:^"+regexp.QuoteMeta(path[len(d.Source)+1:])+"$")
 		}
 	}
 }

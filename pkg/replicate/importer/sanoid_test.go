@@ -140,7 +140,7 @@ func TestSyncoidFlagsAreAnswered(t *testing.T) {
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // what is shown
 		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // as here, or in the job
 		"preserve-properties", "sshconfig", "sshkey", "sshport", "sshoption", "sshcipher", "mbuffer-size", "source-bwlimit", "target-bwlimit", "skip-parent"}
-	values := map[string]string{"source-bwlimit": "1M", "target-bwlimit": "1M", "mbuffer-size": "1M", "sendoptions": "D", "recvoptions": "M", "exclude": "x", "exclude-datasets": "x"}
+	values := map[string]string{"source-bwlimit": "1M", "target-bwlimit": "1M", "mbuffer-size": "1M", "sendoptions": "D", "recvoptions": "M", "exclude": "(?=x)", "exclude-datasets": "(?=x)", "include-snaps": "(?=x)"}
 	_, plain := jobsOf(t, Syncoid, "syncoid -r --no-rollback tank/a host:pool/a")
 	for name, valued := range syncoidFlags() {
 		line := "syncoid -r --no-rollback --" + name

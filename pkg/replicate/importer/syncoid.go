@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/size"
 	"zxfer/pkg/zfs"
@@ -174,7 +175,24 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 		if !d.Recursive {
 			return nil // it means nothing then
 		}
+		at, err := endpoint.Parse(d.Source)
+		if err != nil {
+			return err
+		}
+		if below, ok := belowSource(o.value, at.Name); ok {
+			d.Exclude = append(d.Exclude, "re:"+below)
+			return nil
+		}
 		d.noSource = true // what it leaves out is not to be sent for want of a pattern
+	case "include-snaps":
+		pattern := "re:" + o.value
+		if _, err := plan.ParsePattern(pattern); err == nil {
+			if slices.Equal(d.Snapshots.Adopt, []string{"*"}) {
+				d.Snapshots.Adopt = nil
+			}
+			d.Snapshots.Adopt = append(d.Snapshots.Adopt, pattern)
+			return nil
+		}
 	}
 	if do := syncoidLeft()[o.name]; do != "" {
 		what := "--" + o.name

@@ -40,8 +40,12 @@ type zreplJob struct {
 		KeepReceiver []lined[keepRule]    `yaml:"keep_receiver"`
 		Rest         map[string]yaml.Node `yaml:",inline"`
 	}
-	Send zreplSend
-	Recv zreplRecv
+	Send     zreplSend
+	Recv     zreplRecv
+	Conflict struct {
+		Initial string               `yaml:"initial_replication"`
+		Rest    map[string]yaml.Node `yaml:",inline"`
+	} `yaml:"conflict_resolution"`
 	Rest map[string]yaml.Node `yaml:",inline"`
 }
 
@@ -161,11 +165,10 @@ func (z *zrepl) rest(d *draft, at string, keys map[string]yaml.Node) {
 // zxfer does anyhow.
 func zreplLeft() map[string]string {
 	return map[string]string{
-		"include":             "import the included files, too",
-		"global.logging":      "nothing: a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records",
-		"global.monitoring":   `write [metrics] textfile = "/PATH/zxfer.prom" for node_exporter's textfile collector`,
-		"replication":         "write holds, bookmarks and parallel into the job where both, sent and 2 do not suit",
-		"conflict_resolution": "nothing: a dataset's first transfer brings all the job's snapshots, from the oldest on",
+		"include":           "import the included files, too",
+		"global.logging":    "nothing: a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records",
+		"global.monitoring": `write [metrics] textfile = "/PATH/zxfer.prom" for node_exporter's textfile collector`,
+		"replication":       "write holds, bookmarks and parallel into the job where both, sent and 2 do not suit",
 		"snapshotting.hooks": "write [[job.before]] and [[job.after]] with the command as a list: once in a run, before its snapshots and when all is sent, " +
 			"without ZREPL_ variables",
 		"send.raw": "", "send.compressed": "", "send.large_blocks": "", "send.embedded_data": "",

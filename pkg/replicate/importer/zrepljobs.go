@@ -6,6 +6,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/size"
 )
@@ -134,6 +135,16 @@ func (z *zrepl) sends(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
 			t.Properties.Exclude = append(t.Properties.Exclude, name)
 		}
 	}
+	switch j.Conflict.Initial {
+	case "", "most_recent":
+		d.First = plan.FirstNewest
+	case "all":
+	case "fail":
+		d.First = plan.FirstFail
+	default:
+		return fault.Usagef("most_recent, all and fail are known", "%s: job %q: initial_replication %q", z.where(line), j.Name, j.Conflict.Initial)
+	}
+	z.rest(d, "conflict_resolution.", j.Conflict.Rest)
 	z.limit(d, line, j.Send.Limit)
 	z.limit(d, line, recv.Limit)
 	z.rest(d, "send.", j.Send.Rest)

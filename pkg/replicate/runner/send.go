@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
+			First:      w.job.FirstAt(t.target),
 			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: t.transfer.Decrypt,
 			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
@@ -58,6 +60,14 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 		defer w.shared.Unlock()
 		for _, news := range v.Review(t.target, p, &st) {
 			w.Log(w.job.Name + ": " + news)
+		}
+		for i := range p.Conflicts {
+			if c := &p.Conflicts[i]; c.ID == plan.FirstRefused {
+				once := func(first plan.First) string {
+					return w.command(strings.Join([]string{"run", "--first", string(first), w.job.Name}, " "))
+				}
+				c.Remedy = "to begin it once, from the oldest snapshot on: " + once(plan.FirstAll) + "\nwith the newest alone: " + once(plan.FirstNewest)
+			}
 		}
 	}}
 }
