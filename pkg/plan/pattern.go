@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -8,8 +9,8 @@ import (
 	"strings"
 )
 
-// expression begins a pattern that is a regular expression.
-const expression = "re:"
+// Expression begins a pattern that is a regular expression.
+const Expression = "re:"
 
 // A Pattern is a shell pattern (path.Match), which stands for a whole name, or
 // behind "re:" a regular expression (package regexp), which is found anywhere in
@@ -21,10 +22,13 @@ type Pattern struct {
 
 // ParsePattern reads a pattern.
 func ParsePattern(s string) (Pattern, error) {
-	if re, ok := strings.CutPrefix(s, expression); ok {
+	if re, ok := strings.CutPrefix(s, Expression); ok {
 		r, err := regexp.Compile(re)
-		if err != nil || re == "" {
-			return Pattern{}, fmt.Errorf("%q is not a regular expression of RE2 behind re: (%w)", s, err)
+		if err == nil && re == "" {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return Pattern{}, fmt.Errorf("%q is no regular expression: %w", s, err)
 		}
 		return Pattern{s, r}, nil
 	}

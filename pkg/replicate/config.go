@@ -28,7 +28,7 @@ type Host struct {
 	// Name is the group's: letters, digits, "-" and "_".
 	Name string `toml:"name"`
 	// Names are the hosts' own names, without domains: "web1", ranges "web[2-9]",
-	// patterns "db-*" and regular expressions "re:db-[a-z]+". None = Name.
+	// patterns "db-*" and regular expressions "re:^db-[a-z]+$". None = Name.
 	Names []string `toml:"names,omitempty"`
 	// Address is how others reach them, as "[user@]host", in which {host} is the
 	// host's name; "" = by that.

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
 )
 
 // maxHosts bounds the names of all hosts of a file.
@@ -101,10 +102,8 @@ func (inv *Inventory) readHosts() []error {
 
 // hostNames adds the hosts that an entry of names means, at most so many.
 func (f *faults) hostNames(g *group, entry string, most int) {
-	if expr, ok := strings.CutPrefix(entry, "re:"); ok {
-		if _, err := regexp.Compile(expr); err != nil {
-			f.bad("names: %q is no regular expression: %w", entry, err)
-		}
+	if strings.HasPrefix(entry, plan.Expression) {
+		f.patterns("names", []string{entry})
 		g.open = append(g.open, entry)
 		return
 	}
@@ -162,14 +161,7 @@ func ranges(entry string, most int) ([]string, error) {
 }
 
 func (g *group) has(short string) bool {
-	return slices.Contains(g.names, short) || slices.ContainsFunc(g.open, func(p string) bool {
-		if expr, ok := strings.CutPrefix(p, "re:"); ok {
-			re, err := regexp.Compile("^(?:" + expr + ")$")
-			return err == nil && re.MatchString(short)
-		}
-		ok, err := path.Match(p, short)
-		return ok && err == nil
-	})
+	return slices.Contains(g.names, short) || plan.Matches(g.open, short)
 }
 
 // member is the host of a name, nil if it is in no group. Of what several groups
