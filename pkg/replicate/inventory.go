@@ -181,10 +181,11 @@ func (inv *Inventory) fill(job map[string]any, h *member) (*Job, error) {
 		}
 		return value, ok
 	})
-	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		if name == "host" {
-			return nil, fault.Usagef("say what it is: --host NAME", "{host} is this host's name, which is not known")
-		}
+	if missing["host"] {
+		return nil, fault.Usagef("say what it is: --host NAME", "{host} is this host's name, which is not known")
+	}
+	if len(missing) > 0 {
+		name := slices.Sorted(maps.Keys(missing))[0]
 		return nil, fault.Usagef(fmt.Sprintf("write vars = { %s = \"...\" } into a [[host]] that %s is in", name, h), "host %s has no {%s}", h, name)
 	}
 	text, err := toml.Marshal(filled)
