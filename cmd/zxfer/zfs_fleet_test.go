@@ -1,0 +1,327 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/record"
+)
+
+// fleetBeta is beta as a host of its own: a root that begins as the guest's and goes its
+// own way, with its sshd at port 2222.
+func fleetBeta(t *testing.T) (root string) {
+	t.Helper()
+	dir := "/run/fleet-beta"
+	root = dir + "/root"
+	run(t, "sh", "-ec", fmt.Sprintf(`mkdir -p %[1]s && mount -t tmpfs tmpfs %[1]s && cd %[1]s && mkdir up work root
+mount -t overlay overlay -o lowerdir=/,upperdir=up,workdir=work root
+for at in dev proc sys tmp run; do mount --rbind /$at root/$at && mount --make-rslave root/$at; done
+mount -t tmpfs tmpfs root/etc/systemd/system # not alpha's
+rm -f root/etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f root/etc/ssh/ssh_host_ed25519_key`, dir))
+	t.Cleanup(func() {
+		_ = exec.Command("umount", "-R", "-l", root).Run()
+		_ = exec.Command("umount", "-l", dir).Run()
+	})
+	// The log of the system, which a restricted agent wants.
+	log, err := net.ListenPacket("unixgram", "/run/syslog")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = log.Close() })
+	go func() { _, _ = io.Copy(io.Discard, log.(io.Reader)) }()
+	fleetSSHD(t, betaIP, "ip", "netns", "exec", betaPool, "chroot", root)
+	return root
+}
+
+// fleetSSHD starts an sshd by a command line that ends in it, for Ansible, and for the
+// keys of the account.
+func fleetSSHD(t *testing.T, address string, in ...string) {
+	t.Helper()
+	config := filepath.Join(labDir, "fleet-sshd-"+address)
+	require.NoError(t, os.WriteFile(config, []byte(`Port 2222
+ListenAddress `+address+`
+HostKey /etc/ssh/ssh_host_ed25519_key
+AuthorizedKeysFile `+labDir+`/user_key.pub .ssh/authorized_keys
+PidFile none
+PermitRootLogin yes
+StrictModes no
+UsePAM no
+Subsystem sftp internal-sftp
+`), 0o600))
+	cmd := exec.Command(in[0], append(in[1:], "/usr/sbin/sshd", "-D", "-f", config, "-E", config+".log")...)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(fileText(config + ".log"))
+		}
+	})
+}
+
+// fleetPackage makes a package of this zxfer, as small as one can be.
+func fleetPackage(t *testing.T, dir, version string) string {
+	t.Helper()
+	tree := filepath.Join(dir, "tree")
+	require.NoError(t, installSelf(tree+"/usr/bin/zxfer"))
+	require.NoError(t, os.MkdirAll(tree+"/DEBIAN", 0o755))
+	require.NoError(t, os.WriteFile(tree+"/DEBIAN/control", []byte("Package: zxfer\nVersion: "+version+"\nArchitecture: amd64\nMaintainer: t <t@example.org>\nDescription: zxfer\n"), 0o644))
+	run(t, "dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, dir+"/"+version+".deb")
+	return dir + "/" + version + ".deb"
+}
+
+// fleetJobs is a job file for many hosts, of which web1 has a job: it sends src to below dst
+// on backup1 when a timer says so, and drills.
+func fleetJobs(src, dst, schedule, rsh string) string {
+	return fmt.Sprintf(`
+[metrics]
+textfile = "%s/zxfer.prom"
+[[host]]
+name = "web"
+names = ["web[1-9]"]
+vars = { vault = "backup1" }
+[[template]]
+name = "base"
+schedule = %q
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+retention = { last = 3 }
+transfer = { rsh = %q }
+drill = { schedule = "weekly" }
+target = [{ name = "{vault}", to = "{vault}:%s/{host}" }]
+[[job]]
+name = "home"
+template = "base"
+hosts = ["web"]
+source = %q
+`, fleetTextfiles, schedule, rsh, dst, src)
+}
+
+const fleetTextfiles = "/var/lib/prometheus/node-exporter" // Debian's
+
+// The alert rules and the dashboard find in Prometheus what a run and a drill leave.
+func TestZFSFleetWatched(t *testing.T) {
+	tools := fleetTools(t)
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	fill(t, src, "f", 1<<20)
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(fleetTextfiles, 0o755))
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(fleetTextfiles)) })
+	jobs := filepath.Join(dir, "replicate.toml")
+	require.NoError(t, os.WriteFile(jobs, []byte(strings.ReplaceAll(fleetJobs(src, dst, "hourly", "ssh -F "+labDir+"/ssh_config"), "backup1", "beta")), 0o644))
+	for _, verb := range []string{"run", "drill"} {
+		end := start(t, "replicate", verb, "--config", jobs, "--host", "web1", "--state-dir", filepath.Join(dir, "state"), "home").wait(t)
+		require.Equal(t, 0, end.code, end)
+	}
+	fleetWatched(t, tools)
+}
+
+// The role brings two hosts to where a timer sends a dataset from one to the other by a
+// restricted key; a second time it changes nothing, a newer package it installs, and in the
+// end it takes all back.
+func TestZFSFleet(t *testing.T) {
+	tools := fleetTools(t)
+	if testing.Short() {
+		t.Skip("Ansible takes its time: scripts/test --long")
+	}
+	python := filepath.Join(tools, "ansible/usr/lib/python3/dist-packages")
+	if out, err := exec.Command("env", "PYTHONPATH="+python, "python3", "-c", "import apt_pkg").CombinedOutput(); err != nil {
+		t.Skipf("Ansible is for another Python than this one: %s", out)
+	}
+	m := bootSystemd(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	fill(t, src, "f", 1<<20)
+	beta := fleetBeta(t)
+	fleetSSHD(t, "10.77.0.1", m.command().Args...)
+	for _, root := range []string{"/", beta} { // python3-apt, which a Debian has
+		run(t, "sh", "-c", fmt.Sprintf("cp -r %[1]s/apt %[1]s/apt_*.so %s/usr/lib/python3/dist-packages", python, root))
+	}
+	const stateDir = "/var/lib/zxfer"
+	require.NoError(t, os.MkdirAll(fleetTextfiles, 0o755))
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(fleetTextfiles)) })
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	inventory := file("inventory.yml", fmt.Sprintf(`
+all:
+  vars:
+    ansible_user: root
+    ansible_port: 2222
+    ansible_ssh_private_key_file: %s/user_key
+    ansible_python_interpreter: /usr/bin/python3
+    zxfer_package: %s
+  children:
+    backup:
+      hosts:
+        backup1: {ansible_host: %s}
+    sources:
+      hosts:
+        web1.example.org: {ansible_host: 10.77.0.1}
+      vars:
+        zxfer_jobs: %s
+        zxfer_targets:
+          - {host: backup1, allow: ['receive=%[5]s/web1', 'drill=%[5]s/web1']}
+`, labDir, fleetPackage(t, dir, "0.9.1"), betaIP, file("replicate.toml", fleetJobs(src, dst, "*:*:0/5", "ssh -F /etc/zxfer/ssh_config")), dst))
+	recap := regexp.MustCompile(`(?m)^(\w+)\S* +: ok=(\d+) +changed=(\d+) +unreachable=0 +failed=0 `)
+	play := func(args ...string) (changed map[string]string) {
+		t.Helper()
+		began := time.Now()
+		cmd := exec.Command("ip", append([]string{"netns", "exec", alphaPool, "env", "PYTHONPATH=" + python, "LC_ALL=C.UTF-8", "ANSIBLE_HOME=" + dir,
+			"ANSIBLE_HOST_KEY_CHECKING=False", "ANSIBLE_PIPELINING=True", "python3",
+			filepath.Join(tools, "ansible/usr/bin/ansible-playbook"), "-i", inventory, fleetFile("ansible", "site.yml")}, args...)...)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		changed = map[string]string{}
+		for _, host := range recap.FindAllStringSubmatch(string(out), -1) {
+			changed[host[1]] = host[3]
+		}
+		require.Len(t, changed, 2, "%s", out)
+		t.Logf("%s in %.0f s\n%s", args, time.Since(began).Seconds(), out)
+		return changed
+	}
+	nothing := map[string]string{"web1": "0", "backup1": "0"}
+
+	require.NotEqual(t, nothing, play("--check"))
+	for _, path := range []string{"/etc/zxfer", "/usr/bin/zxfer", beta + "/usr/bin/zxfer", "/var/cache/zxfer"} {
+		require.NoFileExists(t, path, "check mode changes nothing")
+	}
+	require.NotEqual(t, nothing, play())
+	keys := beta + "/root/.ssh/authorized_keys"
+	require.Regexp(t, `^restrict,command="/usr/bin/zxfer agent --allow \S+ --allow \S+ --append-only" ssh-ed25519 \S+ zxfer:web1.example.org\n$`, fileText(keys))
+	out, err := m.command("ssh", "-F", "/etc/zxfer/ssh_config", "backup1", "id").CombinedOutput()
+	require.NotContains(t, string(out), "uid=", err)
+	const unit = "zxfer-replicate-home.service"
+	require.Eventually(t, func() bool {
+		runs, err := record.Peek(stateDir, "home").Runs(1)
+		return err == nil && len(runs) == 1 && runs[0].Succeeded()
+	}, 2*time.Minute, time.Second, "the timer starts the job: %s", m.journal(unit))
+	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))
+	require.Contains(t, fileText(fleetTextfiles+"/zxfer.prom"), `zxfer_replicate_last_run_success{job="home"} 1`)
+	m.run(t, "systemctl", "start", "zxfer-drill-home.service")
+	require.Equal(t, nothing, play(), "a second time it changes nothing")
+
+	fleetPackage(t, dir, "0.9.2")
+	web := exec.Command("ip", "netns", "exec", alphaPool, "python3", "-m", "http.server", "--directory", dir, "--bind", "10.77.0.1", "8000")
+	require.NoError(t, web.Start())
+	defer func() { _ = web.Process.Kill(); _ = web.Wait() }()
+	require.Equal(t, map[string]string{"web1": "1", "backup1": "1"}, play("-e", "zxfer_package=http://10.77.0.1:8000/0.9.2.deb"), "the package alone")
+	for _, root := range []string{"/", beta} {
+		require.Equal(t, "0.9.2", run(t, "dpkg-query", "--root="+root, "-W", "-f", "${Version}", "zxfer"))
+	}
+
+	require.NotEqual(t, nothing, play("-e", "zxfer_state=absent"))
+	for _, path := range []string{"/etc/zxfer", "/usr/bin/zxfer", beta + "/usr/bin/zxfer", "/var/cache/zxfer", "/etc/systemd/system/zxfer-replicate-home.timer"} {
+		require.NoFileExists(t, path)
+	}
+	require.Empty(t, strings.TrimSpace(fileText(keys)))
+	require.NotEmpty(t, guids(t, dst+"/web1"), "copies stay")
+	require.NoError(t, os.RemoveAll(stateDir))
+}
+
+// fleetWatched sees to it that each expression of the dashboard, and each rule, is one
+// that Prometheus answers from the metrics in a directory.
+func fleetWatched(t *testing.T, tools string) {
+	t.Helper()
+	dir := t.TempDir()
+	rules, err := filepath.Abs(fleetFile("prometheus", "zxfer.rules.yml"))
+	require.NoError(t, err)
+	config := filepath.Join(dir, "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, []byte(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [`+rules+`]
+scrape_configs:
+  - job_name: node
+    static_configs: [{targets: ['127.0.0.1:9100']}]
+`), 0o644))
+	for _, argv := range [][]string{
+		{"prometheus-node-exporter", "--web.listen-address=127.0.0.1:9100", "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory=" + fleetTextfiles},
+		{"prometheus", "--web.listen-address=127.0.0.1:9090", "--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data")},
+	} {
+		cmd := exec.Command(filepath.Join(tools, argv[0]), argv[1:]...)
+		log, err := os.Create(filepath.Join(dir, argv[0]+".log"))
+		require.NoError(t, err)
+		cmd.Stdout, cmd.Stderr = log, log
+		require.NoError(t, cmd.Start())
+		defer func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if t.Failed() {
+				t.Log(fileText(log.Name()))
+			}
+		}()
+	}
+	ask := func(path string, into any) error {
+		answer, err := http.Get("http://127.0.0.1:9090/api/v1/" + path)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		var of struct {
+			Status, Error string
+			Data          json.RawMessage
+		}
+		if err := json.NewDecoder(answer.Body).Decode(&of); err != nil {
+			return err
+		}
+		if of.Status != "success" {
+			return fmt.Errorf("%s", of.Error)
+		}
+		return json.Unmarshal(of.Data, into)
+	}
+	series := func(expr string) (n int, err error) {
+		var vector struct{ Result []json.RawMessage }
+		err = ask("query?query="+url.QueryEscape(expr), &vector)
+		return len(vector.Result), err
+	}
+	require.Eventually(t, func() bool {
+		n, err := series(`zxfer_replicate_drill_good{exported_job="home"}`)
+		return err == nil && n > 0
+	}, time.Minute, 500*time.Millisecond, "the metrics come to Prometheus")
+	n, err := series("node_textfile_scrape_error == 0")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	d := fleetDashboard(t)
+	for _, expr := range d.expressions() {
+		n, err := series(strings.ReplaceAll(expr, "$instance", ".*"))
+		require.NoError(t, err, expr)
+		require.Positive(t, n, "nothing: %s", expr)
+	}
+	var instances []string
+	require.NoError(t, ask("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
+	require.Equal(t, []string{"127.0.0.1:9100"}, instances)
+	require.Eventually(t, func() bool {
+		var all struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, State string }
+			}
+		}
+		if ask("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 8 {
+			return false
+		}
+		for _, r := range all.Groups[0].Rules {
+			if r.Health == "unknown" {
+				return false
+			}
+			require.Equal(t, []string{"ok", "inactive"}, []string{r.Health, r.State}, r.Name)
+		}
+		return true
+	}, time.Minute, 500*time.Millisecond, "the rules are evaluated")
+}
