@@ -187,6 +187,10 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is not a copy of %s", target, source)
 		return
 	}
+	if at, ok := p.demoted(d, t); ok {
+		p.refuseDemoted(d, t, at)
+		return
+	}
 	if newer, ok := newerCommon(d, t); ok {
 		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target",
 			"%s is at @%s, which is newer than %s, and has no older snapshot of it", target, newer.Name, p.onSource(out.Arrive.In(d.Name)))

@@ -21,12 +21,13 @@ type planner struct {
 
 	source     map[string]*zfs.Dataset // ancestors of the root included, as in target
 	target     map[string]*zfs.Dataset
-	sourceSnap map[string]uint64   // full snapshot name on the source to GUID
-	targetSnap map[uint64][]string // GUID of a snapshot to its full names on the target
-	arriving   map[string]*Dataset // what is planned so far, by target
-	sent       map[uint64]arrival  // snapshots that the plan brings, by GUID
-	whole      bool                // said that receives cannot resume
-	left       map[string][]string // properties that -p does not carry, to the datasets that have them
+	sourceSnap map[string]uint64         // full snapshot name on the source to GUID
+	targetSnap map[uint64][]string       // GUID of a snapshot to its full names on the target
+	arriving   map[string]*Dataset       // what is planned so far, by target
+	sent       map[uint64]arrival        // snapshots that the plan brings, by GUID
+	clones     map[string][]*zfs.Dataset // of the source, by the dataset of their origin
+	whole      bool                      // said that receives cannot resume
+	left       map[string][]string       // properties that -p does not carry, to the datasets that have them
 }
 
 // arrival is a snapshot that the plan brings to the target.
@@ -42,7 +43,7 @@ func Make(req Request, state State) Plan {
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
 		source: state.Source.ByName(), target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, left: map[string][]string{},
+		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, clones: map[string][]*zfs.Dataset{}, left: map[string][]string{},
 	}
 	p.req.created = state.SourceCreated
 	var err error
@@ -75,6 +76,9 @@ func (p *planner) index() {
 	for _, d := range p.state.Source.Datasets {
 		for _, v := range d.Snapshots() {
 			p.sourceSnap[v.In(d.Name)] = v.GUID
+		}
+		if of := originDataset(d); of != "" {
+			p.clones[of] = append(p.clones[of], d)
 		}
 	}
 	maps.Copy(p.sourceSnap, p.state.SourceOrigins)
@@ -284,7 +288,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	place := p.placeOf(out.Target)
-	if !p.checkFeatures(d, out) || !p.checkPlaceKey(d, out, place) {
+	if !p.checkFeatures(d, out) || !p.checkPlaceKey(d, out, place) || !p.checkPromoted(d, out) {
 		return
 	}
 	flags := p.choose(d)

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// After zfs promote on the source the copies go on by what they have in common, or the
+// refusal names the one command after which they do.
+func TestZFSPromote(t *testing.T) {
+	lab(t)
+	for _, tt := range []struct {
+		name         string
+		cloned, both bool // the clone was sent before, and a snapshot of both since
+		moved        string
+	}{
+		{name: "goes on", cloned: true, both: true},
+		{name: "the clone was sent", cloned: true, moved: "/o-old"},
+		{name: "the clone was not sent", moved: "/c"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src, dst := dataset(t)
+			zfsCmd(t, "create", src)
+			zfsCmd(t, "create", src+"/o")
+			for _, s := range []string{"1", "2"} {
+				fill(t, src+"/o", "f"+s, 1<<20)
+				zfsCmd(t, "snapshot", "-r", src+"@"+s)
+			}
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			zfsCmd(t, "clone", src+"/o@2", src+"/c")
+			if tt.cloned {
+				fill(t, src+"/c", "c3", 100<<10)
+				zfsCmd(t, "snapshot", src+"/c@3")
+				if tt.both {
+					zfsCmd(t, "snapshot", src+"/o@3")
+					zfsCmd(t, "snapshot", src+"@3")
+				}
+				mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			}
+			zfsCmd(t, "promote", src+"/c")
+			for _, d := range []string{"/o", "/c"} {
+				fill(t, src+d, "f4", 100<<10)
+			}
+			zfsCmd(t, "snapshot", "-r", src+"@4")
+			if tt.moved != "" {
+				before := state(t)
+				o := zxfer(t, "send", "-R", src, "beta:"+dst)
+				require.Equal(t, 3, o.code, o)
+				require.Equal(t, before, state(t))
+				command := regexp.MustCompile(`zfs rename \S+ \S+`).FindString(o.stderr)
+				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.moved, command, o)
+				run(t, strings.Fields(command)...)
+			}
+			o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			require.NotContains(t, o.stderr, "shares no blocks")
+			for _, d := range []string{"/o", "/c"} {
+				sameFiles(t, src+d, dst+d)
+			}
+			zfsCmd(t, "snapshot", "-r", src+"@5")
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			mustZxfer(t, "compare", "--newest", "-q", src+"/c", "beta:"+dst+"/c")
+		})
+	}
+}
