@@ -43,12 +43,23 @@ func (r *Remote) Unmount(ctx context.Context, dataset string) error {
 var opJoinKey = operation[string, none]{
 	name: "join-key",
 	do:   does(site.Owner.JoinKey),
-	rule: policy.Changes(policy.Restored, policy.Name),
+	rule: policy.Changes(policy.JoinKey, policy.Name),
 }
 
 // JoinKey asks the agent.
 func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opJoinKey, dataset)
+}
+
+var opPartKey = operation[string, none]{
+	name: "part-key",
+	do:   does(site.Owner.PartKey),
+	rule: policy.Changes(policy.PartKey, policy.Name),
+}
+
+// PartKey asks the agent.
+func (r *Remote) PartKey(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opPartKey, dataset)
 }
 
 // A restricted agent tells nothing of its host's directories and devices.

@@ -81,6 +81,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 		return res, nil
 	}
 	failed := t.move(ctx)
+	t.joinKeys(ctx, failed)
 	if t.report.Plan.Steps() > 0 {
 		defer rep.Doing("looking at what arrived on " + t.target.Label())()
 		if err := t.persist(ctx, func(ctx context.Context) error {
@@ -112,6 +113,13 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
 		return state, err
+	}
+	if len(b.Copies) > 0 && plan.NeedInheritors(b.Plan, state) {
+		all := *b
+		all.Copies = nil
+		if state.Target, err = listTarget(ctx, e, &all, nil, target); err != nil {
+			return state, err
+		}
 	}
 	if b.Plan.CarryProperties {
 		if state.Source, err = localProperties(ctx, &e.source, state.Source); err != nil {

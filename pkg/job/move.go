@@ -150,6 +150,9 @@ func (m *mover) effort(d *plan.Dataset) *effort {
 			if err := m.unseen(ctx, planned, d); err != nil {
 				return err
 			}
+			if err := m.partKeys(ctx, planned); err != nil {
+				return err
+			}
 			return m.steps(ctx, d, tries)
 		},
 		look: func(ctx context.Context) (bool, error) {

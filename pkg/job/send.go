@@ -54,7 +54,11 @@ func (t *sending) send(ctx context.Context) error {
 		if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
-		return survey(ctx, t.ends, t.req.Plan)
+		state, err := survey(ctx, t.ends, t.req.Plan)
+		if err == nil {
+			err = inheritors(ctx, t.ends, t.req.Plan, &state)
+		}
+		return state, err
 	}}
 	if err := t.begin(ctx, &whole); err != nil || t.req.DryRun {
 		return err
@@ -88,6 +92,7 @@ func (t *sending) checkTarget() error {
 // deliver moves what was planned, and verifies it.
 func (t *sending) deliver(ctx context.Context) error {
 	failed := t.move(ctx)
+	t.joinKeys(ctx, failed)
 	var errs []error
 	for _, d := range t.report.Plan.Datasets {
 		errs = append(errs, failed[d.Source])

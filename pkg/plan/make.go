@@ -26,6 +26,7 @@ type planner struct {
 	arriving   map[string]*Dataset       // what is planned so far, by target
 	sent       map[uint64]arrival        // snapshots that the plan brings, by GUID
 	clones     map[string][]*zfs.Dataset // of the source, by the dataset of their origin
+	parted     map[string]bool           // copies that become encryption roots
 	whole      bool                      // said that receives cannot resume
 	left       map[string][]string       // properties that -p does not carry, to the datasets that have them
 }
@@ -43,7 +44,7 @@ func Make(req Request, state State) Plan {
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
 		source: state.Source.ByName(), target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, clones: map[string][]*zfs.Dataset{}, left: map[string][]string{},
+		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, parted: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, left: map[string][]string{},
 	}
 	p.req.created = state.SourceCreated
 	var err error
@@ -59,6 +60,9 @@ func Make(req Request, state State) Plan {
 		p.dataset(d)
 	}
 	p.checkInheritors()
+	for _, out := range p.plan.Datasets {
+		p.joins(p.source[out.Source], out)
+	}
 	p.leftBehind()
 	p.extraTargets()
 	return p.plan

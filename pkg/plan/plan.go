@@ -129,11 +129,19 @@ type Dataset struct {
 	// Restore is what a restore does besides moving streams; nil for no restore.
 	Restore *Giving `json:"restore,omitempty"`
 
+	// Joins is the encryption root of the target that it will take its key from, as far
+	// as is known before; see zfs.ProvedKey.
+	Joins string `json:"joins,omitempty"`
+	// Parts are copies that take their key from it, which changes: they become
+	// encryption roots of the key that they have, before the first stream.
+	Parts []string `json:"parts,omitempty"`
+
 	// NewKey says that another key opens the target afterwards.
 	NewKey string `json:"new_key,omitempty"`
 
 	chain *chain        // whose IV sets tell whether the first step is possible
 	newer []zfs.Version // the snapshots of Loses
+	stuck []string      // those of Parts that no stream brings the new key
 }
 
 // Kind says what sort of stream a step is.

@@ -72,9 +72,7 @@ func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
 			p.noteInherited(name, out)
 		}
 	}
-	if above := p.rootThere(zfs.ParentOf(out.Target)); out.Encrypted && above != nil && originDataset(d) == "" && zfs.ProvedKey(p.sourceRoot(d), above) {
-		g.Joins = p.targetOfRoot(above)
-	}
+	g.Joins = p.keyAbove(d, out)
 }
 
 // noteInherited says that what is set above a dataset keeps it from being written to.
@@ -111,34 +109,6 @@ func (p *planner) guard(d *zfs.Dataset, set map[string]string) {
 // later leaves out what is given back in the end.
 func (p *planner) later(set map[string]string) {
 	maps.DeleteFunc(set, func(name, _ string) bool { return givenBack(name) })
-}
-
-// rootThere is the dataset of either side that tells of the key which a dataset of the
-// target will have; nil where it will not be encrypted, or that is not known.
-func (p *planner) rootThere(target string) *zfs.Dataset {
-	if out := p.arriving[target]; out != nil {
-		if !out.Encrypted {
-			return nil
-		}
-		root := p.sourceRoot(p.source[out.Source])
-		if above := p.rootThere(zfs.ParentOf(target)); above != nil && zfs.ProvedKey(root, above) {
-			return above
-		}
-		return root
-	}
-	return p.state.Target.RootOf(p.target[target])
-}
-
-// targetOfRoot is the name on the target of what rootThere found.
-func (p *planner) targetOfRoot(root *zfs.Dataset) string {
-	if p.source[root.Name] == root {
-		for _, out := range p.arriving {
-			if out.Source == root.Name {
-				return out.Target
-			}
-		}
-	}
-	return root.Name
 }
 
 // mountpoint is where a filesystem of the target will mount, "" for nowhere.

@@ -47,8 +47,8 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 		}
 	}
 	root := p.target[to]
-	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || p.rootArrives(out, from, to) {
-		return true
+	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || root == nil && zfs.ProvedKey(p.sourceRoot(d), t) || p.rootArrives(out, from, to) {
+		return true // or it brings the key that the copy has by now
 	}
 	why := ""
 	if root == nil || !root.HasPassphrase() {
@@ -146,11 +146,14 @@ func (p *planner) checkInheritors() {
 		if above == nil || len(above.Steps) == 0 || above.Steps[0].BaseGUID == 0 || !above.Encrypted || p.req.AnyKey {
 			continue
 		}
+		source := p.sourceRoot(p.source[above.Source])
+		if zfs.SameKey(source, root) || p.part(t, root, above) {
+			continue
+		}
 		if out := p.arriving[t.Name]; out != nil && len(out.Steps) > 0 {
 			continue
 		}
-		source := p.sourceRoot(p.source[above.Source])
-		if zfs.SameKey(source, root) || slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
+		if slices.ContainsFunc(p.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
 		hint := fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",

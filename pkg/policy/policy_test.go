@@ -54,7 +54,7 @@ func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
 		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
 		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),
 		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
-		"adjust": by(Changes(Adjust, Adjusted)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(Restored, Name)),
+		"adjust": by(Changes(Adjust, Adjusted)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(JoinKey, Name)), "part-key": by(Changes(PartKey, Name)),
 	}
 }
 

@@ -39,6 +39,34 @@ func Restored(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
+// JoinKey is for what a restore has brought, and for copies whose key is not loaded:
+// there nothing is wrapped anew, so that what was received before, and what is to come,
+// has the key that it had. That it is one key the site proves.
+func JoinKey(ctx context.Context, g *Guard, dataset *string) error {
+	if err := Restored(ctx, g, dataset); err == nil || !below(*dataset, g.policy.Receive) {
+		return err
+	}
+	have, err := g.site.Properties(ctx, []string{*dataset}, []string{"keystatus", "keylocation"})
+	if err != nil {
+		return err
+	}
+	if m := have[*dataset]; m["keystatus"].Value != "unavailable" || m["keylocation"].Value != "prompt" {
+		return fmt.Errorf("the key of %s is in use, or it is said where it is: it stays as it is", *dataset)
+	}
+	return nil
+}
+
+// PartKey is for copies whose key may be replaced, which it comes before.
+func PartKey(_ context.Context, g *Guard, dataset *string) error {
+	if err := g.receivable(*dataset); err != nil {
+		return err
+	}
+	if g.onlyAdded(*dataset) && !below(*dataset, g.policy.Rekeyed) {
+		return fmt.Errorf("the key of %s stays as it is; --allow receive-rekey=DATASET in authorized_keys lets the source replace it", *dataset)
+	}
+	return nil
+}
+
 // Mount is for what a restore has brought, and for directories where it hides nothing.
 // What it would hide is not for this key to know.
 func Mount(ctx context.Context, g *Guard, dataset *string) error {

@@ -20,6 +20,10 @@ func TestRestoreGrant(t *testing.T) {
 	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web")
 	h.Set("tank/back", zfs.RestoreProperty, "on")
 	h.Set("vault/web", zfs.RestoreProperty, "on")
+	for name, status := range map[string]string{"vault/copy": "unavailable", "vault/open": "available", "vault/known": "unavailable"} {
+		h.Create(name, map[string]string{"keystatus": status, "keylocation": "prompt"})
+	}
+	h.Set("vault/known", "keylocation", "file:///k")
 	h.Edit(func(all map[string]*zfs.Dataset) {
 		all["tank/back/below"].Properties[zfs.RestoreProperty] = zfs.Property{Value: "on", Source: "inherited from tank/back"}
 	})
@@ -59,6 +63,12 @@ func TestRestoreGrant(t *testing.T) {
 		{"mount", `"vault/web"`, false},
 		{"join-key", `"tank/back"`, true},
 		{"join-key", `"tank/a"`, false},
+		{"join-key", `"vault/copy"`, true},
+		{"join-key", `"vault/open"`, false},
+		{"join-key", `"vault/known"`, false},
+		{"join-key", `"other/copy"`, false},
+		{"part-key", `"vault/copy"`, false},
+		{"part-key", `"tank/a"`, false},
 		{"transfer", stream("tank/new", 0, zfs.RestoreProperty, "on"), true},
 		{"transfer", stream("tank/new", 0, "atime", "off"), true},
 		{"transfer", stream("tank/new", 0, "org.example:note", "x"), true},

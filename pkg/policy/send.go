@@ -46,7 +46,8 @@ func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
 // Digest judges what hashes a stream instead of sending it: what was received
 // is verified this way, too. A digest of plain text tells who has a guess
 // whether it is right. But what came in as plain text, and was encrypted with
-// a key of this host, is known to who sent it: its dataset has no key of its own.
+// a key of this host, is known to who sent it: its key is that of a dataset above it,
+// which nobody sent.
 func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
 	if q.KeyFile != "" {
 		return errKeyFile
@@ -56,7 +57,12 @@ func Digest(ctx context.Context, g *Guard, q *site.ContentQuery) error {
 		return err
 	}
 	return g.sealed(ctx, []string{plain}, "only the digest of a raw stream of it may be known", func(root string) bool {
-		return below(plain, g.policy.Receive) && !below(plain, g.policy.Send) && root != plain && below(plain, []string{root})
+		if !below(plain, g.policy.Receive) || below(plain, g.policy.Send) || root == plain || !below(plain, []string{root}) {
+			return false
+		}
+		// A tree that came in raw has one root, too, and that has the mark of it.
+		have, err := g.site.Properties(ctx, []string{root}, []string{zfs.FlagsProperty})
+		return err == nil && !have[root][zfs.FlagsProperty].Local()
 	})
 }
 

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,7 +131,7 @@ const maxKeys = 16
 
 // keys notes what arrives encrypted by a key that the target does not know:
 // it needs none to receive, but to read. What a raw stream makes is an
-// encryption root of its own, whatever it was on the source.
+// encryption root of its own, unless it takes its key from above in the end.
 func keys(in *Input) []finding.Finding {
 	var names, roots []string
 	there, seen := in.TargetListing.ByName(), map[string]bool{}
@@ -143,6 +144,7 @@ func keys(in *Input) []finding.Finding {
 		if t := there[d.Target]; t != nil && t.Get("encryptionroot") != "" {
 			root = t.Get("encryptionroot")
 		}
+		root = cmp.Or(d.Joins, root)
 		if !seen[root] {
 			seen[root], roots = true, append(roots, root)
 		}
@@ -161,7 +163,7 @@ func keys(in *Input) []finding.Finding {
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
 		Summary:  "encrypted as on the source: " + finding.Some(names, 1) + "; receiving needs no key, reading needs the source's",
-		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own",
+		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own; one with the passphrase of what is above it joins that",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}
 }
@@ -178,7 +180,11 @@ func Allow(in Input) []string {
 	if in.Target.Name != in.Source.Name {
 		lines = append(lines, allowOn(in.Target, ""))
 	}
-	lines = append(lines, delegate(in.Target, top, receivePermissions(&in)))
+	perms := receivePermissions(&in)
+	if len(in.Plan.ToJoin()) > 0 {
+		perms = append(perms, "change-key")
+	}
+	lines = append(lines, delegate(in.Target, top, perms))
 	raw := false
 	for _, st := range in.Plan.Streams() {
 		raw = raw || st.Send.Flags.Raw

@@ -65,7 +65,7 @@ func compareText(r *job.CompareReport, verbose bool) string {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", pairName(p), words[p.Relation], common, onlyText(p.A), onlyText(p.B), pairNotes(p))
 	}
 	_ = w.Flush() // a Builder takes all
-	text := trimLines(b.String())
+	text := trimRight(b.String())
 	b.Reset()
 	if verbose {
 		for _, p := range r.Datasets {
@@ -166,13 +166,4 @@ func compareTotal(r *job.CompareReport) string {
 		return total + "; no difference"
 	}
 	return fmt.Sprintf("%s; %s", total, english.Plural(r.Differing, "differs", "differ"))
-}
-
-// trimLines takes the blanks off the ends of lines.
-func trimLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
 }

@@ -77,7 +77,13 @@ func datasetText(d *plan.Dataset) string {
 	if d.CreateParents {
 		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
 	}
+	for _, name := range d.Parts {
+		fmt.Fprintf(&b, "  first %s becomes an encryption root of the key that it has\n", oneLine(name))
+	}
 	b.WriteString(restoreText(d.Restore))
+	if d.Joins != "" {
+		b.WriteString(joinsText(d.Joins, ""))
+	}
 	if len(d.Steps) == 0 {
 		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Arrive.Short()))
 	}

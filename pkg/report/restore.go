@@ -29,10 +29,15 @@ func restoreText(g *plan.Giving) string {
 		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
 	}
 	if g.Joins != "" {
-		fmt.Fprintf(&b, "  takes its key from %s again\n", oneLine(g.Joins))
+		b.WriteString(joinsText(g.Joins, " again"))
 	}
 	if g.Mountpoint != "" {
 		fmt.Fprintf(&b, "  mounts at %s\n", oneLine(g.Mountpoint))
 	}
 	return b.String()
+}
+
+// joinsText says where a dataset will take its key from.
+func joinsText(root, again string) string {
+	return fmt.Sprintf("  takes its key from %s%s\n", oneLine(root), again)
 }

@@ -32,3 +32,21 @@ func (l *Local) JoinKey(ctx context.Context, dataset string) error {
 	}
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, dataset) })
 }
+
+// PartKey leaves clones alone, which share the key of their origin.
+func (l *Local) PartKey(ctx context.Context, dataset string) error {
+	listing, err := l.List(ctx, ListQuery{Dataset: dataset})
+	if err != nil {
+		return err
+	}
+	d := listing.Find(dataset)
+	switch {
+	case d == nil:
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: dataset}
+	case !d.Encrypted() || d.Get("origin") != "" || d.Inconsistent():
+		return fault.Refusef("", "%s has no key that could be its own", dataset)
+	case d.Get("encryptionroot") == dataset:
+		return nil
+	}
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.PartKey(ctx, dataset) })
+}

@@ -145,6 +145,9 @@ type Owner interface {
 	// the properties of both prove that it is one key; else it is refused, as
 	// nothing would open the dataset any more.
 	JoinKey(ctx context.Context, dataset string) error
+	// PartKey has what takes its key from above be an encryption root of the key that
+	// it has; one that is one is no error. JoinKey undoes it, as long as both are one.
+	PartKey(ctx context.Context, dataset string) error
 	// Occupied tells, of the directories where a mount would hide something, what,
 	// and of the devices that are in use, by whom.
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)

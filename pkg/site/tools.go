@@ -38,6 +38,7 @@ type Tools interface {
 	RunDirectory() string
 
 	InheritKey(ctx context.Context, dataset string) error
+	PartKey(ctx context.Context, dataset string) error
 	CloneAside(ctx context.Context, a zfs.Aside) (string, error)
 	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
 }

@@ -43,6 +43,23 @@ func (l *Listing) KeyAbove(d *Dataset) *Dataset {
 	return l.RootOf(l.Find(ParentOf(d.Name)))
 }
 
+// KeyToJoin returns the encryption root above a dataset from which it can take its key
+// as it is, without a key loaded: it is proved to be one, and nothing of its own says
+// where its key is. It is nil where there is none.
+func (l *Listing) KeyToJoin(d *Dataset) *Dataset {
+	above := l.KeyAbove(d)
+	if above == nil || !ProvedKey(d, above) || !d.Prompts() {
+		return nil
+	}
+	return above
+}
+
+// Prompts tells, of an encryption root, that its key is neither loaded nor known where.
+func (d *Dataset) Prompts() bool {
+	at := d.Get("keylocation")
+	return !d.KeyLoaded() && (at == "" || at == "prompt" || at == "none")
+}
+
 // Adjustment is a change of a dataset's properties.
 type Adjustment struct {
 	Dataset string            `json:"dataset"`

@@ -219,10 +219,20 @@ func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) erro
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (recv_fix_encryption_hierarchy)
 func (c *Client) InheritKey(ctx context.Context, dataset string) error {
+	return c.changeKey(ctx, "inherit_key", dataset)
+}
+
+// PartKey makes a dataset an encryption root as it is: what its key is wrapped by
+// stays, and so what opens it. It undoes InheritKey.
+func (c *Client) PartKey(ctx context.Context, dataset string) error {
+	return c.changeKey(ctx, "part_key", dataset)
+}
+
+func (c *Client) changeKey(ctx context.Context, op, dataset string) error {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return err
 	}
-	request := map[string]any{"op": "inherit_key", "names": []string{dataset}}
+	request := map[string]any{"op": op, "names": []string{dataset}}
 	return typed(zfs.OpKey, []string{dataset}, c.call(ctx, zfs.OpKey, dataset, request, nil))
 }
 

@@ -102,10 +102,15 @@ def inherit_key(request):
         lzc.lzc_change_key(name, "force_inherit")
 
 
+def part_key(request):
+    for name in names(request):
+        lzc.lzc_change_key(name, "force_new_key")
+
+
 def serve():
     operations = {
         f.__name__: f
-        for f in (estimate, send, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks, inherit_key)
+        for f in (estimate, send, snapshot, hold, release, bookmark, destroy_snapshots, destroy_bookmarks, inherit_key, part_key)
     }
     for line in sys.stdin:
         request = json.loads(line)

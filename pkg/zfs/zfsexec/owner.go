@@ -69,6 +69,12 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 	return c.change(ctx, zfs.OpKey, dataset, "change-key", "-i")
 }
 
+// PartKey is not for zfs(8), which makes an encryption root with a new key only.
+func (c *CLI) PartKey(_ context.Context, dataset string) error {
+	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
+		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
+}
+
 // Occupied tells of directories what a filesystem that is mounted there would hide, and
 // of devices who has them open.
 func (c *CLI) Occupied(ctx context.Context, paths []string) (map[string]string, error) {

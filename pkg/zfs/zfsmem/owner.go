@@ -35,6 +35,11 @@ func (h *Host) InheritKey(ctx context.Context, dataset string) error {
 	})
 }
 
+// PartKey makes a dataset an encryption root.
+func (h *Host) PartKey(ctx context.Context, dataset string) error {
+	return h.of(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
+}
+
 // Occupied tells of nothing: there are no directories.
 func (h *Host) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
 	return nil, h.do(ctx, zfs.OpMount, paths, func() error { return nil })

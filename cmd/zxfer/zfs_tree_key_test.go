@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roots requires which encryption root each dataset below another has.
+func roots(t *testing.T, of string, want map[string]string) {
+	t.Helper()
+	for below, root := range want {
+		require.Equal(t, of+root, value(t, of+below, "encryptionroot"), below)
+	}
+}
+
+// changedKey gives an encryption root another passphrase.
+func changedKey(t *testing.T, root, passphrase string) (keyFile string) {
+	t.Helper()
+	keyFile = filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(keyFile, []byte(passphrase), 0o600))
+	zfsCmd(t, "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+keyFile, root)
+	return keyFile
+}
+
+// A tree of one encryption root arrives as one, with later children and increments,
+// and what is a root on the source stays one. Another passphrase comes with the next
+// increments, and what gets none of these opens with the one that it has.
+func TestZFSTreeKeepsItsKey(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := sealed(t, src, "correct horse battery")
+	zfsCmd(t, "create", src+"/a")
+	zfsCmd(t, "create", src+"/a/b")
+	zfsCmd(t, "create", "-V", "8m", src+"/vol")
+	other := sealed(t, src+"/own", "another passphrase")
+	zfsCmd(t, "create", src+"/own/below")
+	for _, below := range []string{"", "/a", "/a/b", "/own/below"} {
+		fill(t, src+below, "f", 300<<10)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	o := mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst)
+	require.Contains(t, o.stdout, "takes its key from "+dst)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
+	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/vol": "", "/own": "/own", "/own/below": "/own"}
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/b", key)
+	opens(t, dst+"/own", dst+"/own/below", other)
+
+	// Increments, and a child that came later; one alone, too.
+	zfsCmd(t, "create", src+"/a/late")
+	fill(t, src+"/a/b", "g", 300<<10)
+	fill(t, src+"/a/late", "f", 300<<10)
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "opens 1 more dataset below it")
+	tree["/a/late"] = ""
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/late", key)
+	opens(t, dst, dst+"/a/b", key)
+	fill(t, src+"/a/b", "h", 300<<10)
+	zfsCmd(t, "snapshot", src+"/a/b@three")
+	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	opens(t, dst, dst+"/a/b", key)
+
+	// What had arrived as a root of its own before joins, also where nothing is new.
+	run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a', 'force_new_key')")
+	require.Equal(t, dst+"/a", value(t, dst+"/a", "encryptionroot"))
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	roots(t, dst, tree)
+
+	// Another passphrase. What is gone from the source gets no increment any more.
+	zfsCmd(t, "destroy", "-r", src+"/a/late")
+	next := changedKey(t, src, "the next passphrase")
+	zfsCmd(t, "snapshot", "-r", src+"@four")
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, dst+"/a/late takes its key from "+dst+", which changes")
+	tree["/a/late"] = "/a/late"
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/b", next)
+	opens(t, dst+"/a/late", dst+"/a/late", key)
+	opens(t, dst+"/own", dst+"/own/below", other)
+
+	// The root alone: all below it opens as before.
+	last := changedKey(t, src, "the last passphrase")
+	zfsCmd(t, "snapshot", "-r", src+"@five")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	opens(t, dst, dst, last)
+	opens(t, dst+"/a", dst+"/a", next)
+	opens(t, dst+"/a/b", dst+"/a/b", next)
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/b", last)
+	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
+}
+
+// A restricted key makes one tree of what it brings, also where it may replace no key,
+// and nothing of what it did not prove.
+func TestZFSTreeKeepsItsKeyRestricted(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := sealed(t, src, "correct horse battery")
+	zfsCmd(t, "create", src+"/a")
+	fill(t, src+"/a", "f", 300<<10)
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	zfsCmd(t, "create", "-u", dst)
+	sealed(t, dst+"/mine", "a passphrase of beta")
+	sealed(t, dst+"/mine/own", "another of beta")
+	rsh, _ := restricted(t, "--allow", "receive="+dst, "--append-only")
+	in := dst + "/in"
+	o := mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
+	require.Contains(t, o.stderr, "opens 1 more dataset")
+	roots(t, in, map[string]string{"": "", "/a": ""})
+	opens(t, in, in+"/a", key)
+	fill(t, src+"/a", "g", 300<<10)
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
+	opens(t, in, in+"/a", key)
+
+	zfsCmd(t, "load-key", "-L", "file://"+key, in)
+	answer, all := hostile(t, rsh, request("digest", `{"dataset":"`+in+`/a","to":"one","flags":{}}`))
+	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+in+"/a", all)
+	zfsCmd(t, "unload-key", in)
+	for _, message := range []struct{ op, dataset string }{{"join-key", dst + "/mine/own"}, {"part-key", in + "/a"}, {"part-key", dst + "/mine"}, {"join-key", alphaPool}} {
+		answer, all := hostile(t, rsh, request(message.op, `"`+message.dataset+`"`))
+		require.NotNil(t, answer, all)
+		require.NotNil(t, answer["error"], "%s: %v", message, answer)
+	}
+	changedKey(t, src, "the next passphrase")
+	zfsCmd(t, "snapshot", "-r", src+"@three")
+	o = zxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
+	require.NotEqual(t, 0, o.code, o)
+	require.Contains(t, o.stdout+o.stderr, "receive-rekey")
+	roots(t, in, map[string]string{"": "", "/a": ""})
+	opens(t, in, in+"/a", key)
+}
+
+// A job does the same, also where only a child has something new, and where the key
+// changes of what it does not send any more.
+func TestZFSReplicateKeepsATreesKey(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := sealed(t, src, "correct horse battery")
+	for _, below := range []string{"/a", "/gone"} {
+		zfsCmd(t, "create", src+below)
+		fill(t, src+below, "f", 100<<10)
+	}
+	r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"tree\"\nsource = %q\nrecursive = true\n[job.snapshots]\nadopt = [\"s*\"]\n[[job.target]]\nname = \"beta\"\nto = \"beta:%s\"\n", src, dst))
+	at := time.Now()
+	next := func() ending { at = at.Add(time.Hour); return r.must(t, at, "run", "tree") }
+	zfsCmd(t, "snapshot", "-r", src+"@s1")
+	o := next()
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 2 more datasets below it, too")
+	tree := map[string]string{"": "", "/a": "", "/gone": ""}
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a", key)
+	time.Sleep(2 * time.Second) // until nothing to do is remembered
+	next()
+	fill(t, src+"/a", "g", 100<<10)
+	zfsCmd(t, "snapshot", src+"/a@s2")
+	o = next()
+	require.NotContains(t, o.stderr, "load-key")
+	opens(t, dst, dst+"/a", key)
+	require.Equal(t, guids(t, src+"/a"), guids(t, dst+"/a"))
+
+	require.NoError(t, destroyAll(src+"/gone"))
+	pass := changedKey(t, src, "the next passphrase")
+	zfsCmd(t, "snapshot", "-r", src+"@s3")
+	next()
+	tree["/gone"] = "/gone"
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a", pass)
+	opens(t, dst+"/gone", dst+"/gone", key)
+}

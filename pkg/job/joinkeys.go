@@ -1,0 +1,83 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
+)
+
+// inheritors adds to a survey what takes its key from a copy whose key changes.
+func inheritors(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+	if req.Recursive || !plan.NeedInheritors(req, *state) {
+		return nil
+	}
+	below, err := e.target.List(ctx, site.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true})
+	for _, d := range below.Datasets {
+		if state.Target.Find(d.Name) == nil {
+			state.Target.Datasets = append(state.Target.Datasets, d)
+		}
+	}
+	return err
+}
+
+// partKeys has what takes its key from a copy open with the key that it has, whatever
+// the next stream brings that copy. What gets the new key by a stream of its own may
+// stay where the host cannot do it: it is locked only until then.
+func (m *mover) partKeys(ctx context.Context, d *plan.Dataset) error {
+	for _, name := range d.Parts {
+		err := m.target.Again(ctx, site.In(func(o site.Owner) error { return o.PartKey(ctx, name) }))
+		switch {
+		case err == nil:
+		case transient(err) || d.Stuck(name):
+			return m.noted(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
+		default:
+			m.rep.Log(fmt.Sprintf("%s cannot be opened until all of the tree has arrived: %v", name, err))
+		}
+	}
+	return nil
+}
+
+// joinKeys has what arrived take its key from above, as it does on the source, where
+// that is proved to be one key. Where it cannot, it stays as it arrived.
+func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
+	joined, kept := map[string]int{}, map[string]int{}
+	for _, d := range t.report.Plan.ToJoin() {
+		if failed[d.Source] != nil || ctx.Err() != nil {
+			continue
+		}
+		err := t.target.Again(ctx, site.In(func(o site.Owner) error { return o.JoinKey(ctx, d.Target) }))
+		switch {
+		case err == nil:
+			joined[d.Joins]++
+		case errors.Is(err, site.ErrLost): // what follows tells of that
+			return
+		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // of others it was said
+			kept[d.Joins+": "+whyNotJoined(err)]++
+		}
+	}
+	for _, root := range slices.Sorted(maps.Keys(joined)) {
+		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s opens %s below it, too", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
+	}
+	for _, why := range slices.Sorted(maps.Keys(kept)) {
+		t.rep.Log(fmt.Sprintf("%s: %s an encryption root, beside %s", t.target.Label(), english.Plural(kept[why], "dataset stays", "datasets stay"), why))
+	}
+}
+
+func whyNotJoined(err error) string {
+	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
+		return "libzfs_core is not there (apt install python3-pyzfs), and zfs change-key -i needs both keys"
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		return err.Error() + " (" + hint + ")"
+	}
+	return err.Error()
+}

@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"slices"
+
+	"zxfer/pkg/zfs"
+)
+
+// A raw stream brings a dataset as an encryption root of its own. Where the source has
+// one root for a tree its copy becomes one, too: what has arrived takes its key from
+// above where salts prove that it is one key. Nothing is encrypted anew by that, and
+// it can be undone.
+//
+// Each dataset keeps its own wrapped key, also where it takes it from above, and an
+// increment brings the source's. So that a copy can be opened at every moment, those
+// that take their key from a root whose key changes become roots before, and join it
+// again when they have arrived. Seen with 2.3.9: between both, nothing opened them.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c (spa_keystore_change_key_sync_impl)
+
+// joins plans that a dataset takes its key from above once it has arrived.
+func (p *planner) joins(d *zfs.Dataset, out *Dataset) {
+	if p.req.Restore || encryptionRoot(d) == d.Name {
+		return // a restore does it for itself
+	}
+	t := p.target[out.Target]
+	if t == nil || t.Inconsistent() || encryptionRoot(t) == t.Name && t.Prompts() || p.parted[t.Name] {
+		out.Joins = p.keyAbove(d, out)
+	}
+}
+
+// keyAbove is the encryption root of the target that a dataset could take its key from.
+func (p *planner) keyAbove(d *zfs.Dataset, out *Dataset) string {
+	above := p.rootThere(zfs.ParentOf(out.Target))
+	if above == nil || !out.Encrypted || originDataset(d) != "" || !zfs.ProvedKey(p.sourceRoot(d), above) {
+		return ""
+	}
+	return p.targetOfRoot(above)
+}
+
+// rootThere is the dataset of either side that tells of the key which a dataset of the
+// target will have; nil where it will not be encrypted, or that is not known.
+func (p *planner) rootThere(target string) *zfs.Dataset {
+	if out := p.arriving[target]; out != nil {
+		if !out.Encrypted {
+			return nil
+		}
+		root := p.sourceRoot(p.source[out.Source])
+		if above := p.rootThere(zfs.ParentOf(target)); above != nil && zfs.ProvedKey(root, above) {
+			return above
+		}
+		return root
+	}
+	return p.state.Target.RootOf(p.target[target])
+}
+
+// targetOfRoot is the name on the target of what rootThere found.
+func (p *planner) targetOfRoot(root *zfs.Dataset) string {
+	if p.source[root.Name] == root {
+		for _, out := range p.arriving {
+			if out.Source == root.Name {
+				return out.Target
+			}
+		}
+	}
+	return root.Name
+}
+
+// part plans that a copy becomes an encryption root before the key of the one above
+// changes. Its salt must be that of the root: else something else opens it, or nothing.
+func (p *planner) part(t, root *zfs.Dataset, above *Dataset) bool {
+	if p.req.Restore || !zfs.ProvedKey(t, root) {
+		return false
+	}
+	above.Parts, p.parted[t.Name] = append(above.Parts, t.Name), true
+	if out := p.arriving[t.Name]; out == nil || len(out.Steps) == 0 {
+		above.stuck = append(above.stuck, t.Name)
+		p.note("%s takes its key from %s, which changes, and no stream brings it that key: it becomes an encryption root of the key that it has", p.onTarget(t.Name), root.Name)
+	}
+	return true
+}
+
+// Stuck tells, of one of Parts, that nothing would open it any more if it stayed.
+func (d *Dataset) Stuck(name string) bool { return slices.Contains(d.stuck, name) }
+
+// ToJoin are the datasets of a plan that take their key from above in the end, those
+// above first.
+func (p *Plan) ToJoin() (out []*Dataset) {
+	for _, d := range p.Datasets {
+		if d.Joins != "" {
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Dataset) int { return len(a.Target) - len(b.Target) })
+	return out
+}
+
+// NeedInheritors tells that the key of a copy that is an encryption root changes, so
+// that all that takes its key from there has to be listed.
+func NeedInheritors(req Request, s State) bool {
+	root, err := TargetName(req.Source, req.Target)
+	if err != nil {
+		return false
+	}
+	targets, sources := s.Target.ByName(), s.Source.ByName()
+	for _, d := range s.Source.Datasets {
+		t := targets[targetOf(d.Name, req.Source, root)]
+		if t == nil || !d.Encrypted() || encryptionRoot(t) != t.Name {
+			continue
+		}
+		if r := sources[encryptionRoot(d)]; r != nil && !zfs.SameKey(r, t) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// sealedAs are the properties of an encrypted dataset, with the root and the salt of its
+// key, as of tank what was set and of vault what was received.
+func sealedAs(root, salt string, more ...string) []string {
+	return append([]string{"encryption=aes-256-gcm", "encryptionroot=" + root, "keyformat=passphrase", "pbkdf2iters=350000", "pbkdf2salt=" + salt, "keystatus=unavailable", zfs.FlagsProperty + "=w"}, more...)
+}
+
+// Copies take their key from above as their sources do, where salts prove that it is
+// one: new ones, and those that came as roots of their own before.
+func TestTreeJoins(t *testing.T) {
+	t.Parallel()
+	tree := []*zfs.Dataset{
+		dataset(t, "tank/a", "@a,1", sealedAs("tank/a", "1")...), dataset(t, "tank/a/b", "@a,2", sealedAs("tank/a", "1")...), dataset(t, "tank/a/b/c", "@a,3", sealedAs("tank/a", "1")...),
+		dataset(t, "tank/a/clone", "@b,6", sealedAs("tank/a", "1", "origin=tank/a/b@a")...),
+		dataset(t, "tank/a/own", "@a,4", sealedAs("tank/a/own", "2")...), dataset(t, "tank/a/own/d", "@a,5", sealedAs("tank/a/own", "2")...),
+	}
+	joins := func(req Request, target ...*zfs.Dataset) map[string]string {
+		p := Make(req, given(append(tree[:len(tree):len(tree)], target...)...))
+		require.Empty(t, p.Conflicts)
+		out := map[string]string{}
+		for _, d := range p.ToJoin() {
+			out[d.Target] = d.Joins
+		}
+		return out
+	}
+	all := request().with(func(r *Request) { r.Recursive = true })
+	want := map[string]string{"vault/a/b": "vault/a", "vault/a/b/c": "vault/a", "vault/a/own/d": "vault/a/own"}
+	require.Equal(t, want, joins(all))
+
+	// What is there joins, unless it has, its key is loaded, or it is known where it is.
+	root := dataset(t, "vault/a", "@a,1", sealedAs("vault/a", "1")...)
+	there := func(properties ...string) map[string]string {
+		return joins(all, root, dataset(t, "vault/a/b", "@a,2", properties...), dataset(t, "vault/a/b/c", "@a,3", sealedAs("vault/a", "1")...),
+			dataset(t, "vault/a/own", "@a,4", sealedAs("vault/a/own", "2")...), dataset(t, "vault/a/own/d", "@a,5", sealedAs("vault/a/own", "2")...))
+	}
+	require.Equal(t, map[string]string{"vault/a/b": "vault/a"}, there(sealedAs("vault/a/b", "1", "keylocation=prompt")...))
+	require.Empty(t, there(sealedAs("vault/a", "1", "keylocation=none")...))
+	require.Empty(t, there(sealedAs("vault/a/b", "1", "keylocation=file:///k")...))
+	require.Empty(t, there(sealedAs("vault/a/b", "1", "keystatus=available")...))
+
+	// One alone joins what is there above it.
+	s := given(tree[1], root)
+	s.Target.Ancestors, s.Target.Datasets = append(s.Target.Ancestors, root), nil
+	p := Make(Request{Source: "tank/a/b", Target: "vault/a/b"}, s)
+	require.Equal(t, "vault/a", only(t, p).Joins)
+	// Of a key without a salt nothing is proved.
+	for _, d := range tree {
+		d.Properties["keyformat"] = zfs.Property{Value: "raw"}
+	}
+	require.Empty(t, joins(all))
+}
+
+// What takes its key from a copy whose key changes is made a root of its own before, and
+// joins again where it arrives.
+func TestTreeParts(t *testing.T) {
+	t.Parallel()
+	all := request().with(func(r *Request) { r.Recursive = true })
+	state := func(more ...*zfs.Dataset) State {
+		return given(append([]*zfs.Dataset{
+			dataset(t, "tank/a", "@a,1 @b,11", sealedAs("tank/a", "2")...), dataset(t, "tank/a/b", "@a,2 @b,12", sealedAs("tank/a", "2")...),
+			dataset(t, "vault/a", "@a,1", sealedAs("vault/a", "1")...), dataset(t, "vault/a/b", "@a,2", sealedAs("vault/a", "1")...),
+		}, more...)...)
+	}
+	s := state(dataset(t, "vault/a/gone", "@a,3", sealedAs("vault/a", "1")...), dataset(t, "vault/a/own", "@a,3", sealedAs("vault/a/own", "1")...))
+	require.True(t, NeedInheritors(all, s))
+	p := Make(all, s)
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Parts)
+	require.False(t, p.Datasets[0].Stuck("vault/a/b"))
+	require.True(t, p.Datasets[0].Stuck("vault/a/gone"))
+	require.Contains(t, notes(p), "beta:vault/a/gone takes its key from vault/a, which changes, and no stream brings it that key")
+	require.Equal(t, "vault/a", p.Datasets[1].Joins)
+
+	// What does not open by the root now is not made to seem so.
+	p = Make(all, state(dataset(t, "vault/a/gone", "@a,3", sealedAs("vault/a", "7")...)))
+	refused(t, p, KeyChanged, "vault/a/gone takes its key from vault/a")
+
+	// The same key, and nothing of it.
+	s = state()
+	s.Source.Datasets[0].Properties["pbkdf2salt"] = zfs.Property{Value: "1"}
+	require.False(t, NeedInheritors(all, s))
+	require.Empty(t, Make(all, s).Datasets[0].Parts)
+}
+
+// A copy whose root was not listed goes on where it has the source's key by now.
+func TestTreeGoesOnByParts(t *testing.T) {
+	t.Parallel()
+	req := Request{Source: "tank/a/b", Target: "vault/a/b"}
+	s := given(dataset(t, "tank/a/b", "@a,2 @b,12", sealedAs("tank/a", "1")...), dataset(t, "vault/a/b", "@a,2", sealedAs("vault/a", "1")...))
+	require.Equal(t, "@a>@b", steps(only(t, Make(req, s))))
+	s.Source.Datasets[0].Properties["pbkdf2salt"] = zfs.Property{Value: "2"}
+	refused(t, Make(req, s), KeyChanged, "openzfs#12614")
+}
