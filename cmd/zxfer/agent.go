@@ -45,6 +45,11 @@ refused and logged, to the system's log (facility auth) or to the file of
                    encrypted datasets by raw streams only, digests included
   send-decrypted=DATASET
                    the same, and plain text of encrypted datasets too
+  rotate=DATASET   rename DATASET, or what is below, to NAME.zxfer-TIME, which the
+                   key then releases its holds of, and no more
+  remove=DATASET   destroy what is below DATASET if all its snapshots are those that
+                   the client names, only a job's hold is on them, and nothing is
+                   below it, cloned or mounted; never with --append-only
 
 All let the client place holds and bookmarks. Without --append-only they also
 let it destroy snapshots and bookmarks there. A receive that was cut off can be

@@ -46,6 +46,11 @@ only raw streams leave (zfs send -w, zxfer's default), which show no content
 without the dataset's key; send-decrypted=DATASET allows plain text too (--decrypt),
 for a target that must not need the key.
 
+Beside receive=, rotate=DATASET lets a copy that diverged be set aside, for jobs with
+on_divergence = "rotate". Nothing is destroyed by it, so that --append-only allows it;
+a quota goes along with what is renamed: give it to what is above. remove=DATASET is
+for mirror = { gone = "90d" }, and not for --append-only.
+
 Who has a drill key has clones of DATASET made, reads digests of what is in them,
 and has them destroyed (replicate drill); it runs no command and names no key file.
 

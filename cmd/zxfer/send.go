@@ -24,6 +24,7 @@ type sendOptions struct {
 	output
 	req     job.Send
 	recurse bool
+	rotate  bool
 	set     []string
 	now     func() time.Time // the clock of snapshots' names
 }
@@ -122,6 +123,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
 		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
 		o.defineArrival(f)
+		f.BoolVar(&o.rotate, "rotate", false, "where a target diverged, or has nothing in common with the source, keep it as TARGET.zxfer-TIME, with all below it, and send in full; -n shows it")
 	})
 	o.defineRun(cmd)
 }

@@ -20,6 +20,12 @@ import (
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
 	req := o.req
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
+	if o.rotate {
+		if req.Plan.Rollback {
+			return req, fault.Usagef("leave out one of them", "--rollback has the target lose what --rotate keeps")
+		}
+		req.Plan.Rotate = zfs.SetAsideEnding(o.now())
+	}
 	for _, step := range []func(*job.Send) error{
 		func(r *job.Send) error { return setSource(r, src) },
 		func(r *job.Send) error { return setTarget(r, target) },

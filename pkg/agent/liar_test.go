@@ -174,6 +174,12 @@ func questions() []question {
 		{opSnapshotFrozen.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.SnapshotFrozen(ctx, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []freeze.Wanted{{Datasets: []string{"tank/a"}}}})
 		}, freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", Left: true}}, Unmarked: "no rights"}},
+		{opSetAside.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.SetAside(ctx, []zfs.SetAside{{Dataset: "tank/a", GUID: 1, As: "tank/a" + zfs.SetAsideEnding(time.Unix(0, 0))}})
+		}, none{}},
+		{opRemoveGone.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.RemoveGone(ctx, []zfs.Gone{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}})
+		}, none{}},
 		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
 		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})

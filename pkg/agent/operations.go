@@ -24,6 +24,7 @@ func all() []servable {
 		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opPartKey, opOccupied,
 		opCloneAside, opRemoveAside, opRunAside,
 		opSnapshotFrozen,
+		opSetAside, opRemoveGone,
 		opDamage, opScrub, opRevert,
 	}
 }

@@ -48,8 +48,9 @@ type DatasetResult struct {
 	// There is the same one as the target names it, "" while it lacks it.
 	Arrive zfs.Version
 	There  string
-	Steps  int // streams that were planned
-	Full   int // of them, those without a base
+	Steps  int    // streams that were planned
+	Aside  string // the name that the copy before it has since
+	Full   int    // of them, those without a base
 	Bytes  uint64
 	// Seconds is the time that its streams took.
 	Seconds float64

@@ -177,6 +177,9 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 	}
 	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
 	req.NoResume = false // what there is now, this job left
+	if d.Aside == nil {
+		req.Rotate = "" // nobody was told of it
+	}
 	state, err := survey(ctx, e, req)
 	if err != nil {
 		return nil, err
@@ -223,6 +226,13 @@ func advanced(before, after *plan.Dataset) bool {
 
 // steps moves the streams of one dataset in order.
 func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
+	if a := d.Aside; a != nil {
+		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s", d.Target, a.As, a.Why))
+		set := []zfs.SetAside{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
+		if err := m.change(ctx, site.In(func(st site.Curator) error { return st.SetAside(ctx, set) })); err != nil {
+			return err
+		}
+	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
 		if err := m.change(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {

@@ -30,6 +30,9 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if more {
 		p = plan.Make(req, *state)
 	}
+	if plan.Rotate(&p, req, state) {
+		p = plan.Make(req, *state)
+	}
 	part(&p)
 	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkChains, formats, checkLosses} {
 		if len(p.Conflicts) > 0 {
@@ -174,6 +177,9 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 func commands(p *plan.Plan) []string {
 	var out []string
 	for _, d := range p.Datasets {
+		if d.Aside != nil {
+			out = append(out, zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Aside.As}))
+		}
 		if d.Discard != "" {
 			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
 		}

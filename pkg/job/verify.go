@@ -17,6 +17,9 @@ func promised(p *plan.Plan) []*DatasetResult {
 	out := make([]*DatasetResult, len(p.Datasets))
 	for i, d := range p.Datasets {
 		out[i] = &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)}
+		if d.Aside != nil {
+			out[i].Aside = d.Aside.As
+		}
 		if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
 			out[i].Full = 1
 		}
@@ -138,6 +141,17 @@ func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	return names
 }
 
+// setAside is the dataset whose copy, with all below, has the name since the plan was
+// carried out.
+func setAside(p *plan.Plan, name string) (of *plan.Dataset, ok bool) {
+	for _, d := range p.Datasets {
+		if d.Aside != nil && strings.HasPrefix(name+"/", d.Aside.As+"/") {
+			return d, true
+		}
+	}
+	return nil, false
+}
+
 // unknown are those that were neither planned nor there before.
 func unknown(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	known := map[string]bool{}
@@ -150,7 +164,7 @@ func unknown(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 		}
 	}
 	for _, d := range after.Datasets {
-		if !known[d.Name] {
+		if _, aside := setAside(p, d.Name); !known[d.Name] && !aside {
 			names = append(names, d.Name)
 		}
 	}

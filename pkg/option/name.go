@@ -18,7 +18,7 @@ const unnamed = "="
 // as a name from elsewhere, stays as it is.
 const ids = "bookmark|bs|buffer|bwlimit|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|digest|dry-run|" +
 	"exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|map|mount|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
-	"recursive|rollback|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
+	"recursive|rollback|rotate|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
 
 // named is how an option is named: it stands by itself, as in prose, also in JSON.
 var named = sync.OnceValue(func() *regexp.Regexp {

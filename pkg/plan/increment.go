@@ -138,7 +138,8 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 			"%s already has %s, which is newer than %s, and lacks that one", p.onTarget(t.Name), list, p.onSource(out.Arrive.In(d.Name)))
 		return
 	}
-	p.conflict(Diverged, d.Name, t.Name, hint,
+	p.stray(d, t)
+	p.conflict(Diverged, d.Name, t.Name, hint+"\n"+rotateHint(),
 		"%s has diverged: behind the common snapshot @%s it has %s, and %s has %s",
 		p.onTarget(t.Name), base.Name, list, p.onSource(d.Name), named(d))
 }
@@ -195,6 +196,10 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		p.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target",
 			"%s is at @%s, which is newer than %s, and has no older snapshot of it", target, newer.Name, p.onSource(out.Arrive.In(d.Name)))
 		return
+	}
+	if p.req.Copies == nil || p.req.Copies[t.Name] {
+		p.stray(d, t)
+		hint += "\n" + rotateHint()
 	}
 	byName := make(map[string]uint64, len(t.Versions))
 	for _, v := range t.Snapshots() {

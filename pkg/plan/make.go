@@ -286,7 +286,7 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 
 // first plans the transfer of a dataset that the target does not have.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
-	if p.req.First == FirstFail {
+	if p.req.First == FirstFail && !p.state.begunAnew(out.Target) {
 		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
@@ -306,6 +306,9 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	step := Step{
 		Kind: Full, Send: zfs.SendSpec{Dataset: d.Name, To: runs[0].to.Name, Flags: flags}, Receive: receive,
 		Why: "the target does not have the dataset", ToGUID: runs[0].to.GUID,
+	}
+	if out.Aside = p.state.Aside[out.Target]; out.Aside != nil {
+		step.Why = "the copy that is there is set aside"
 	}
 	if origin, there, ok := p.origin(d, out); ok {
 		step.Kind, step.BaseGUID = Clone, p.sourceSnap[origin]

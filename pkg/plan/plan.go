@@ -39,6 +39,13 @@ type Request struct {
 	Decrypt  bool // send encrypted datasets decrypted; never without this
 	Rollback bool // let the target lose what is newer than the common version
 
+	// Rotate has a copy that diverged set aside, and begun anew in full: its name gets
+	// this ending (zfs.SetAsideEnding). "" = it is refused.
+	Rotate string
+	// Copies are the target's datasets that are known to be copies: only these are set
+	// aside where they have nothing in common with the source. nil: whatever is there.
+	Copies map[string]bool
+
 	CarryProperties bool              // -p: all locally set properties
 	Set             map[string]string // -o
 	Exclude         []string          // -x
@@ -96,6 +103,8 @@ type State struct {
 	// that NeedLosses names, and their clones, by full snapshot name.
 	TargetHolds  map[string][]string
 	TargetClones map[string][]string
+	// Aside are copies that are to be set aside, by name; Target is as it will be then.
+	Aside map[string]*Aside
 }
 
 // Plan is the ordered steps of a job, or the conflicts that forbid it.
@@ -103,6 +112,8 @@ type Plan struct {
 	Datasets  []*Dataset `json:"datasets"`  // in an order that respects Needs
 	Conflicts Conflicts  `json:"conflicts"` // any: nothing may be done
 	Notes     []string   `json:"notes"`     // what was chosen, dropped or skipped, and why
+
+	astray map[string]string // copies that Rotate may set aside, with why
 }
 
 // Dataset is what will be done for one dataset.
@@ -114,8 +125,10 @@ type Dataset struct {
 	// first: the parent, and a clone's origin.
 	Needs         []string `json:"needs,omitempty"`
 	CreateParents bool     `json:"create_parents,omitempty"` // ancestors of Target are missing
-	Discard       string   `json:"discard,omitempty"`        // why resumable state on Target will be dropped; "" = it will not
-	Steps         []Step   `json:"steps"`                    // empty: up to date
+	// Aside is what becomes, first of all, of the copy that is there; nil = it stays.
+	Aside   *Aside `json:"set_aside,omitempty"`
+	Discard string `json:"discard,omitempty"` // why resumable state on Target will be dropped; "" = it will not
+	Steps   []Step `json:"steps"`             // empty: up to date
 	// Arrive is the version that the target must hold in the end.
 	Arrive zfs.Version `json:"arrive"`
 	// Encrypted tells that the streams are raw streams of encrypted data.

@@ -27,6 +27,12 @@ type Policy struct {
 	Heal []string
 	// Drilled are datasets of which clones may be made, to be read, and destroyed again.
 	Drilled []string
+	// Rotated are datasets that may be set aside: renamed, with all that is below, and
+	// begun anew.
+	Rotated []string
+	// Removed are datasets that may be destroyed, with all their snapshots, where these
+	// are a job's and nobody else's.
+	Removed []string
 	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
 	// that are not zxfer's own, and replacing the key of an encrypted copy.
 	AppendOnly bool
@@ -36,7 +42,7 @@ type Policy struct {
 }
 
 // Grants is how a grant is written, for messages and help.
-const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET or drill=DATASET"
+const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET, drill=DATASET, rotate=DATASET or remove=DATASET"
 
 // grants are the datasets that a grant names: all of them, and those that a second
 // verb gives more.
@@ -47,7 +53,8 @@ type grants struct {
 
 func (p *Policy) grants() []grants {
 	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
-		{"heal", "heal", &p.Heal, new([]string)}, {"drill", "drill", &p.Drilled, new([]string)}}
+		{"heal", "heal", &p.Heal, new([]string)}, {"drill", "drill", &p.Drilled, new([]string)}, {"rotate", "rotate", &p.Rotated, new([]string)},
+		{"remove", "remove", &p.Removed, new([]string)}}
 }
 
 // Parse reads grants as they are written in authorized_keys. Peers are IP

@@ -63,6 +63,8 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.Nothing]():       fields("", ""),
 	reflect.TypeFor[zfs.Aside]():          fields("Snapshot Writable KeyFile Among", "Job"),
 	reflect.TypeFor[zfs.Asides]():         fields("Datasets", "Job"),
+	reflect.TypeFor[zfs.SetAside]():       fields("Dataset As", "GUID"),
+	reflect.TypeFor[zfs.Gone]():           fields("Dataset Tag", "GUID Snapshots"),
 }
 
 // ownTags begin the tags of holds that zxfer places for its jobs.
@@ -208,7 +210,7 @@ func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 				dataset = origin
 			}
 		}
-		if !g.policy.granted(dataset) {
+		if !g.policy.granted(g.formerly(dataset)) {
 			return outside(n)
 		}
 	}
@@ -238,8 +240,13 @@ func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 	return nil
 }
 
+var errAppendOnly = errors.New("append-only: nothing is destroyed")
+
 // Destroy is for versions of what is granted, unless they are only added.
 func Destroy(_ context.Context, g *Guard, versions *[]string) error {
+	if len(*versions) == 0 && g.policy.AppendOnly { // who asks is told
+		return errAppendOnly
+	}
 	for _, n := range *versions {
 		dataset, _, err := zfs.ParseVersion(n)
 		if err != nil {
@@ -249,7 +256,7 @@ func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 			continue
 		}
 		if g.policy.AppendOnly {
-			return errors.New("append-only: nothing is destroyed")
+			return errAppendOnly
 		}
 		if !below(dataset, g.all()) {
 			return outside(n)
@@ -300,10 +307,15 @@ func Release(_ context.Context, g *Guard, h *Tagged) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	if err := g.snapshots(h.Snapshots, g.all(), "release"); err != nil {
+	formerly := make([]string, len(h.Snapshots))
+	for i, s := range h.Snapshots {
+		dataset, name, _ := strings.Cut(s, "@")
+		formerly[i] = g.formerly(dataset) + "@" + name
+	}
+	if err := g.snapshots(formerly, g.all(), "release"); err != nil {
 		return err
 	}
-	for _, s := range h.Snapshots {
+	for _, s := range formerly {
 		if dataset, _, _ := zfs.ParseSnapshot(s); g.onlyAdded(dataset) && !strings.HasPrefix(h.Tag, ownTags) {
 			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", cut(h.Tag))
 		}

@@ -147,6 +147,11 @@ type Target struct {
 	Properties Properties `toml:"properties,omitempty"`
 	// First replaces the job's.
 	First plan.First `toml:"first,omitempty"`
+	// OnDivergence is what becomes of a copy that no stream brings back: "refuse", or
+	// "rotate", which sets it aside under another name and begins it anew; "" = refuse.
+	OnDivergence string `toml:"on_divergence,omitempty"`
+	// Mirror has what the source no longer has go from there; nil keeps it.
+	Mirror *Mirror `toml:"mirror,omitempty"`
 	// Transfer replaces the job's.
 	Transfer *Transfer `toml:"transfer,omitempty"`
 	// Drill replaces the job's, but for the schedule.

@@ -33,6 +33,9 @@ type View struct {
 	// the sides that were asked. Unasked is why a side could not be.
 	Created map[string]map[string]map[string]time.Time
 	Unasked map[string]error
+	// Leftovers are the copies of datasets that are gone from the source and due to go,
+	// with what is below them, by target.
+	Leftovers map[string]*zfs.Listing
 	// Beyond tells that there is no limit to what one run may remove.
 	Beyond bool
 }

@@ -29,6 +29,8 @@ func (e *inKeys) Unwrap() error    { return e.error }
 func keyOption(id, value string) string {
 	key, kind := ofJob(id)
 	switch {
+	case id == "rotate":
+		return `on_divergence = "rotate"`
 	case key == "":
 		return option.Flags("zxfer send " + option.Name(id, value))
 	case kind == "bool":

@@ -18,8 +18,8 @@ func (j *Job) Selects(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
 	}
-	if zfs.IsAside(dataset) {
-		return false // it is gone when the drill is
+	if zfs.IsAside(dataset) || zfs.IsSetAside(dataset) {
+		return false // it is gone when the drill is; or no copy any more
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
 	if len(j.Include) > 0 && !covered(j.Include, below) {

@@ -21,12 +21,20 @@ type Pruning struct {
 	Doubted []string `json:"doubted,omitempty"`
 	Error   string   `json:"error,omitempty"`
 	Hint    string   `json:"hint,omitempty"`
+	// Mirror tells that what goes is what the source no longer has.
+	Mirror bool `json:"mirror,omitempty"`
+	// Datasets are copies that go, of datasets that are gone from the source.
+	Datasets []string `json:"remove_datasets,omitempty"`
 	// Refused tells that Remove is more than one run may remove: all of it stays.
 	Refused bool `json:"refused,omitempty"`
 
 	// Stays is why snapshots of the job stay, by full name; not of the datasets that
 	// are as an earlier run left them.
 	Stays map[string]string `json:"-"`
+	// Removed is how many of Datasets are destroyed.
+	Removed int `json:"-"`
+	// Gone are Datasets, as their host is asked to destroy them.
+	Gone []zfs.Gone `json:"-"`
 	// Looked is what retention learnt of each dataset that it looked at, by the name
 	// of the source's.
 	Looked map[string]*Look `json:"-"`
@@ -41,6 +49,9 @@ type Look struct {
 	Print string
 	// Waiting tells that something will go in time, without anything new.
 	Waiting bool
+	// Of is the GUID of the dataset that a mirror's snapshots are now known to be of; 0 =
+	// as before.
+	Of uint64
 }
 
 // Failed is why the side keeps what it should not, as an error.
@@ -69,6 +80,9 @@ func (s *State) Learn(p *Pruning) {
 				known.Past = map[string]*History{}
 			}
 			known.Past[p.Side] = l.Past
+		}
+		if l.Of != 0 {
+			s.Arrival(source, p.Side).Of = l.Of
 		}
 		switch {
 		case l.Print != "":
@@ -109,7 +123,16 @@ func (v *View) prune(d *Decision, b *bases) {
 		v.pruneSide(d, SourceSide, v.Job.Retention, all)
 	}
 	for _, t := range v.Targets {
-		if t.Retention == nil || t.Listing == nil || t.Failed {
+		if t.Listing == nil || t.Failed {
+			continue
+		}
+		if t.Retention == nil {
+			if p := newPruning(t.Name); t.Mirror != nil {
+				p.Mirror = true
+				v.mirror(p, t)
+				v.removeGone(p, t)
+				d.Prunings = append(d.Prunings, p)
+			}
 			continue
 		}
 		// Of a dataset that the source has no more, or that the job does not select,
@@ -121,7 +144,14 @@ func (v *View) prune(d *Decision, b *bases) {
 			}
 		}
 		v.pruneSide(d, t.Name, t.Retention, all)
+		if n := len(d.Prunings); n > 0 && d.Prunings[n-1].Side == t.Name {
+			v.removeGone(d.Prunings[n-1], t)
+		}
 	}
+}
+
+func newPruning(side string) *Pruning {
+	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, Stays: map[string]string{}, Looked: map[string]*Look{}}
 }
 
 // protected are the versions of a copy that retention must leave.
@@ -143,7 +173,7 @@ func (t *Seen) protected(source, there *zfs.Dataset) map[uint64]string {
 
 // pruneSide decides for the datasets of one side, or asks what it has to know.
 func (v *View) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
-	p := &Pruning{Side: side, Remove: []string{}, Held: []string{}, Stays: map[string]string{}, Looked: map[string]*Look{}}
+	p := newPruning(side)
 	var some []candidate
 	var ask []string
 	for _, c := range all {

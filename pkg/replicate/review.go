@@ -74,7 +74,7 @@ func (v *View) orphans(t *Target, st *plan.State) map[uint64]string {
 	}
 	out := map[uint64]string{}
 	for _, d := range st.Target.Datasets {
-		if named[d.Name] {
+		if named[d.Name] || zfs.IsSetAside(d.Name) {
 			continue
 		}
 		for _, have := range d.Snapshots() {
@@ -122,5 +122,6 @@ func (v *View) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *pl
 		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
 	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
-		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target}) +
+		"\nto have every run keep the old one so: {{rotate}}"
 }

@@ -15,6 +15,10 @@ import (
 type State struct {
 	// Datasets are those of the source, by name.
 	Datasets map[string]*Known `json:"datasets"`
+	// Aside are the copies that were set aside and are still there.
+	Aside []SetAside `json:"set_aside,omitempty"`
+	// Gone are the copies of datasets that the source no longer has.
+	Gone []*Gone `json:"gone,omitempty"`
 }
 
 // Known is what is known of one dataset of the source.
@@ -92,8 +96,11 @@ type Arrival struct {
 	Base           string `json:"base,omitempty"`            // newest common snapshot, as the source names it
 	There          string `json:"there,omitempty"`           // as the target does
 	BaseGUID       uint64 `json:"base_guid,string,omitempty"`
-	Held           []Held `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
-	Moving         bool   `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
+	// Of is the GUID of the source's dataset that a mirror takes for the original of the
+	// copy's snapshots; 0 = none was seen.
+	Of     uint64 `json:"of,string,omitempty"`
+	Held   []Held `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
+	Moving bool   `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
 	// Sending is the createtxg on the source of the newest snapshot of streams
 	// that are under way, or did not all arrive; 0 = none.
 	Sending uint64  `json:"sending,omitempty"`
@@ -227,6 +234,9 @@ func (v *View) Forget() {
 		}
 	}
 	maps.DeleteFunc(v.State.Datasets, func(name string, _ *Known) bool { return !concerned[name] })
+	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+		return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == g.Target })
+	})
 	for _, d := range v.State.Datasets {
 		maps.DeleteFunc(d.Targets, func(name string, _ *Arrival) bool {
 			return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })

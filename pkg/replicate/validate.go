@@ -165,6 +165,22 @@ func (f *faults) grid(key string, g *Grid) {
 	}
 }
 
+func (f *faults) mirror(j *Job, t *Target) {
+	if t.Mirror == nil {
+		return
+	}
+	f.number("mirror.limit", t.Mirror.AtMost(), 0, maxKept)
+	if t.Retention != nil && t.Mirror.Gone == 0 {
+		f.bad("mirror and retention: choose which snapshots stay by the one or the other; with retention only mirror.gone has an effect")
+	}
+	if t.Mirror.Gone != 0 && !j.Recursive {
+		f.bad("mirror.gone has no effect without recursive = true")
+	}
+	if t.Mirror.Gone != 0 && (j.Holds == "none" || j.Holds == "source") {
+		f.bad("mirror.gone knows the job's copies by its holds there: write holds = \"both\" or \"target\"")
+	}
+}
+
 func (f *faults) hook(key string, h *Hook) {
 	f.word(key+".on_failure", h.OnFailure, "stop", "continue")
 	if len(h.Command) == 0 || h.Command[0] == "" {
@@ -288,6 +304,8 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		f.grid("retention", t.Retention)
 		f.first(t.First)
+		f.word("on_divergence", t.OnDivergence, "refuse", "rotate")
+		f.mirror(j, t)
 		if t.Transfer != nil {
 			f.transfer(t.Transfer)
 		}

@@ -181,6 +181,12 @@ func performance(j *runner.JobStatus) []string {
 	if d := j.Drill; d != nil && d.Warning > 0 {
 		out = append(out, fmt.Sprintf("drill_%s=%.0fs;%.0f;%.0f;0", j.Job, d.Age, d.Warning, d.Critical))
 	}
+	if n := len(j.Aside); n > 0 {
+		out = append(out, fmt.Sprintf("aside_%s=%d;;;0", j.Job, n))
+	}
+	if n := len(j.Gone); n > 0 {
+		out = append(out, fmt.Sprintf("gone_%s=%d;;;0", j.Job, n))
+	}
 	if j.LagWarning == 0 {
 		return out
 	}

@@ -71,6 +71,7 @@ func datasetText(d *plan.Dataset) string {
 	for _, l := range d.Loses {
 		fmt.Fprintf(&b, "  LOSES %s on the target\n", oneLine(l))
 	}
+	b.WriteString(asideText(d))
 	if d.Discard != "" {
 		fmt.Fprintf(&b, "  discards what an interrupted receive left: %s\n", Line(d.Discard))
 	}
@@ -95,6 +96,14 @@ func datasetText(d *plan.Dataset) string {
 		}
 	}
 	return b.String()
+}
+
+// asideText tells what becomes of a copy that diverged.
+func asideText(d *plan.Dataset) string {
+	if d.Aside == nil {
+		return ""
+	}
+	return fmt.Sprintf("  SETS ASIDE %s as %s, with all that is below it: %s\n", oneLine(d.Target), oneLine(d.Aside.As), Line(d.Aside.Why))
 }
 
 // StepText says what a stream is: "incremental @a -> @d with 2 snapshots between".
@@ -195,6 +204,9 @@ func headline(r *job.Report) string {
 		for _, l := range d.Loses {
 			fmt.Fprintf(&b, "%s loses %s\n", oneLine(d.Target), oneLine(l))
 		}
+	}
+	for _, d := range r.Plan.Datasets {
+		b.WriteString(strings.TrimPrefix(asideText(d), "  "))
 	}
 	for _, n := range r.Plan.Notes {
 		fmt.Fprintf(&b, "note: %s\n", Line(n))

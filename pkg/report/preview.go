@@ -44,12 +44,15 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		targetText(&b, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(&b, "  retention on %s: would remove %s and keep %s\n", oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), humanize.Comma(int64(s.Kept)))
+		fmt.Fprintf(&b, "  %s on %s: would remove %s%s and keep %s\n", ruleOf(s), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
 		if verbose {
 			pruningDetails(&b, s)
 		}
 		doubtedText(&b, "    ", s, verbose)
 		errorText(&b, "    error: ", s.Error, s.Hint)
+	}
+	for _, d := range p.Denied {
+		errorText(&b, fmt.Sprintf("  %s: %s: ", oneLine(d.Target), d.Key), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
 	for _, d := range p.Delegations {
@@ -94,6 +97,22 @@ func some(names []string, indent string, all bool) string {
 	return strings.Join(lines, "\n"+indent)
 }
 
+// ruleOf is what a side is pruned by.
+func ruleOf(p *replicate.Pruning) string {
+	if p.Mirror {
+		return "mirror"
+	}
+	return "retention"
+}
+
+// datasetsOf tells of the copies that go with their originals.
+func datasetsOf(p *replicate.Pruning) string {
+	if len(p.Datasets) == 0 {
+		return ""
+	}
+	return ", " + english.Plural(len(p.Datasets), "dataset", "") + " that the source no longer has (" + oneLine(strings.Join(p.Datasets, ", ")) + ")"
+}
+
 func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 	for _, name := range p.Remove {
 		fmt.Fprintf(b, "    %s\n", oneLine(name))
@@ -130,6 +149,11 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 		fmt.Fprintf(b, ", about %s", size.Text(bytes))
 	}
 	b.WriteByte('\n')
+	for _, d := range t.Plan.Datasets {
+		if a := asideText(d); a != "" {
+			b.WriteString("  " + a)
+		}
+	}
 	if verbose {
 		for d, s := range t.Plan.Streams() {
 			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
@@ -148,7 +172,7 @@ func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) err
 	if dryRun || p.Refused {
 		verb = "would remove"
 	}
-	fmt.Fprintf(&b, "%s on %s: %s %s, %s kept, %s of them only because they are held or have clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""),
+	fmt.Fprintf(&b, "%s on %s: %s %s%s, %s kept, %s of them only because they are held or have clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""), datasetsOf(p),
 		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
 	for i := 0; dryRun && i < len(p.Remove); i++ {
 		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))

@@ -27,6 +27,7 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			prefixed(&b, "    hint: ", p.Hint)
 		}
+		keptText(&b, j)
 		if j.Doubted > 0 {
 			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
 			prefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
@@ -38,6 +39,20 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 		_ = tw.Flush() // a Builder takes all
 	}
 	return writeString(w, b.String())
+}
+
+// keptText tells of copies that are kept though no run brings anything to them.
+func keptText(b *strings.Builder, j *runner.JobStatus) {
+	for _, a := range j.Aside {
+		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
+	}
+	for _, g := range j.Gone {
+		stays := "stays"
+		if !g.Due.IsZero() {
+			stays = "may go at " + stamp(g.Due)
+		}
+		fmt.Fprintf(b, "  gone from the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), stays, oneLine(g.Target))
+	}
 }
 
 func jobText(b *strings.Builder, j *runner.JobStatus) {

@@ -24,7 +24,7 @@ import (
 
 // Site is one host that has datasets. What it can do besides are roles: Digester,
 // Mover, Devices, Reader, Prober, Owner, Rehearser,
-// Freezer; see As.
+// Curator, Freezer; see As.
 //
 // Every method may be called from several goroutines. Each returns promptly
 // when its context ends, with everything it started ended too. Errors of ZFS
@@ -194,6 +194,17 @@ type Freezer interface {
 	SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error)
 }
 
+// Curator keeps a target right where streams alone cannot.
+type Curator interface {
+	// SetAside renames copies, for which new ones are begun; what is below goes with
+	// them. One that is set aside already is no error; none asks whether that is allowed.
+	SetAside(ctx context.Context, all []zfs.SetAside) error
+	// RemoveGone destroys copies of which the original is gone: each only if nothing
+	// speaks for it (zfs.Gone.Leaves), which is fault.Refused. One that is gone is no
+	// error; none asks whether that is allowed.
+	RemoveGone(ctx context.Context, all []zfs.Gone) error
+}
+
 // Full is a Site in every role: zxfer itself acts there.
 type Full interface {
 	Site
@@ -206,6 +217,7 @@ type Full interface {
 	Healer
 	Rehearser
 	Freezer
+	Curator
 }
 
 // As returns a Site in the role R, and a refusal where the host does not have it.
@@ -253,6 +265,8 @@ func task[R any]() string {
 		return "clone a copy to look at it"
 	case *Freezer:
 		return "hold applications still for a snapshot"
+	case *Curator:
+		return "set a copy aside, or remove one"
 	}
 	return "be looked at and measured"
 }

@@ -19,6 +19,7 @@ type direct interface {
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 	RemoveAside(ctx context.Context, a zfs.Asides) error
 	Mark(ctx context.Context, property, value string, snapshots []string) error
+	Curator
 	zfsexec.Pools // but for what a dataset has of its pool
 }
 

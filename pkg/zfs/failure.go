@@ -33,6 +33,7 @@ const (
 	OpScrub    = "scrub"
 	OpClone    = "clone"
 	OpRevert   = "rollback"
+	OpRename   = "rename"
 )
 
 // Failure is what is known of an operation that failed.

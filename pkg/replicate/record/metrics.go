@@ -93,6 +93,7 @@ func Metrics(states []*State) *Exposition {
 			}
 		}
 	}
+	kept(e, states)
 	for _, m := range []struct {
 		name, help string
 		value      func(*Drilled) (float64, bool)
@@ -112,6 +113,43 @@ func Metrics(states []*State) *Exposition {
 		}
 	}
 	return e
+}
+
+// kept counts, by target, the copies that are kept though no run brings anything to them.
+func kept(e *Exposition, states []*State) {
+	for _, m := range []struct {
+		name, help string
+		targets    func(*State) []string // of each such copy, by name
+	}{
+		{"zxfer_replicate_set_aside", "Copies that were set aside, as they diverged, and are still there.", func(s *State) (all []string) {
+			for _, a := range s.Aside {
+				all = append(all, a.Target)
+			}
+			return all
+		}},
+		{"zxfer_replicate_gone", "Copies whose originals are gone from the source.", func(s *State) (all []string) {
+			for _, g := range s.Gone {
+				all = append(all, g.Target)
+			}
+			return all
+		}},
+	} {
+		e.Family(m.name, m.help)
+		for _, s := range states {
+			count := map[string]int{}
+			for _, known := range s.Datasets {
+				for target := range known.Targets {
+					count[target] = 0
+				}
+			}
+			for _, target := range m.targets(s) {
+				count[target]++
+			}
+			for _, target := range slices.Sorted(maps.Keys(count)) {
+				e.Sample(float64(count[target]), "job", s.Job, "target", target)
+			}
+		}
+	}
 }
 
 func truth(v bool) float64 {

@@ -61,7 +61,8 @@ type TargetRun struct {
 	Unchanged int          `json:"unchanged"`
 	Failed    int          `json:"failed"`
 	Pruned    int          `json:"pruned"`
-	Datasets  []DatasetRun `json:"datasets,omitempty"` // without those that had nothing to send
+	Removed   int          `json:"removed_datasets,omitempty"` // copies whose originals are gone
+	Datasets  []DatasetRun `json:"datasets,omitempty"`         // without those that had nothing to send
 }
 
 // DatasetRun is a run's part for one dataset.
@@ -74,7 +75,8 @@ type DatasetRun struct {
 	Bytes    uint64  `json:"bytes,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Outcome  string  `json:"outcome"`
-	Conflict string  `json:"conflict,omitempty"` // id, where the plan refused it
+	Conflict string  `json:"conflict,omitempty"`  // id, where the plan refused it
+	Aside    string  `json:"set_aside,omitempty"` // the name that the copy before it has since
 	Error    string  `json:"error,omitempty"`
 	Hint     string  `json:"hint,omitempty"`
 }

@@ -126,6 +126,11 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 					}
 				}
 			}
+			for _, g := range st.GoneAt(j.Targets[k].Name) {
+				for _, h := range g.Held { // the mark by which its host knows it
+					names[h] = names[h] || j.Targets[k].MirrorsDatasets()
+				}
+			}
 			out[replicate.Tag(j.Name, j.Targets[k].Name)] = names
 		}
 	}

@@ -52,7 +52,12 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 				p = append(p, name)
 			}
 		}
-		retention = t.Retention
+		if retention = t.Retention; t.OnDivergence == "rotate" {
+			p = append(p, "rename")
+		}
+		if t.Mirror != nil {
+			p = append(p, "destroy")
+		}
 	} else {
 		others = "target"
 		if j.Snapshots.Take != "" {

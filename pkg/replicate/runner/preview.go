@@ -28,6 +28,7 @@ type Preview struct {
 	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
 	Prunings []*replicate.Pruning `json:"prunings"` // once that has arrived
+	Denied   []Denied             `json:"denied,omitempty"`
 	// Delegations are for hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
 	// Drill tells when copies are drilled next, and which that cannot prove, as their
@@ -79,7 +80,7 @@ type TargetPreview struct {
 
 // Wrong is why the next run would fail, in any part, as an error for the exit code.
 func (p *Preview) Wrong() error {
-	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
+	if p.Error != "" || len(p.Denied) > 0 || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
 		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
 		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
 	}
@@ -112,6 +113,8 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		w.coming[t.name] = b.foresee(&taken)
 		v.Targets = append(v.Targets, b.seen())
 	}
+	w.lookAside(ctx, v)
+	p.Denied = w.denied(ctx)
 	d = w.decide(ctx, v)
 	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {

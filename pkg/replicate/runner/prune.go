@@ -46,6 +46,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 		v.Targets = append(v.Targets, b.seen())
 	}
+	w.lookAside(ctx, v)
 	all := w.decide(ctx, v).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {
@@ -76,6 +77,7 @@ func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) 
 			w.run.Pruned += removed
 		} else {
 			w.run.Targets[i].Pruned += removed
+			w.run.Targets[i].Removed += p.Removed
 		}
 		if p.Error == "" {
 			continue
@@ -109,8 +111,13 @@ func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int
 	began, due := time.Now(), len(p.Remove)
 	defer w.doing("removing %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
 	gone := w.side(p.Side).apply(ctx, p)
+	p.Removed = w.removeGone(ctx, p)
 	if due > 0 && !p.Refused {
-		w.Log(fmt.Sprintf("%s: retention removed %s on %s in %s", w.job.Name, english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+		rule := "retention"
+		if p.Mirror {
+			rule = "mirror"
+		}
+		w.Log(fmt.Sprintf("%s: %s removed %s on %s in %s", w.job.Name, rule, english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
 	}
 	return gone
 }

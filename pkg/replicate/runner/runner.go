@@ -174,6 +174,7 @@ func (w *work) move(ctx context.Context) error {
 		b.learn(v, missed)
 		v.Targets = append(v.Targets, b.seen())
 	}
+	w.lookAside(ctx, v)
 	d := w.decide(ctx, v)
 	for _, h := range d.Holdings { // what arrived is to be held also where the run was interrupted
 		w.hold(context.WithoutCancel(ctx), h)
@@ -218,7 +219,10 @@ func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decisio
 		d = replicate.Decide(v)
 	}
 	for _, p := range d.Prunings {
-		if p.Refused {
+		if p.Refused && p.Mirror {
+			p.Hint = "look what became of the source; what would go: " + w.command("prune -n "+w.job.Name) +
+				"\nto remove it, once: " + w.command("prune --beyond-limit "+w.job.Name)
+		} else if p.Refused {
 			p.Hint = "the job's retention or adopt was changed, or something is wrong; look: " + w.command("prune -n "+w.job.Name) +
 				"\nto remove them, once: " + w.command("prune --beyond-limit "+w.job.Name)
 		}

@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,14 +46,16 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 
 // request is the batch for one target.
 func (w *work) request(t *side, v *replicate.View) job.Batch {
+	ending, copies := v.Rotation(t.target)
 	// Only retention asks what else a target has.
-	return job.Batch{Survey: *v.Source, Newest: t.target.Retention == nil, Send: job.Send{
+	return job.Batch{Survey: *v.Source, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
 			First:      w.job.FirstAt(t.target),
 			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: t.transfer.Decrypt,
 			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
+			Rotate: ending, Copies: copies,
 		},
 		Way: t.transfer.Way, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {
@@ -137,7 +140,7 @@ func (b *batch) record(idle int) *record.TargetRun {
 
 func datasetRun(d *job.DatasetResult) record.DatasetRun {
 	r := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
-		Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done}
+		Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done, Aside: d.Aside}
 	if d.Err != nil {
 		r.Outcome, r.Error, r.Hint, r.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
 	}
@@ -204,6 +207,10 @@ func (s *sending) Log(message string) {
 
 func (s *sending) Planned(r *job.Report) {
 	s.plan = r.Plan
+	aside := func(d *plan.Dataset) bool { return d.Aside != nil }
+	if !r.DryRun && r.Plan != nil && slices.ContainsFunc(r.Plan.Datasets, aside) {
+		s.writeDown()
+	}
 	s.Reporter.Planned(r)
 }
 
@@ -223,6 +230,9 @@ func (s *sending) writeDown() {
 	for _, d := range s.plan.Datasets {
 		if len(d.Steps) > 0 {
 			s.w.state.Arrival(d.Source, s.to).Sending = d.Arrive.CreateTXG
+		}
+		if a := d.Aside; a != nil {
+			s.w.state.SetsAside(replicate.SetAside{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
 		}
 	}
 	if err := s.w.store.Save(s.w.state); err != nil {

@@ -88,6 +88,10 @@ type JobStatus struct {
 	// Doubted is how many snapshots, on all sides, have dates that retention does
 	// not believe.
 	Doubted int `json:"doubted,omitempty"`
+	// Aside are the copies that were set aside, as they diverged, and are still there.
+	Aside []replicate.SetAside `json:"set_aside,omitempty"`
+	// Gone are the copies whose originals the source no longer has.
+	Gone []GoneStatus `json:"gone,omitempty"`
 	// Drill is how the copies stood in drills, nil where there was none and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -124,6 +128,29 @@ type DatasetStatus struct {
 	Seconds   float64   `json:"seconds"`
 	Error     string    `json:"error,omitempty"`
 	Hint      string    `json:"hint,omitempty"`
+}
+
+// GoneStatus is a copy whose original is gone.
+type GoneStatus struct {
+	Source string    `json:"source"`
+	To     string    `json:"to"`     // the target's name in the job file
+	Target string    `json:"target"` // the dataset there
+	Since  time.Time `json:"since"`
+	Due    time.Time `json:"due,omitzero"` // when it may go at the soonest; zero = it is kept
+}
+
+// goneOf are those of a job.
+func goneOf(j *replicate.Job, st *record.State) (all []GoneStatus) {
+	for _, g := range st.Gone {
+		s := GoneStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
+		for i := range j.Targets {
+			if j.Targets[i].Name == g.Target {
+				s.Due = g.Due(&j.Targets[i])
+			}
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // StatusOf reads how jobs stand. It changes nothing and reaches no host. That
@@ -205,6 +232,7 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
+	js.Aside, js.Gone = st.Aside, goneOf(j, st)
 	if js.Late && last == nil {
 		js.State = Late
 	}

@@ -9,10 +9,10 @@ package zfsmem
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -203,12 +203,10 @@ func (h *Host) Remove(name string) {
 }
 
 func (h *Host) remove(name string) {
-	for n := range h.datasets {
-		if n == name || strings.HasPrefix(n, name+"/") {
-			delete(h.datasets, n)
-			delete(h.head, n)
-			delete(h.partial, n)
-		}
+	for _, n := range h.below(name) {
+		delete(h.datasets, n)
+		delete(h.head, n)
+		delete(h.partial, n)
 	}
 }
 
@@ -257,9 +255,10 @@ func (h *Host) changed(d *zfs.Dataset) {
 	set(d, zfs.ChangedProperty, strconv.FormatInt(h.Now(), 10))
 }
 
-// key is what holds are on: the snapshot of a pool, whatever its name.
+// key is what holds are on: the snapshot of a pool, whatever its name. Two copies of one
+// have one GUID.
 func key(d *zfs.Dataset, v zfs.Version) string {
-	return zfs.PoolOf(d.Name) + " " + strconv.FormatUint(v.GUID, 10)
+	return fmt.Sprint(zfs.PoolOf(d.Name), v.GUID, v.CreateTXG)
 }
 
 // busy tells whether a snapshot is held or has clones.

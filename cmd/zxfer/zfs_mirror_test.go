@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// asidesAt are the copies at or below a dataset's parent that were set aside.
+func asidesAt(t *testing.T, dataset string) (names []string) {
+	t.Helper()
+	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", zfs.ParentOf(dataset))) {
+		if before, ok := zfs.BeforeAside(n); ok && before == dataset {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// A copy that diverged is set aside with what is below it and begun anew, also by a key
+// that may do no more than that, and by send.
+func TestZFSRotate(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	t.Cleanup(func() {
+		for _, d := range append(asidesAt(t, dst), src+"-anew") {
+			_ = destroyAll(d)
+		}
+	})
+	zfsCmd(t, "create", src)
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, src+"/e")
+	fill(t, src+"/e", "x", 300<<10)
+	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
+	rsh, audit := restricted(t, "--allow", "receive="+dst, "--allow", "rotate="+dst, "--append-only")
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+recursive = true
+schedule = "hourly"
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+[[job.target]]
+name = "far"
+to = "beta:%s"
+on_divergence = "rotate"
+transfer = { rsh = %q }
+`, src, dst, rsh))
+	r.must(t, now, "run", "home")
+	had := snapshotNames(t, dst+"/e")
+
+	// Only what is below the tree's root.
+	zfsCmd(t, "snapshot", dst+"/e@other")
+	now = now.Add(time.Hour)
+	before := state(t)
+	o := r.must(t, now, "check", "home")
+	require.Contains(t, o.stdout, "SETS ASIDE "+dst+"/e as "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
+	require.Equal(t, before, state(t))
+	r.must(t, now, "run", "home")
+	aside := asidesAt(t, dst+"/e")
+	require.Equal(t, []string{dst + "/e.zxfer-2026-11-23T11-15-00Z"}, aside)
+	require.Equal(t, append(slices.Clone(had), "other"), snapshotNames(t, aside[0]))
+	require.Empty(t, holdsOf(t, aside[0]))
+	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
+	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+aside[0]+`"`)
+
+	// All of it: what was set aside before goes along.
+	zfsCmd(t, "snapshot", dst+"@other")
+	now = now.Add(time.Hour)
+	r.must(t, now, "run", "home")
+	root := asidesAt(t, dst)
+	require.Equal(t, []string{dst + ".zxfer-2026-11-23T12-15-00Z"}, root)
+	require.Empty(t, asidesAt(t, dst+"/e"))
+	require.Empty(t, holdsOf(t, root[0]))
+	require.Len(t, holdsOf(t, dst), 2)
+	o = r.must(t, now.Add(time.Minute), "status", "home")
+	require.Contains(t, o.stdout, "set aside on far since "+now.Local().Format("2006-01-02 15:04:05")+": "+root[0])
+	require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "aside_home=1;;;0")
+	now = now.Add(time.Hour)
+	r.must(t, now, "run", "home")
+	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
+	zfsCmd(t, "load-key", "-L", "file://"+key, dst+"/e")
+	sameFiles(t, src+"/e", dst+"/e")
+
+	// By hand, of a source that was created anew.
+	zfsCmd(t, "create", src+"-anew")
+	zfsCmd(t, "snapshot", src+"-anew@a")
+	require.Equal(t, 3, zxfer(t, "send", src+"-anew", "beta:"+dst).code)
+	o = mustZxfer(t, "send", "--rotate", src+"-anew", "beta:"+dst)
+	require.Contains(t, o.stdout+o.stderr, "SETS ASIDE "+dst)
+	require.Equal(t, guids(t, src+"-anew"), guids(t, dst))
+	require.Len(t, asidesAt(t, dst), 2)
+}
+
+// What the source no longer has goes from its target, snapshots at once and datasets in
+// time, within bounds, by a key that may do no more than that.
+func TestZFSMirror(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	for _, d := range []string{"", "/a", "/a/b", "/kept"} {
+		zfsCmd(t, "create", src+d)
+	}
+	text := `
+[[job]]
+name = "home"
+source = %q
+recursive = true
+snapshots = { adopt = ["s*"] }
+[[job.target]]
+name = "far"
+to = "beta:%s"
+mirror = { limit = 2, gone = "4d" }
+transfer = { rsh = %q }
+`
+	appending, _ := restricted(t, "--allow", "receive="+dst, "--append-only")
+	r := newReplication(t, fmt.Sprintf(text, src, dst, appending))
+	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
+	take := func(names ...string) {
+		for _, n := range names {
+			zfsCmd(t, "snapshot", "-r", src+"@"+n)
+		}
+	}
+	take("s1", "s2", "s3", "s4", "s5", "s6")
+	o := r.at(t, now, "check", "home")
+	require.Equal(t, 1, o.code, o.String())
+	require.Contains(t, o.stdout, "far: mirror: ")
+	require.Contains(t, o.stdout, "append-only: nothing is destroyed")
+	rsh, audit := restricted(t, "--allow", "receive="+dst, "--allow", "remove="+dst)
+	r.write(t, fmt.Sprintf(text, src, dst, rsh))
+	r.must(t, now, "check", "home")
+	r.must(t, now, "run", "home")
+	require.Len(t, snapshotNames(t, dst), 6)
+
+	zfsCmd(t, "destroy", src+"@s1,s2")
+	require.Contains(t, r.must(t, now, "check", "home").stdout, "mirror on far: would remove 2 snapshots")
+	r.must(t, now, "run", "home")
+	require.Equal(t, []string{"s3", "s4", "s5", "s6"}, snapshotNames(t, dst))
+	require.Len(t, snapshotNames(t, dst+"/a"), 6)
+	zfsCmd(t, "destroy", src+"/kept@s1,s2,s3")
+	o = r.at(t, now, "run", "home")
+	require.Equal(t, 1, o.code, o.String())
+	require.Contains(t, o.stderr, "3 snapshots of "+dst+"/kept are gone from the source, and mirror.limit allows one run 2")
+	require.Len(t, snapshotNames(t, dst+"/kept"), 6)
+	r.must(t, now, "prune", "--beyond-limit", "home")
+	require.Equal(t, guids(t, src+"/kept"), guids(t, dst+"/kept"))
+
+	zfsCmd(t, "snapshot", dst+"/kept@mine")
+	for _, d := range []string{src + "/a", src + "/kept"} {
+		require.NoError(t, destroyAll(d))
+	}
+	for day := range 5 {
+		now = now.AddDate(0, 0, 1)
+		require.NotEmpty(t, snapshotNames(t, dst+"/a/b"), day)
+		if day == 4 {
+			o = r.must(t, now, "check", "-v", "home")
+			require.Contains(t, o.stdout, "2 datasets that the source no longer has ("+dst+"/a/b, "+dst+"/a)")
+			require.Contains(t, o.stdout, dst+"/kept stays: @mine is none of the job's")
+		}
+		r.must(t, now, "run", "home")
+		if day == 0 {
+			o = r.must(t, now, "status", "home")
+			require.Contains(t, o.stdout, "gone from the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may go at "+
+				now.AddDate(0, 0, 4).Local().Format("2006-01-02 15:04:05")+": "+dst+"/a\n")
+			require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "gone_home=3;;;0")
+		}
+	}
+	left := strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst))
+	require.Equal(t, []string{dst, dst + "/kept"}, left)
+	require.Contains(t, string(must(os.ReadFile(audit))), `admitted remove-gone: "`+dst+`/a/b" of "zxfer:home:far"`)
+	require.Equal(t, guids(t, src), guids(t, dst))
+}

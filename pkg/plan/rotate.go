@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/zfs"
+)
+
+// Aside is what becomes of a copy that diverged: it is kept, under another name.
+type Aside struct {
+	As   string `json:"as"`
+	GUID uint64 `json:"guid,string"`
+	Why  string `json:"why"`
+}
+
+// rotateHint names the way out that destroys nothing.
+func rotateHint() string {
+	return "to keep it under another name, and have it begun anew in full: {{rotate}}"
+}
+
+// stray notes that a copy went its own way: no stream brings it back. What was merely
+// written to it does not count: to undo that takes seconds, a second copy perhaps days.
+func (p *planner) stray(d, t *zfs.Dataset) {
+	if p.plan.astray == nil {
+		p.plan.astray = map[string]string{}
+	}
+	why := "it has nothing in common with " + p.onSource(d.Name)
+	if _, _, ok := common(d, t, zfs.Version{CreateTXG: 1<<64 - 1}); ok {
+		why = "it has diverged from " + p.onSource(d.Name)
+	}
+	p.plan.astray[t.Name] = why
+}
+
+// Rotate has the copies that a plan of Make found astray set aside, where the request
+// has them so: what is below goes along. It tells whether it changed the state, by which
+// the plan is to be made anew. A copy whose name leaves no room stays a conflict, and so
+// does the root of a pool, which has no other name.
+func Rotate(p *Plan, req Request, s *State) bool {
+	if req.Rotate == "" {
+		return false
+	}
+	found := s.Target.ByName()
+	aside := maps.Clone(s.Aside)
+	if aside == nil {
+		aside = map[string]*Aside{}
+	}
+	var gone []string
+	for _, name := range slices.Sorted(maps.Keys(p.astray)) { // what is above comes first
+		if slices.ContainsFunc(gone, func(above string) bool { return strings.HasPrefix(name, above+"/") }) || found[name] == nil {
+			continue
+		}
+		a := zfs.SetAside{Dataset: name, GUID: found[name].GUID, As: name + req.Rotate}
+		if a.Check() != nil || roomless(found, a) {
+			continue
+		}
+		aside[name] = &Aside{As: a.As, GUID: a.GUID, Why: p.astray[name]}
+		gone = append(gone, name)
+	}
+	s.Target.Datasets = slices.DeleteFunc(slices.Clone(s.Target.Datasets), func(d *zfs.Dataset) bool {
+		return slices.ContainsFunc(gone, func(name string) bool { return strings.HasPrefix(d.Name+"/", name+"/") })
+	})
+	s.Aside = aside
+	return len(gone) > 0
+}
+
+// roomless tells of a copy with a name, or one of a snapshot, below it that would be too
+// long with the ending.
+func roomless(found map[string]*zfs.Dataset, a zfs.SetAside) bool {
+	for name, d := range found {
+		if !strings.HasPrefix(name+"/", a.Dataset+"/") {
+			continue
+		}
+		for _, v := range append(slices.Clone(d.Versions), zfs.Version{Kind: zfs.Snapshot, Name: "x"}) {
+			if len(v.In(name))+len(a.As)-len(a.Dataset) > zfs.MaxName {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// begunAnew tells whether a dataset of the target, or one above it, is set aside: who asked
+// for that asked for a new one in its place.
+func (s *State) begunAnew(target string) bool {
+	for name := range s.Aside {
+		if strings.HasPrefix(target+"/", name+"/") {
+			return true
+		}
+	}
+	return false
+}

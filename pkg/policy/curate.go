@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"zxfer/pkg/zfs"
+)
+
+// SetAside is for copies whose key may do so, by names that tell what they are. Nothing is
+// destroyed by it, so that append-only allows it, too.
+func SetAside(_ context.Context, g *Guard, all *[]zfs.SetAside) error {
+	if len(g.policy.Rotated) == 0 {
+		return errors.New("no copy may be set aside; --allow rotate=DATASET in authorized_keys allows it")
+	}
+	for _, a := range *all {
+		if err := a.Check(); err != nil {
+			return err
+		}
+		if !below(a.Dataset, g.policy.Rotated) {
+			return fmt.Errorf("%q may not be set aside; --allow rotate=DATASET in authorized_keys allows it", cut(a.Dataset))
+		}
+	}
+	return nil
+}
+
+// SetsAside tells of copies that are set aside.
+func SetsAside(all *[]zfs.SetAside) (told Account) {
+	for _, a := range *all {
+		told.each = append(told.each, quote(cut(a.Dataset))+" as "+quote(cut(a.As)))
+	}
+	return told
+}
+
+// formerly is the name by which a grant knows a dataset: a copy that a key set aside is
+// beside what it may receive into.
+func (g *Guard) formerly(dataset string) string {
+	if before, ok := zfs.BeforeAside(dataset); ok && below(before, g.policy.Rotated) {
+		return before
+	}
+	return dataset
+}
+
+// RemoveGone is for copies whose key may do so, never with append-only. The host looks
+// whether they are a job's and nobody else's.
+func RemoveGone(_ context.Context, g *Guard, all *[]zfs.Gone) error {
+	if g.policy.AppendOnly {
+		return errAppendOnly
+	}
+	if len(g.policy.Removed) == 0 {
+		return errors.New("no copy may be removed; --allow remove=DATASET in authorized_keys allows it")
+	}
+	for _, a := range *all {
+		if err := a.Check(); err != nil {
+			return err
+		}
+		if len(quote(a.Tag)) > maxTag {
+			return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(a.Tag))
+		}
+		if !below(a.Dataset, g.policy.Removed) || slices.Contains(g.policy.Removed, a.Dataset) {
+			return fmt.Errorf("%q may not be removed; --allow remove=DATASET in authorized_keys allows it for what is below DATASET", cut(a.Dataset))
+		}
+	}
+	return nil
+}
+
+// RemovesGone tells of copies that are destroyed.
+func RemovesGone(all *[]zfs.Gone) (told Account) {
+	for _, a := range *all {
+		told.each = append(told.each, quote(cut(a.Dataset))+" of "+quote(a.Tag))
+	}
+	return told
+}

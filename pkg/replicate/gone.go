@@ -1,0 +1,166 @@
+package replicate
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/zfs"
+)
+
+// Gone is a copy whose original the source no longer has.
+type Gone struct {
+	Target  string `json:"target"`                // the target's name
+	Dataset string `json:"dataset"`               // there
+	Source  string `json:"source"`                // that it was a copy of
+	GUID    uint64 `json:"guid,string,omitempty"` // of the copy; 0 = it was not looked at yet
+	// Since is when a run first missed the original, Seen when one last did.
+	Since time.Time `json:"since"`
+	Seen  time.Time `json:"seen"`
+	// Waited is the time that counts. Between two runs that is at most a quarter of what
+	// is to be waited: a clock that was wrong removes nothing.
+	Waited time.Duration `json:"waited"`
+	// Held are the snapshots of the copy that may carry the job's hold.
+	Held []string `json:"held,omitempty"`
+}
+
+// Wait has the time count until now, of which grace is to pass.
+func (g *Gone) Wait(now time.Time, grace time.Duration) {
+	if passed := now.Sub(g.Seen); passed > 0 {
+		g.Waited += min(passed, grace/4)
+	}
+	g.Seen = now
+}
+
+// Due is when it may go at the soonest, zero where it never does.
+func (g *Gone) Due(t *Target) time.Time {
+	if !t.MirrorsDatasets() {
+		return time.Time{}
+	}
+	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
+}
+
+// Miss notes which datasets, of those that a run has brought to a target, the source no
+// longer has, and which it has again. The source is there, and was listed as a whole.
+func (v *View) Miss() {
+	names, guids := map[string]bool{}, map[uint64]bool{}
+	for _, d := range v.All {
+		names[d.Name], guids[d.GUID] = true, true
+	}
+	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool { return names[g.Source] })
+	if !v.Job.Recursive {
+		return // what is below is not known
+	}
+	for source, known := range v.State.Datasets {
+		if names[source] || known.GUID != 0 && guids[known.GUID] || !strings.HasPrefix(source, v.Root+"/") {
+			continue
+		}
+		for target, a := range known.Targets {
+			same := func(g *Gone) bool { return g.Target == target && g.Dataset == a.Target }
+			if a.BaseGUID == 0 || a.Target == "" || slices.ContainsFunc(v.State.Gone, same) {
+				continue
+			}
+			g := &Gone{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started}
+			for _, h := range a.Held {
+				if h.There != "" {
+					g.Held = append(g.Held, h.There)
+				}
+			}
+			v.State.Gone = append(v.State.Gone, g)
+		}
+	}
+	slices.SortFunc(v.State.Gone, func(a, b *Gone) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
+}
+
+// GoneAt are the copies at a target.
+func (s *State) GoneAt(target string) (all []*Gone) {
+	for _, g := range s.Gone {
+		if g.Target == target {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// KeepGone drops copies of a target that are gone as well, or are another dataset, and has
+// the time count for the others.
+func (v *View) KeepGone(t *Target, there func(name string) (guid uint64)) {
+	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+		guid := there(g.Dataset)
+		if g.Target != t.Name {
+			return false
+		}
+		if guid == 0 || g.GUID != 0 && g.GUID != guid {
+			return true
+		}
+		g.GUID = guid
+		if t.MirrorsDatasets() && v.Job.Recursive && strings.HasPrefix(g.Source, v.Root+"/") {
+			g.Wait(v.Started, time.Duration(t.Mirror.Gone))
+		}
+		return false
+	})
+}
+
+// Overdue are the copies of a target that may go by the time that passed.
+func (v *View) Overdue(t *Target) (all []*Gone) {
+	for _, g := range v.State.GoneAt(t.Name) {
+		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// removeGone decides which copies go with what the source no longer has: only those that
+// hold nothing but the job's snapshots, what is below first.
+func (v *View) removeGone(p *Pruning, t *Seen) {
+	there := v.Leftovers[t.Name]
+	if there == nil {
+		return
+	}
+	found, going := there.ByName(), map[string]bool{}
+	for _, g := range slices.Backward(v.Overdue(t.Target)) { // by name
+		d := found[g.Dataset]
+		if d == nil || d.GUID != g.GUID {
+			continue
+		}
+		if why := v.stays(d, there, going); why != "" {
+			p.Stays[d.Name] = why
+			continue
+		}
+		going[d.Name] = true
+		remove := zfs.Gone{Dataset: d.Name, GUID: d.GUID, Tag: Tag(v.Job.Name, t.Name)}
+		for _, s := range d.Snapshots() {
+			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
+		}
+		p.Datasets, p.Gone = append(p.Datasets, d.Name), append(p.Gone, remove)
+	}
+	if n := len(p.Datasets); n > t.Mirror.AtMost() && !v.Beyond {
+		p.refuseMirror("nothing was removed: %s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), t.Mirror.AtMost())
+	}
+}
+
+// stays tells why a copy is to stay though its original is gone.
+func (v *View) stays(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) string {
+	for _, below := range there.Datasets {
+		if strings.HasPrefix(below.Name, d.Name+"/") && !going[below.Name] {
+			return below.Name + " is below it, and stays"
+		}
+	}
+	for _, s := range d.Snapshots() {
+		if !v.Scope.Has(s.Name) {
+			return "@" + s.Name + " is none of the job's"
+		}
+	}
+	if d.ResumeToken() != "" || d.Inconsistent() {
+		return "a receive into it was interrupted"
+	}
+	return ""
+}
+
+// Removed notes that a copy is gone.
+func (s *State) Removed(target, dataset string) {
+	s.Gone = slices.DeleteFunc(s.Gone, func(g *Gone) bool { return g.Target == target && g.Dataset == dataset })
+}

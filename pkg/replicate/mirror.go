@@ -1,0 +1,123 @@
+package replicate
+
+import (
+	"fmt"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/zfs"
+)
+
+// Mirror has what the source no longer has go from a target.
+type Mirror struct {
+	// Limit is how many snapshots of one dataset, and how many datasets, one run
+	// removes; nil = 100.
+	Limit *int `toml:"limit,omitempty"`
+	// Gone is for how long the source is to lack a dataset before its copy goes; 0, or
+	// "keep", is for ever.
+	Gone Grace `toml:"gone,omitempty"`
+}
+
+// Grace is a time span, or "keep" for one that never ends, which is 0.
+type Grace Duration
+
+const keep = "keep"
+
+// UnmarshalText reads it.
+func (g *Grace) UnmarshalText(text []byte) error {
+	if string(text) == keep {
+		*g = 0
+		return nil
+	}
+	if err := (*Duration)(g).UnmarshalText(text); err != nil || *g < Grace(day) {
+		return fmt.Errorf("%q: write \"keep\", or a time span of at least one day, such as 90d", text)
+	}
+	return nil
+}
+
+// MarshalText writes it as UnmarshalText reads it.
+func (g Grace) MarshalText() ([]byte, error) {
+	if g == 0 {
+		return []byte(keep), nil
+	}
+	return []byte(Duration(g).String()), nil
+}
+
+// AtMost is the limit.
+func (m *Mirror) AtMost() int {
+	if m.Limit == nil {
+		return defaultPruneLimit
+	}
+	return *m.Limit
+}
+
+// MirrorsSnapshots tells whether snapshots follow the source: where a grid says which
+// are kept, it alone does.
+func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention == nil }
+
+// MirrorsDatasets tells whether copies of datasets that are gone go in time.
+func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gone != 0 }
+
+// mirror decides which snapshots follow those that the source no longer has.
+func (v *View) mirror(p *Pruning, t *Seen) {
+	for _, s := range v.Source.Datasets {
+		if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
+			v.mirrorOne(p, t, s, there)
+		}
+	}
+}
+
+// mirrorOne decides for one dataset. Nothing goes by what a source does not tell: one that
+// is half received, or has no snapshot of the job any more. What came behind the newest
+// common snapshot is divergence, and stays.
+func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset) {
+	p.Kept += v.Scope.Count(there)
+	has := make(map[uint64]bool, len(source.Versions))
+	for _, s := range source.Snapshots() {
+		has[s.GUID] = true
+	}
+	base, _ := Base(source, there)
+	protected := t.protected(source, there)
+	var gone []zfs.Version
+	for _, s := range there.Snapshots() {
+		switch why := protected[s.GUID]; {
+		case has[s.GUID] || !v.Scope.Has(s.Name):
+		case source.Inconsistent() || v.Scope.Count(source) == 0:
+			p.Stays[s.In(there.Name)] = "the source tells of no snapshot"
+		case why != "":
+			p.Protected++
+			p.Stays[s.In(there.Name)] = why
+		case s.CreateTXG > base.CreateTXG:
+			p.Stays[s.In(there.Name)] = "newer than the newest common snapshot"
+		default:
+			gone = append(gone, s)
+		}
+	}
+	look := &Look{Of: source.GUID}
+	if len(gone) == 0 {
+		look.Print = "mirror"
+	}
+	p.Looked[source.Name] = look
+	anew := false
+	if known := v.State.Datasets[source.Name]; known != nil && known.Targets[t.Name] != nil {
+		of := known.Targets[t.Name].Of
+		anew = of != 0 && of != source.GUID
+	}
+	switch {
+	case len(gone) == 0 || v.Beyond:
+	case anew:
+		look.Of = 0
+		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(gone), "snapshot", ""))
+	case len(gone) > t.Mirror.AtMost():
+		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(gone), "snapshot", ""), there.Name, t.Mirror.AtMost())
+	}
+	p.Kept -= len(gone)
+	for _, s := range gone {
+		p.Remove = append(p.Remove, s.In(there.Name))
+	}
+}
+
+// refuseMirror keeps a target as it is: more is gone than a run believes the source.
+func (p *Pruning) refuseMirror(format string, args ...any) {
+	p.Refused, p.Error = true, fmt.Sprintf(format, args...)
+}

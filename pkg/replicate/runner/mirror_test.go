@@ -1,0 +1,299 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+const ninety = replicate.Grace(90 * 24 * time.Hour)
+
+// mirroring is a replica with copies of @s1 to @s5 of both datasets, of a job that has
+// snapshots and, in time, datasets follow the source.
+func mirroring(t *testing.T, m replicate.Mirror) *replica {
+	t.Helper()
+	r := newReplica(t, adopting())
+	r.job.Retention, r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, nil, &m
+	for i := range 5 {
+		r.take(fmt.Sprint("s", i+1))
+	}
+	r.run(t)
+	return r
+}
+
+func (r *replica) drop(dataset string, names ...string) {
+	for _, n := range names {
+		r.destroy(dataset + "@" + n)
+	}
+}
+
+// What the source no longer has goes, and nothing else does.
+func TestMirrorFollowsTheSource(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(r *replica)
+		left   []string // of dst/copy/a
+		fails  string
+	}{
+		"nothing":            {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"some":               {func(r *replica) { r.drop("src/a", "s1", "s3") }, []string{"s2", "s4", "s5"}, ""},
+		"held":               {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
+		"cloned":             {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
+		"of others":          {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
+		"too many":           {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit allows one run 3"},
+		"all but a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"behind the common one": {func(r *replica) {
+			r.drop("src/a", "s1")
+			r.snapshot("dst/copy/a", "s6")
+		}, []string{"s2", "s3", "s4", "s5", "s6"}, ""},
+		"half received": {func(r *replica) {
+			r.drop("src/a", "s1")
+			r.Edit(func(all map[string]*zfs.Dataset) { all["src/a"].Properties["inconsistent"] = zfs.Property{Value: "1"} })
+		}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"restored": {func(r *replica) {
+			r.Edit(func(all map[string]*zfs.Dataset) {
+				all["src/a"].GUID = 777
+				all["src/a"].Properties["guid"] = zfs.Property{Value: "777", Source: "-"}
+			})
+			r.drop("src/a", "s1")
+		}, []string{"s1", "s2", "s3", "s4", "s5"}, "created anew, or restored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			three := 3
+			r := mirroring(t, replicate.Mirror{Limit: &three})
+			c.change(r)
+			r.now += 100
+			before := r.state()
+			p, err := r.runner(t).Preview(t.Context(), r.job)
+			require.NoError(t, err)
+			require.Equal(t, before, r.state())
+			at := p.Prunings[0]
+			require.True(t, at.Mirror)
+			if c.fails == "" {
+				require.Len(t, at.Remove, len(r.names("dst/copy/a"))-len(c.left), "%v", at.Stays)
+			}
+			for range 2 { // and no later run does more
+				run, _ := r.run(t)
+				if c.fails != "" {
+					require.Contains(t, run.Targets[0].Error, c.fails)
+					require.Contains(t, run.Targets[0].Hint, "prune --beyond-limit j")
+				} else if name != "half received" {
+					require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
+				}
+				require.Equal(t, c.left, r.names("dst/copy/a"))
+				r.now += 100
+			}
+			require.Len(t, r.names("dst/copy"), 5)
+			if c.fails != "" { // once, where somebody says so
+				had := r.names("src/a")
+				_, err = r.runner(t).Prune(t.Context(), r.job, false, true)
+				require.NoError(t, err)
+				require.Equal(t, had, r.names("dst/copy/a"))
+				run, _ := r.run(t)
+				require.Equal(t, outcome.UpToDate, run.Outcome)
+			}
+		})
+	}
+}
+
+func (r *replica) hold(snapshot string) {
+	require.NoError(r.t, r.Host.Hold(r.t.Context(), "mine", []string{snapshot}))
+}
+
+func (r *replica) unhold(snapshot string) {
+	require.NoError(r.t, r.Host.Release(r.t.Context(), replicate.Tag("j", "t"), []string{snapshot}))
+}
+
+// passDays runs the job every day.
+func (r *replica) passDays(t *testing.T, days int) (last *record.Run) {
+	t.Helper()
+	for range days {
+		r.now += 24 * 3600
+		last, _ = r.run(t)
+	}
+	return last
+}
+
+// A copy goes no sooner than its time is over, and is told of until then.
+func TestACopyGoesInTime(t *testing.T) {
+	t.Parallel()
+	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r.unhold("src/a@s5")
+	r.Remove("src/a")
+	r.passDays(t, 90)
+	require.NotEmpty(t, r.Versions("dst/copy/a"))
+	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now())
+	require.Equal(t, "dst/copy/a", st.Jobs[0].Gone[0].Target)
+	require.Equal(t, r.now+24*3600, st.Jobs[0].Gone[0].Due.Unix())
+	require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
+	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
+	require.NoError(t, err)
+	for _, h := range held {
+		require.False(t, h.Stale, "its host knows the copy by %s", h.Snapshot)
+	}
+
+	r.now += 24 * 3600
+	p, err := r.runner(t).Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Equal(t, []string{"dst/copy/a"}, p.Prunings[0].Datasets)
+	require.NotEmpty(t, r.Versions("dst/copy/a"))
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Removed, "%v", run.Notes)
+	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
+	require.Contains(t, r.datasets("dst"), "dst/copy")
+	require.Empty(t, r.stateOf(t).Gone)
+}
+
+func TestCopiesThatStay(t *testing.T) {
+	t.Parallel()
+	gone := func(r *replica) { r.unhold("src/a@s5"); r.Remove("src/a") }
+	for name, c := range map[string]struct {
+		mirror replicate.Mirror
+		change func(r *replica)
+		told   string // in the notes, "" = nothing
+	}{
+		"kept":                     {replicate.Mirror{}, gone, ""},
+		"with snapshots of others": {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.snapshot("dst/copy/a", "mine") }, ""},
+		"with datasets of others":  {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Create("dst/copy/a/mine", nil) }, ""},
+		"held by others":           {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
+		"cloned":                   {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
+		"mounted":                  {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
+		"without the job's hold": {replicate.Mirror{Gone: ninety}, func(r *replica) {
+			gone(r)
+			r.unhold("dst/copy/a@s5")
+		}, "no snapshot of it is held by the job"},
+		"another of its name": {replicate.Mirror{Gone: ninety}, func(r *replica) {
+			gone(r)
+			r.run(t)
+			r.Remove("dst/copy/a")
+			r.Create("dst/copy/a", nil)
+			r.snapshot("dst/copy/a", "s9")
+		}, ""},
+		"renamed on the source": {replicate.Mirror{Gone: ninety}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
+		"not selected any more": {replicate.Mirror{Gone: ninety}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
+		"not below any more":    {replicate.Mirror{Gone: ninety}, func(r *replica) { r.job.Recursive = false }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := mirroring(t, c.mirror)
+			c.change(r)
+			had := r.names("dst/copy/a")
+			last := r.passDays(t, 100)
+			require.Equal(t, had, r.names("dst/copy/a"), "it stays")
+			require.Zero(t, last.Targets[0].Removed)
+			if c.told == "" {
+				require.Empty(t, last.Notes)
+			} else {
+				require.Contains(t, fmt.Sprint(last.Notes), c.told)
+			}
+		})
+	}
+}
+
+// Nothing goes by what cannot be seen, nor by a clock that was wrong.
+func TestNothingGoesUnseen(t *testing.T) {
+	t.Parallel()
+	t.Run("the source is away", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		for _, op := range []string{zfs.OpList, zfs.OpGet} {
+			r.fail(op, "src", errors.New("no route to host"))
+			r.passDays(t, 60)
+		}
+		r.fail("", "", nil)
+		require.Empty(t, r.stateOf(t).Gone)
+	})
+	t.Run("the root is gone", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r.unhold("src@s5")
+		r.unhold("src/a@s5")
+		r.job.Source = "src"
+		r.Remove("src")
+		r.Create("other", nil)
+		run := r.passDays(t, 100)
+		require.Equal(t, outcome.Failed, run.Outcome)
+		require.Contains(t, r.datasets("dst"), "dst/copy/a")
+	})
+	t.Run("it is there again", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r.unhold("src/a@s5")
+		r.Remove("src/a")
+		r.passDays(t, 80)
+		r.Create("src/a", nil)
+		r.passDays(t, 1)
+		require.Empty(t, r.stateOf(t).Gone)
+	})
+	t.Run("the clock was wrong", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r.unhold("src/a@s5")
+		r.Remove("src/a")
+		now := r.now
+		r.now = 1000
+		r.run(t)
+		r.now = now
+		r.passDays(t, 2)
+		require.Contains(t, r.datasets("dst"), "dst/copy/a")
+	})
+	t.Run("the target is away", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r.unhold("src/a@s5")
+		r.Remove("src/a")
+		r.passDays(t, 1)
+		r.away = "dst"
+		r.passDays(t, 100)
+		r.away = ""
+		r.passDays(t, 3)
+		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only what was looked at counts")
+	})
+	t.Run("it cannot be removed", func(t *testing.T) {
+		t.Parallel()
+		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r.unhold("src/a@s5")
+		r.Remove("src/a")
+		r.passDays(t, 90)
+		r.fail(zfs.OpDestroy, "dst/copy/a", errors.New("I/O error"))
+		run := r.passDays(t, 1)
+		require.Equal(t, outcome.Failed, run.Outcome)
+		require.Contains(t, run.Targets[0].Error, "gone from the source: I/O error")
+		r.fail("", "", nil)
+		require.Equal(t, 1, r.passDays(t, 1).Targets[0].Removed)
+	})
+	t.Run("too many at once", func(t *testing.T) {
+		t.Parallel()
+		none := 0
+		r := mirroring(t, replicate.Mirror{Gone: ninety, Limit: &none})
+		r.unhold("src/a@s5")
+		r.Remove("src/a")
+		run := r.passDays(t, 100)
+		require.Contains(t, run.Targets[0].Error, "mirror.limit allows one run 0")
+		_, err := r.runner(t).Prune(t.Context(), r.job, false, true)
+		require.NoError(t, err)
+		require.NotContains(t, r.datasets("dst"), "dst/copy/a")
+	})
+}
+
+// A grid decides which snapshots stay, where there is one; copies go all the same.
+func TestRetentionAndGone(t *testing.T) {
+	t.Parallel()
+	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}
+	r.drop("src", "s4")
+	r.unhold("src/a@s5")
+	r.Remove("src/a")
+	run := r.passDays(t, 91)
+	require.Equal(t, 1, run.Targets[0].Removed)
+	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
+}

@@ -1,0 +1,201 @@
+package runner
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/zfs"
+)
+
+// rotating is a replica with copies of @s1 of both datasets, of a job that sets aside
+// what diverges.
+func rotating(t *testing.T) *replica {
+	t.Helper()
+	r := newReplica(t, adopting())
+	r.job.Targets[0].OnDivergence, r.job.Targets[0].Retention = "rotate", nil
+	r.take("s1")
+	r.run(t)
+	return r
+}
+
+// take takes snapshots of both datasets, some time later.
+func (r *replica) take(name string) {
+	r.now += 100
+	r.snapshot("src", name)
+	r.snapshot("src/a", name)
+}
+
+// asides are the copies that were set aside, those of what is below left out.
+func (r *replica) asides() (names []string) {
+	for _, n := range r.datasets("dst") {
+		if zfs.IsSetAside(n) && !zfs.IsSetAside(zfs.ParentOf(n)) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func (r *replica) stateOf(t *testing.T) *record.State {
+	t.Helper()
+	st, err := record.Peek(r.dir, "j").State()
+	require.NoError(t, err)
+	return st
+}
+
+// A copy that diverged is kept with all it has, and begun anew; what did not stays.
+func TestADivergedCopyIsSetAside(t *testing.T) {
+	t.Parallel()
+	for name, diverge := range map[string]func(r *replica){
+		"snapshots of others": func(r *replica) { r.snapshot("dst/copy/a", "other") },
+		"created anew": func(r *replica) {
+			r.Remove("src/a")
+			r.Create("src/a", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			diverge(r)
+			had := r.names("dst/copy/a")
+			r.take("s2")
+			before := r.state()
+
+			p, err := r.runner(t).Preview(t.Context(), r.job)
+			require.NoError(t, err)
+			require.NoError(t, p.Wrong())
+			require.Equal(t, before, r.state(), "a look changes nothing")
+			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Aside != nil })
+			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
+			require.Empty(t, r.stateOf(t).Aside, "what is only looked at is not written down")
+
+			run, _ := r.run(t)
+			require.Equal(t, outcome.Done, run.Outcome, "%v", run.Targets)
+			require.Equal(t, 2, run.Targets[0].Sent)
+			aside := r.asides()
+			require.Len(t, aside, 1)
+			require.True(t, strings.HasPrefix(aside[0], "dst/copy/a.zxfer-2026-11-01T08-"), aside[0])
+			require.Equal(t, had, r.names(aside[0]))
+			require.Equal(t, r.names("src/a"), r.names("dst/copy/a"))
+			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the one above did not diverge")
+			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was set aside")
+
+			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now())
+			require.Equal(t, aside[0], st.Jobs[0].Aside[0].As)
+			require.False(t, st.Failed)
+			require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
+
+			r.take("s3") // it is followed, and what was set aside is left alone
+			run, _ = r.run(t)
+			require.Equal(t, outcome.Done, run.Outcome)
+			require.Equal(t, aside, r.asides())
+			require.Equal(t, had, r.names(aside[0]))
+
+			r.Remove(aside[0]) // whoever does not need it
+			r.take("s4")
+			r.run(t)
+			require.Empty(t, r.stateOf(t).Aside)
+			require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
+		})
+	}
+}
+
+// What is below the one that diverged goes along, and arrives anew too.
+func TestChildrenAreSetAsideAlong(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.snapshot("dst/copy", "other")
+	r.take("s2")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	aside := r.asides()
+	require.Len(t, aside, 1)
+	require.Equal(t, []string{"s1"}, r.names(aside[0]+"/a"))
+	require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+	require.Equal(t, []string{"dst/copy@s2", "dst/copy/a@s2"}, r.heldBy(t, "dst/copy", "dst/copy/a", aside[0], aside[0]+"/a"))
+	r.take("s3")
+	run, _ = r.run(t)
+	require.Equal(t, 2, run.Targets[0].Sent)
+	require.Len(t, r.asides(), 1)
+}
+
+// Only what a run brought there, or has a history in common, is a copy; and what was
+// merely written to is not set aside.
+func TestWhatIsNotSetAside(t *testing.T) {
+	t.Parallel()
+	t.Run("of others", func(t *testing.T) {
+		t.Parallel()
+		r := newReplica(t, adopting())
+		r.job.Targets[0].OnDivergence = "rotate"
+		r.Create("dst/copy", nil)
+		r.snapshot("dst/copy", "mine")
+		r.take("s1")
+		run, _ := r.run(t)
+		require.Equal(t, plan.NoCommon, run.Targets[0].Datasets[0].Conflict)
+		require.Empty(t, r.asides())
+	})
+	t.Run("modified", func(t *testing.T) {
+		t.Parallel()
+		r := rotating(t)
+		r.Write("dst/copy/a", []byte("x"))
+		r.take("s2")
+		run, _ := r.run(t)
+		require.Equal(t, plan.Modified, run.Targets[0].Datasets[0].Conflict)
+		require.Empty(t, r.asides())
+		r.snapshot("dst/copy/a", "keep") // who wants to keep it says so
+		r.now += 100
+		run, _ = r.run(t)
+		require.Equal(t, outcome.Done, run.Outcome)
+		require.Len(t, r.asides(), 1)
+	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		r := rotating(t)
+		r.job.Targets[0].OnDivergence = ""
+		r.snapshot("dst/copy/a", "other")
+		r.take("s2")
+		run, _ := r.run(t)
+		require.Equal(t, plan.Diverged, run.Targets[0].Datasets[0].Conflict)
+		require.Contains(t, run.Targets[0].Datasets[0].Hint, `on_divergence = "rotate"`)
+		require.Empty(t, r.asides())
+	})
+}
+
+// Whatever ends a run in between, the next goes on, and sets nothing aside twice.
+func TestSettingAsideGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			r.snapshot("dst/copy/a", "other")
+			r.take("s2")
+			r.fail(op, "dst/copy/a", errors.New("the line was cut"))
+			if op == zfs.OpRelease {
+				r.before = func(asked string, names []string) error {
+					if asked == op && strings.HasPrefix(names[0], "dst/") {
+						return errors.New("the line was cut")
+					}
+					return nil
+				}
+			}
+			r.run(t)
+			r.fail("", "", nil)
+			r.now += 100
+			run, _ := r.run(t)
+			require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
+			aside := r.asides()
+			require.Len(t, aside, 1)
+			require.Equal(t, aside, r.stateOf(t).AsideAt("t"))
+			require.Equal(t, []string{"s1", "other"}, r.names(aside[0]))
+			require.Equal(t, []string{"dst/copy/a@s2"}, r.heldBy(t, "dst/copy/a", aside[0]))
+		})
+	}
+}

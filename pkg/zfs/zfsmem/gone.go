@@ -1,0 +1,47 @@
+package zfsmem
+
+import (
+	"context"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// RemoveGone destroys copies of which the original is gone.
+func (h *Host) RemoveGone(ctx context.Context, all []zfs.Gone) error {
+	for _, g := range all {
+		if err := g.Check(); err != nil {
+			return err
+		}
+		if err := h.do(ctx, zfs.OpDestroy, []string{g.Dataset}, func() error { return h.removeGone(g) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) removeGone(g zfs.Gone) error {
+	d := h.datasets[g.Dataset]
+	if d == nil {
+		return nil
+	}
+	l := zfs.Listing{Root: g.Dataset}
+	for _, name := range h.below(g.Dataset) {
+		l.Datasets = append(l.Datasets, h.datasets[name])
+	}
+	held := map[string]zfs.Holds{}
+	for _, s := range d.Snapshots() {
+		of := zfs.Holds{Tags: h.tags[key(d, s)]}
+		for _, c := range h.datasets {
+			if c.Get("origin") == s.In(d.Name) {
+				of.Clones = append(of.Clones, c.Name)
+			}
+		}
+		held[s.In(d.Name)] = of
+	}
+	if why := g.Leaves(&l, held); why != "" {
+		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
+	}
+	h.remove(g.Dataset)
+	return nil
+}
