@@ -190,9 +190,15 @@ last = 10
 hourly = 36
 daily = 14
 
+# A database, or a virtual machine, that stands still while its snapshots are taken:
+# also "mysql", "guest-agent" and "command".
+#[[job.freeze]]
+#kind = "postgresql"
+#run_as = "postgres"
+
 # Runs before the job, which does not run where this fails.
 #[[job.before]]
-#command = ["/usr/local/bin/quiesce"]
+#command = ["/usr/local/bin/prepare"]
 #timeout = "1m"
 
 # Runs after a run that failed; the record is on its standard input.

@@ -105,7 +105,7 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 		state = append(state, "-")
 	}
 	if d.Consistent != nil {
-		state = append(state, map[bool]string{true: "consistent", false: "NOT CONSISTENT"}[*d.Consistent])
+		state = append(state, Consistent(*d.Consistent))
 	}
 	last := "never"
 	if !d.Success.IsZero() {
@@ -120,6 +120,14 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 		cells = []string{cells[0], last, cells[3], newest}
 	}
 	fmt.Fprintf(w, "  %s\n", strings.Join(cells, "\t"))
+}
+
+// Consistent tells whether a snapshot is proved to be.
+func Consistent(proved bool) string {
+	if proved {
+		return "consistent"
+	}
+	return "NOT CONSISTENT"
 }
 
 // Problem is a problem on one line: "failed: tank/a to far: connection refused".

@@ -169,8 +169,8 @@ func zreplLeft() map[string]string {
 		"global.logging":    "nothing: a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records",
 		"global.monitoring": `write [metrics] textfile = "/PATH/zxfer.prom" for node_exporter's textfile collector`,
 		"replication":       "write holds, bookmarks and parallel into the job where both, sent and 2 do not suit",
-		"snapshotting.hooks": "write [[job.before]] and [[job.after]] with the command as a list: once in a run, before its snapshots and when all is sent, " +
-			"without ZREPL_ variables",
+		"snapshotting.hooks": `write [[job.freeze]]: kind = "command" with the command as a list in freeze and thaw, which has ZXFER_HOOK in place of ZREPL_HOOKTYPE; ` +
+			`for postgres-checkpoint "postgresql", for mysql-lock-tables "mysql", with what the dsn says as keys, its password in a file`,
 		"send.raw": "", "send.compressed": "", "send.large_blocks": "", "send.embedded_data": "",
 		"send.encrypted": "nothing, if raw suits: encrypted datasets are always sent so, unless transfer.decrypt = true; those that are not encrypted are sent, too",
 	}

@@ -85,6 +85,23 @@ func Metrics(states []*State) *Exposition {
 			}
 		}
 	}
+	e.Family("zxfer_replicate_dataset_consistent", "1 if all that the job freezes stood still for the newest snapshot that arrived, 0 if that is not proved.")
+	for _, s := range states {
+		for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
+			known := s.Datasets[source]
+			told := func(target, snapshot string) {
+				if proved, known := known.Consistent[snapshot]; known {
+					e.Sample(truth(proved), "job", s.Job, "source", source, "target", target)
+				}
+			}
+			if known.Alone != nil {
+				told("", known.Alone.Snapshot)
+			}
+			for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
+				told(target, known.Targets[target].Base)
+			}
+		}
+	}
 	e.Family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
 	for _, s := range states {
 		if s.LastRun != nil {

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/freeze/guard"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs"
 )
 
@@ -87,6 +88,11 @@ func TestFrozenSnapshots(t *testing.T) {
 	name := r.names("src/a")[0]
 	require.Equal(t, []string{"db,vm", "vm", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name), r.marked(t, "src@"+name)})
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
+	state, err := record.Peek(r.dir, r.job.Name).State()
+	require.NoError(t, err)
+	metrics := string(record.Metrics([]*record.State{state}).Bytes())
+	require.Contains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src/a",target="t"} 1`)
+	require.NotContains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src",`)
 	require.Len(t, run.Frozen, 2)
 	require.Equal(t, 1, run.Frozen[0].Datasets)
 	require.Positive(t, run.Frozen[0].Seconds)

@@ -235,6 +235,9 @@ func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 	if d.Lag > 0 {
 		notes = append(notes, "due for "+age(time.Duration(d.Lag*float64(time.Second))))
 	}
+	if d.Consistent != nil {
+		notes = append(notes, report.Consistent(*d.Consistent))
+	}
 	if snapshot := cmp.Or(d.Snapshot, d.Base); snapshot != "" {
 		notes = append(notes, "@"+name(snapshot))
 	}

@@ -1,0 +1,365 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// applications is a root with real databases and a real guest agent (scripts/databases),
+// at whose /data is a filesystem of ZFS, by the same name there as outside.
+type applications struct{ root string }
+
+func newApplications(t *testing.T) *applications {
+	t.Helper()
+	from := os.Getenv("TEST_DATABASES")
+	if from == "" {
+		t.Skip("scripts/databases did not run: set TEST_DATABASES")
+	}
+	lab(t)
+	a := &applications{"/tmp/" + strings.ToLower(t.Name())}
+	require.NoError(t, os.MkdirAll(a.root, 0o755))
+	run(t, "mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", a.root)
+	t.Cleanup(func() { run(t, "umount", "-R", "-l", a.root) })
+	entries, err := os.ReadDir(from)
+	require.NoError(t, err)
+	for _, e := range entries {
+		there := filepath.Join(a.root, e.Name())
+		if link, err := os.Readlink(filepath.Join(from, e.Name())); err == nil {
+			require.NoError(t, os.Symlink(link, there))
+			continue
+		}
+		require.NoError(t, os.Mkdir(there, 0o755))
+		if e.Name() != "tmp" && e.Name() != "run" && e.Name() != "dev" {
+			run(t, "mount", "--bind", filepath.Join(from, e.Name()), there)
+		}
+	}
+	run(t, "mount", "--rbind", "/dev", a.root+"/dev")
+	run(t, "mount", "-t", "proc", "proc", a.root+"/proc")
+	run(t, "chmod", "1777", a.root+"/tmp", a.root+"/run")
+	return a
+}
+
+// shows has a mountpoint seen in the root, too.
+func (a *applications) shows(t *testing.T, mountpoint string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(a.root+mountpoint, 0o755))
+	run(t, "mount", "--bind", mountpoint, a.root+mountpoint)
+}
+
+// command is one in the root, as an account there.
+func (a *applications) command(account string, argv ...string) *exec.Cmd {
+	return exec.Command("chroot", append([]string{"--userspec=" + account, a.root, "/bin/sh", "-c", `umask 0; exec "$@"`, "sh"}, argv...)...)
+}
+
+func (a *applications) must(t *testing.T, account string, argv ...string) string {
+	t.Helper()
+	out, err := a.command(account, argv...).CombinedOutput()
+	require.NoError(t, err, "%q: %s", argv, out)
+	return strings.TrimSpace(string(out))
+}
+
+// serve has a program run until the test ends, or stop is called.
+func (a *applications) serve(t *testing.T, account string, argv ...string) (stop func()) {
+	t.Helper()
+	cmd := a.command(account, argv...)
+	log := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) // a fast end, also of databases
+		timer := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		defer timer.Stop()
+		_ = cmd.Wait()
+		if t.Failed() {
+			text := log.String()
+			t.Logf("%s: %s", argv[0], text[max(0, len(text)-4000):])
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// client puts a program of the root on the PATH of jobs.
+func (a *applications) client(t *testing.T, name, program string) {
+	t.Helper()
+	place(t, "/usr/local/bin/"+name, "#!/bin/sh\nexec chroot "+a.root+" "+program+" \"$@\"\n", 0o755)
+}
+
+const frozenJob = `
+[[job]]
+name = "f"
+source = %q
+recursive = true
+snapshots = { take = "s-%%Y%%m%%dT%%H%%M%%SZ" }
+retention = { last = 9 }
+`
+
+// A machine's filesystem on a volume is frozen by its real agent: nothing is written
+// meanwhile, and the snapshot needs no repair. Killed at that moment, the run leaves
+// nothing frozen: not by kill -9 of it, of its watchdog, nor of its agent on another host.
+func TestZFSFreezeMachine(t *testing.T) {
+	a := newApplications(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", "-s", "-V", "256m", src+"/disk")
+	disk := volumeNode(t, src+"/disk")
+	run(t, "mkfs.ext4", "-q", disk)
+	vm := a.root + "/vm"
+	require.NoError(t, os.Mkdir(vm, 0o755))
+	run(t, "mount", disk, vm)
+	require.NoError(t, os.WriteFile(vm+"/log", nil, 0o600))
+	a.serve(t, "0:0", "/usr/sbin/qemu-ga", "-m", "unix-listen", "-p", "/run/qga", "-t", "/run", "-f", "/run/qga.pid")
+	require.Eventually(t, func() bool { _, err := os.Stat(a.root + "/run/qga"); return err == nil }, 10*time.Second, 50*time.Millisecond)
+	a.serve(t, "0:0", "/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i >>/vm/log; done")
+	written := func() int64 {
+		s, err := os.Stat(vm + "/log")
+		require.NoError(t, err)
+		return s.Size()
+	}
+	writes := func(within time.Duration) {
+		t.Helper()
+		before, began := written(), time.Now()
+		require.Eventually(t, func() bool { return written() > before }, 20*time.Second, 10*time.Millisecond)
+		require.Less(t, time.Since(began), within)
+	}
+	writes(5 * time.Second)
+
+	head := fmt.Sprintf(frozenJob, src) + fmt.Sprintf("[[job.freeze]]\nkind = \"guest-agent\"\nname = \"web1\"\ndatasets = [\"disk\"]\nsocket = %q\n", a.root+"/run/qga")
+	r := newReplication(t, head)
+	o := r.do(t, "check", "f")
+	require.Contains(t, o.stdout, "for 1 dataset of them web1: frozen by the guest agent, the machine at "+a.root+"/run/qga, for 30s at most; else none is taken")
+	o = r.do(t, "run", "f")
+	require.Equal(t, 0, o.code, o)
+	snapshot := src + "/disk@" + snapshotNames(t, src+"/disk")[0]
+	require.Equal(t, "web1\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", snapshot))
+	require.Equal(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", strings.Replace(snapshot, "/disk@", "@", 1)))
+	require.Contains(t, r.do(t, "status").stdout, ", consistent")
+	zfsCmd(t, "clone", snapshot, src+"/clone")
+	clone := volumeNode(t, src+"/clone")
+	require.NotContains(t, run(t, "dumpe2fs", "-h", clone), "needs_recovery", "no journal is to be played")
+	run(t, "e2fsck", "-fn", clone)
+	writes(5 * time.Second)
+
+	// One that is frozen after it gives time to look.
+	slow := head + "[[job.freeze]]\nkind = \"command\"\ndatasets = [\"disk\"]\nfreeze = [\"/bin/sleep\", \"60\"]\nthaw = [\"/bin/true\"]\ntimeout = \"90s\"\n"
+	frozen := func(argv []string) (*process, *replication) {
+		r := newReplication(t, slow)
+		p := start(t, append(argv, "-c", r.file, "--state-dir", r.state, "f")...)
+		require.Eventually(t, func() bool {
+			before := written()
+			time.Sleep(300 * time.Millisecond)
+			return written() == before
+		}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
+		before := written()
+		time.Sleep(time.Second)
+		require.Equal(t, before, written(), "it stands still")
+		return p, r
+	}
+	of := func(verb string) []int {
+		return pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == verb })
+	}
+	for name, killed := range map[string]func(p *process){
+		"the run":      func(p *process) { require.NoError(t, p.cmd.Process.Kill()) },
+		"the watchdog": func(*process) { require.NoError(t, syscall.Kill(of("freeze-guard")[0], syscall.SIGKILL)) },
+	} {
+		p, _ := frozen([]string{"replicate", "run"})
+		killed(p)
+		began := time.Now()
+		writes(time.Second)
+		t.Logf("%s killed: it wrote again after %s", name, time.Since(began).Round(time.Millisecond))
+		o = p.wait(t)
+		require.NotEqual(t, 0, o.code)
+		require.Eventually(t, func() bool { return len(of("freeze-guard")) == 0 }, 10*time.Second, 50*time.Millisecond)
+	}
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+
+	// And no longer than its timeout.
+	slow = strings.Replace(slow, "[[job.freeze]]\nkind = \"command\"", "timeout = \"3s\"\n[[job.freeze]]\nkind = \"command\"", 1)
+	p, _ := frozen([]string{"replicate", "run"})
+	o = p.wait(t)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "timeout of 3s")
+	writes(time.Second)
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+	run(t, "umount", "-l", vm)
+	nothingLeft(t, 20*time.Second)
+}
+
+// A job that fetches has the applications frozen on the source's host, by its agent; a
+// restricted key may not.
+func TestZFSFreezeElsewhere(t *testing.T) {
+	rsh, _ := restricted(t, "--allow", "send="+betaPool, "--append-only")
+	dst, src := dataset(t) // from beta
+	zfsCmd(t, "create", src)
+	log := filepath.Join(t.TempDir(), "log")
+	text := fmt.Sprintf(frozenJob, "beta:"+src) + fmt.Sprintf("target = [{ name = \"t\", to = %q }]\n[[job.freeze]]\nkind = \"command\"\n"+
+		"freeze = [\"/bin/sh\", \"-c\", \"ip netns identify $$ >>%[2]s; echo $ZXFER_HOOK >>%[2]s\"]\nthaw = [\"/bin/sh\", \"-c\", \"echo $ZXFER_HOOK >>%[2]s\"]\n", dst, log)
+	r := newReplication(t, text)
+	o := r.do(t, "run", "f")
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
+	require.Equal(t, "command\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", src+"@"+snapshotNames(t, src)[0]))
+	require.Equal(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", dst+"@"+snapshotNames(t, dst)[0]))
+	require.Contains(t, r.do(t, "status").stdout, ", consistent")
+
+	r.write(t, strings.Replace(text, "recursive = true", "recursive = true\ntransfer = { rsh = \""+rsh+"\" }", 1))
+	time.Sleep(1100 * time.Millisecond) // the names of snapshots count seconds
+	o = r.do(t, "run", "f")
+	require.NotEqual(t, 0, o.code)
+	require.Contains(t, o.stderr, "no rule allows the operation \"snapshot-frozen\"")
+	require.Contains(t, o.stderr, "have the job run on that host, and send from it")
+	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
+}
+
+// What a database holds under load is whole in a clone of the snapshot, with its WAL in
+// another dataset; where that has no part in the freeze it is refused.
+func TestZFSFreezePostgreSQL(t *testing.T) {
+	a := newApplications(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	zfsCmd(t, "create", src+"/pg")
+	zfsCmd(t, "create", src+"/wal")
+	root := mountpoint(t, src)
+	for _, d := range []string{root + "/pg", root + "/wal"} {
+		require.NoError(t, os.Chown(d, 65534, 65534))
+	}
+	for _, d := range []string{root, root + "/pg", root + "/wal"} {
+		a.shows(t, d)
+	}
+	const nobody = "65534:65534"
+	a.must(t, nobody, "/pg/initdb", "-D", root+"/pg/data", "-X", root+"/wal/pg", "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C")
+	a.serve(t, nobody, "/pg/postgres", "-D", root+"/pg/data", "-k", "/run", "-c", "listen_addresses=", "-c", "shared_buffers=16MB")
+	sql := func(port, statement string) string {
+		out, err := a.command(nobody, "/pg/psql", "-XAtq", "-h", "/run", "-p", port, "-U", "postgres", "postgres", "-c", statement).CombinedOutput()
+		if err != nil {
+			return err.Error() + ": " + string(out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	require.Eventually(t, func() bool { return sql("5432", "SELECT 1") == "1" }, time.Minute, 100*time.Millisecond)
+	a.must(t, nobody, "/pg/pgbench", "-i", "-q", "-h", "/run", "-U", "postgres", "postgres")
+	a.client(t, "psql", "/pg/psql")
+
+	text := fmt.Sprintf(frozenJob, src) + "[[job.freeze]]\nkind = \"postgresql\"\nhost = \"/run\"\nuser = \"postgres\"\ndatasets = [\"pg\"]\n"
+	r := newReplication(t, text)
+	o := r.do(t, "run", "f")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "its data in "+root+"/pg/data/pg_wal is on "+src+"/wal, of which no snapshot is taken with it")
+
+	r.write(t, strings.Replace(text, `["pg"]`, `["pg", "wal"]`, 1))
+	stop := a.serve(t, nobody, "/pg/pgbench", "-T", "300", "-c", "4", "-n", "-h", "/run", "-U", "postgres", "postgres")
+	require.Eventually(t, func() bool { return sql("5432", "SELECT count(*) > 100 FROM pgbench_history") == "t" }, time.Minute, 100*time.Millisecond)
+	o = r.do(t, "run", "f")
+	require.Equal(t, 0, o.code, o)
+	stop()
+	name := snapshotNames(t, src+"/pg")[0]
+	require.Equal(t, "postgresql\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", src+"/pg@"+name))
+	log := r.do(t, "log", "--json", "f").stdout
+	require.Regexp(t, `"position":\s*"WAL [0-9A-F]+/[0-9A-F]+"`, log)
+
+	for _, d := range []string{"pg", "wal"} {
+		zfsCmd(t, "clone", "-o", "mountpoint="+a.root+"/clone/"+d, src+"/"+d+"@"+name, src+"/clone-"+d)
+	}
+	data := "/clone/pg/data"
+	require.NoError(t, os.Remove(a.root+data+"/pg_wal"))
+	require.NoError(t, os.Symlink("/clone/wal/pg", a.root+data+"/pg_wal"))
+	require.NoError(t, os.Remove(a.root+data+"/postmaster.pid"))
+	stop = a.serve(t, nobody, "/pg/postgres", "-D", data, "-k", "/run", "-p", "5433", "-c", "listen_addresses=", "-c", "shared_buffers=16MB")
+	sums := ""
+	require.Eventually(t, func() bool {
+		sums = sql("5433", "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT sum(bbalance) FROM pgbench_branches), (SELECT sum(delta) FROM pgbench_history), (SELECT count(*) > 100 FROM pgbench_history)")
+		return strings.HasSuffix(sums, "|t")
+	}, time.Minute, 100*time.Millisecond, sums)
+	f := strings.Split(sums, "|")
+	require.Equal(t, []string{f[0], f[0], f[0], f[0], "t"}, f, "transactions are whole")
+	stop()
+}
+
+// The same of MariaDB, whose tables of MyISAM no recovery would mend.
+func TestZFSFreezeMariaDB(t *testing.T) {
+	a := newApplications(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	root := mountpoint(t, src)
+	a.shows(t, root)
+	require.NoError(t, os.Mkdir(root+"/data", 0o755))
+	serve := func(data, socket string) (stop func()) {
+		return a.serve(t, "0:0", "/usr/sbin/mariadbd", "--no-defaults", "--user=root", "--datadir="+data, "--socket="+socket, "--pid-file="+socket+".pid",
+			"--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--lc-messages-dir=/usr/share/mysql/english")
+	}
+	sql := func(socket, statement string) string {
+		out, err := a.command("0:0", "/usr/bin/mariadb", "--no-defaults", "--socket="+socket, "-BN", "-e", statement).CombinedOutput()
+		if err != nil {
+			return err.Error() + ": " + string(out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	stop := serve(root+"/data", "/run/m.sock")
+	require.Eventually(t, func() bool { return sql("/run/m.sock", "SELECT 1") == "1" }, time.Minute, 100*time.Millisecond)
+	require.Empty(t, sql("/run/m.sock", "CREATE DATABASE d; CREATE TABLE d.i (n INT PRIMARY KEY AUTO_INCREMENT, t TEXT) ENGINE=InnoDB; CREATE TABLE d.m (n INT PRIMARY KEY AUTO_INCREMENT, t TEXT, KEY (t(20))) ENGINE=MyISAM"))
+	a.client(t, "mariadb", "/usr/bin/mariadb")
+	for _, table := range []string{"i", "m"} {
+		a.serve(t, "0:0", "/bin/sh", "-c", `while :; do echo "INSERT INTO d.$0 (t) VALUES (REPEAT(UUID(), 20));"; done | /usr/bin/mariadb --no-defaults --socket=/run/m.sock`, table)
+	}
+	require.Eventually(t, func() bool {
+		return sql("/run/m.sock", "SELECT (SELECT COUNT(*) FROM d.i) > 50 AND (SELECT COUNT(*) FROM d.m) > 50") == "1"
+	}, time.Minute, 100*time.Millisecond)
+	r := newReplication(t, fmt.Sprintf(frozenJob, src)+"[[job.freeze]]\nkind = \"mysql\"\nsocket = \"/run/m.sock\"\n")
+	o := r.do(t, "run", "f")
+	require.Equal(t, 0, o.code, o)
+	stop()
+	name := snapshotNames(t, src)[0]
+	require.Equal(t, "mysql\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", src+"@"+name))
+	zfsCmd(t, "clone", "-o", "mountpoint="+a.root+"/clone", src+"@"+name, src+"/clone")
+	serve("/clone/data", "/run/c.sock")
+	require.Eventually(t, func() bool { return sql("/run/c.sock", "SELECT 1") == "1" }, time.Minute, 100*time.Millisecond)
+	require.Equal(t, "d.i\tcheck\tstatus\tOK\nd.m\tcheck\tstatus\tOK", sql("/run/c.sock", "CHECK TABLE d.i, d.m"))
+	require.Equal(t, "1", sql("/run/c.sock", "SELECT (SELECT COUNT(*) FROM d.i) > 50 AND (SELECT COUNT(*) = MAX(n) AND COUNT(*) > 50 FROM d.m)"))
+}
+
+// Under systemd, too, a run that is killed leaves nothing frozen: the unit lets the
+// watchdog live. Its commands run as the account that is asked for.
+func TestZFSFreezeUnit(t *testing.T) {
+	m := bootSystemd(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	const binary, config, stateDir, unit = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "zxfer-replicate-f.service"
+	require.NoError(t, installSelf(binary))
+	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
+	log := stateDir + "/log"
+	place(t, log, "", 0o666)
+	require.NoError(t, os.Chmod(log, 0o666))
+	say := "[\"/bin/sh\", \"-c\", \"echo $(id -un) $ZXFER_HOOK >>" + log + "\"]"
+	place(t, config, fmt.Sprintf(frozenJob, src)+"[[job.freeze]]\nkind = \"command\"\nname = \"a\"\nrun_as = \"nobody\"\nfreeze = "+say+"\nthaw = "+say+
+		"\n[[job.freeze]]\nkind = \"command\"\nfreeze = [\"/bin/sleep\", \"30\"]\nthaw = [\"/bin/true\"]\n", 0o644)
+	m.run(t, binary, "replicate", "install")
+	t.Cleanup(func() { _ = m.command(binary, "replicate", "uninstall").Run() })
+	for _, how := range [][]string{{"kill", "--kill-whom=main", "--signal=KILL"}, {"stop"}} {
+		require.NoError(t, os.Truncate(log, 0))
+		m.run(t, "systemctl", "start", "--no-block", unit)
+		require.Eventually(t, func() bool { return fileText(log) == "nobody freeze\n" }, time.Minute, 20*time.Millisecond, m.journal(unit))
+		m.run(t, append(append([]string{"systemctl"}, how...), unit)...)
+		began := time.Now()
+		require.Eventually(t, func() bool { return fileText(log) == "nobody freeze\nnobody thaw\n" }, 20*time.Second, 10*time.Millisecond, fileText(log))
+		t.Logf("%s: thawed %s after systemctl was back", how[0], time.Since(began).Round(time.Millisecond))
+		m.run(t, "systemctl", "stop", unit)
+		require.Eventually(t, func() bool {
+			return len(pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == "freeze-guard" })) == 0
+		}, 20*time.Second, 50*time.Millisecond)
+	}
+	require.Empty(t, snapshotNames(t, src))
+}
