@@ -239,6 +239,7 @@ interrupted.`,
 		fs.BoolVar(&service, "service", false, "end with exit code 0 when told to stop, as a service should: the next run resumes")
 		show.define(fs)
 	})
+	completeWords(cmd, "first", plan.FirstWays()...)
 	return cmd
 }
 

@@ -29,7 +29,7 @@ func (o *filesOptions) define(f *pflag.FlagSet) {
 
 // onlyDatasets are the flags that files have no use for.
 func onlyDatasets() []string {
-	return []string{"recursive", "recurse", "include-snaps", "exclude-snaps", "latest-only", "decrypt", "mount", "set", "exclude", "verify", "rollback",
+	return []string{"recursive", "recurse", "include-snaps", "exclude-snaps", "newest", "since", "latest-only", "decrypt", "mount", "set", "exclude", "verify", "rollback",
 		"no-resume", "measure", "parallel", "skip-check", "report"}
 }
 

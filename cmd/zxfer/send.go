@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/report/page"
 	"zxfer/pkg/way"
 )
@@ -26,6 +27,7 @@ type sendOptions struct {
 	recurse bool
 	rotate  bool
 	set     []string
+	since   spanValue
 	now     func() time.Time // the clock of snapshots' names
 }
 
@@ -126,6 +128,22 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&o.rotate, "rotate", false, "where a target diverged, or has nothing in common with the source, keep it as TARGET.zxfer-TIME, with all below it, and send in full; -n shows it")
 	})
 	o.defineRun(cmd)
+	completeWords(cmd, "first", plan.FirstWays()...)
+}
+
+// maxNewest bounds --newest.
+const maxNewest = 1_000_000
+
+// spanValue is how long ago something was; 0 = ever.
+type spanValue struct{ replicate.Duration }
+
+func (s *spanValue) Set(text string) error { return s.UnmarshalText([]byte(text)) }
+func (s *spanValue) Type() string          { return "SPAN" }
+func (s *spanValue) String() string {
+	if s.Duration == 0 {
+		return ""
+	}
+	return s.Duration.String()
 }
 
 // firstWay is how a history begins.
@@ -153,6 +171,8 @@ func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 	req := &o.req
 	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*', or as a regular expression 're:^(daily|weekly)'; may be repeated")
 	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
+	f.Var(option.Count(&req.Plan.Newest, 1, maxNewest), "newest", "only the newest N of each dataset, of those that other flags leave")
+	f.Var(&o.since, "since", "only snapshots that were taken no longer ago than `SPAN`, such as 3d or 36h, by the source's clock; the newest is sent in any case")
 	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
 	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
 }

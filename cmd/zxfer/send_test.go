@@ -67,6 +67,12 @@ func TestSendFlags(t *testing.T) {
 		Parallel: 3, Retries: 0, SkipChecks: []string{"space", "keys"},
 	}, req)
 
+	req, err = parseSend(t, "--newest", "5", "--since", "3d12h", "--first", "fail", "tank/ds", "b:vault")
+	require.NoError(t, err)
+	require.Equal(t, 5, req.Plan.Newest)
+	require.Equal(t, "2026-11-19T05:48:03+01:00", req.Plan.Since.Format(time.RFC3339))
+	require.Equal(t, plan.FirstFail, req.Plan.First)
+
 	req, err = parseSend(t, "-r", "--snapshot", "now", "--window", "64G", "tank/ds", "b:vault")
 	require.NoError(t, err)
 	require.True(t, req.Plan.Recursive)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -138,6 +139,12 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 			return fmt.Errorf("--snapshot: %w", err)
 		}
 		req.Plan.Snapshot = req.TakeSnapshot
+	}
+	if req.Plan.LatestOnly && (req.Plan.Newest > 0 || o.since.Duration > 0) {
+		return fault.Usagef("leave one of them out", "--latest-only is --newest 1, beside which --newest and --since have no effect")
+	}
+	if o.since.Duration > 0 {
+		req.Plan.Since = o.now().Add(-time.Duration(o.since.Duration))
 	}
 	for flag, patterns := range map[string][]string{"--include-snaps": req.Plan.IncludeSnapshots, "--exclude-snaps": req.Plan.ExcludeSnapshots} {
 		for _, p := range patterns {

@@ -26,6 +26,7 @@ type Request struct {
 	// snapshots' names; the snapshot asked for is always carried.
 	IncludeSnapshots []string
 	ExcludeSnapshots []string
+	OnlySnapshots    []string // narrows IncludeSnapshots
 
 	// Newest is how many snapshots are carried at most of each dataset, the newest of
 	// those that are chosen; 0 = all. Since leaves out what was taken before, by the

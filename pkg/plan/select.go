@@ -11,13 +11,14 @@ import (
 // that the transfer arrives at always is.
 func (r *Request) Wanted(name string) bool {
 	if r.names == nil {
-		r.names = &names{ParsePatterns(r.IncludeSnapshots), ParsePatterns(r.ExcludeSnapshots)}
+		r.names = &names{ParsePatterns(r.IncludeSnapshots), ParsePatterns(r.OnlySnapshots), ParsePatterns(r.ExcludeSnapshots)}
 	}
-	return (len(r.IncludeSnapshots) == 0 || r.names.include.Match(name)) && !r.names.exclude.Match(name)
+	return (len(r.IncludeSnapshots) == 0 || r.names.include.Match(name)) && (len(r.OnlySnapshots) == 0 || r.names.only.Match(name)) &&
+		!r.names.exclude.Match(name)
 }
 
 // names are the patterns of a request.
-type names struct{ include, exclude Patterns }
+type names struct{ include, only, exclude Patterns }
 
 // recent tells whether a snapshot is not too old to be carried by choice. One whose
 // time is not known, as it is yet to be taken, is not.

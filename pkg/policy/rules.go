@@ -38,7 +38,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[Tagged]():            fields("Tag Snapshots", ""),
 	reflect.TypeFor[PropertyQuery]():     fields("Names Properties", ""),
 	reflect.TypeFor[zfs.Adjustment]():    fields("Dataset Set Revert", ""),
-	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only", "Recursive Versions Newest Alone Changed"),
+	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only User", "Recursive Versions Newest Alone Changed"),
 	reflect.TypeFor[zfs.StreamFlags]():   fields("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[site.ContentQuery](): fields("SendSpec KeyFile", "Within"),
@@ -275,7 +275,7 @@ func List(_ context.Context, g *Guard, q *site.ListQuery) error {
 			return outside(n)
 		}
 	}
-	return nil
+	return q.CheckUser()
 }
 
 // DatasetOf tells of a path on what may be sent, and of no other whether there is

@@ -37,6 +37,9 @@ func (b *bases) of(d *zfs.Dataset) map[uint64]string {
 // add adds the versions that one target needs. Of a target that was not reached
 // the state knows.
 func (b *bases) add(out map[uint64]string, t *Seen, d *zfs.Dataset) {
+	if b.Without[t.Name][d.Name] {
+		return
+	}
 	a := b.arrival(d.Name, t.Name)
 	if a.BaseGUID != 0 {
 		out[a.BaseGUID] = "base of " + t.Name
@@ -99,6 +102,9 @@ func (b *bases) stale() []string {
 	for _, d := range b.Source.Datasets {
 		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
 		for _, t := range b.Targets {
+			if b.Without[t.Name][d.Name] {
+				continue
+			}
 			of, at := map[uint64]string{}, uint64(0)
 			b.add(of, t, d)
 			for _, v := range d.Versions {

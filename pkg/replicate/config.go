@@ -62,10 +62,7 @@ type Job struct {
 	Source string `toml:"source"`
 	// Recursive takes in every dataset below Source.
 	Recursive bool `toml:"recursive,omitempty"`
-	// Include and Exclude are patterns of datasets (see Selects); empty
-	// Include means all.
-	Include []string `toml:"include,omitempty"`
-	Exclude []string `toml:"exclude,omitempty"`
+	Choice
 
 	// Schedule is when to run, in the syntax of systemd's OnCalendar=; "" =
 	// only by hand.
@@ -126,8 +123,29 @@ type Snapshots struct {
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
 	// Adopt are patterns (see plan.Pattern) of names of snapshots that others take.
 	Adopt []string `toml:"adopt,omitempty"`
-	// LatestOnly sends the newest snapshot and none in between.
+	Sent
+}
+
+// Sent is which of the snapshots that a job concerns are sent: each narrows what the
+// others leave, and the newest is always sent.
+type Sent struct {
+	// Newest is how many, the newest; 0 = all.
+	Newest int `toml:"newest,omitempty"`
+	// Since is how long ago they were taken at most, by the source's clock; 0 = ever.
+	Since Duration `toml:"since,omitempty"`
+	// LatestOnly sends the newest and none in between.
 	LatestOnly bool `toml:"latest_only,omitempty"`
+}
+
+// Choice is which datasets a job, or a target of it, takes, of those at and below the
+// job's source.
+type Choice struct {
+	// Include and Exclude are patterns (see Selects); empty Include means all.
+	Include []string `toml:"include,omitempty"`
+	Exclude []string `toml:"exclude,omitempty"`
+	// Property is NAME=VALUE, or the NAME alone, of a user property that a dataset has,
+	// set or inherited; "" = none is asked for.
+	Property string `toml:"property,omitempty"`
 }
 
 // SourceSide names the source where sides are told apart by name, as in
@@ -142,6 +160,10 @@ type Target struct {
 	// To is "[[user@]host:]dataset": a pool, or a name that ends in "/",
 	// receives the source's path below its pool.
 	To string `toml:"to"`
+	// Choice leaves out datasets of those that the job takes.
+	Choice
+	// Snapshots narrows what is sent.
+	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
 	// Retention is what to keep there; nil keeps everything.
 	Retention  *Grid      `toml:"retention,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
@@ -156,6 +178,14 @@ type Target struct {
 	Transfer *Transfer `toml:"transfer,omitempty"`
 	// Drill replaces the job's, but for the schedule.
 	Drill *Drill `toml:"drill,omitempty"`
+}
+
+// TargetSnapshots is what is sent to a target of what the job concerns.
+type TargetSnapshots struct {
+	// Only are patterns of names; empty means all.
+	Only []string `toml:"only,omitempty"`
+	// Sent replaces the job's, where it says anything.
+	Sent
 }
 
 // Properties of what arrives.
@@ -271,6 +301,9 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 	}
 	return &j.Transfer
 }
+
+// SentTo is which snapshots are sent to a target.
+func (j *Job) SentTo(t *Target) Sent { return cmp.Or(t.Snapshots.Sent, j.Snapshots.Sent) }
 
 // FirstAt is how a dataset begins that a target does not have.
 func (j *Job) FirstAt(t *Target) plan.First { return cmp.Or(t.First, j.First, plan.FirstAll) }

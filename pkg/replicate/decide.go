@@ -26,6 +26,8 @@ type View struct {
 	All    []*zfs.Dataset
 	Source *zfs.Listing
 	Idle   map[string]bool
+	// Without are those of them that a target does not take, by the target's name.
+	Without map[string]map[string]bool
 	// Targets are what was seen of the job's, in its order; none before it was tried
 	// to send to them.
 	Targets []*Seen
@@ -38,6 +40,41 @@ type View struct {
 	Leftovers map[string]*zfs.Listing
 	// Beyond tells that there is no limit to what one run may remove.
 	Beyond bool
+}
+
+// Choose leaves to a view those of what was found at its source that the job takes,
+// and notes those of them that a target does not take.
+func (v *View) Choose() {
+	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Takes(v.Root, d) })
+	v.Without = map[string]map[string]bool{}
+	for i := range v.Job.Targets {
+		t := &v.Job.Targets[i]
+		v.Without[t.Name] = map[string]bool{}
+		for _, d := range v.Source.Datasets {
+			if !t.Takes(v.Root, d) {
+				v.Without[t.Name][d.Name] = true
+			}
+		}
+	}
+}
+
+// To are the datasets of Source that a target takes.
+func (v *View) To(target string) []*zfs.Dataset {
+	without := v.Without[target]
+	if len(without) == 0 {
+		return v.Source.Datasets
+	}
+	return slices.DeleteFunc(slices.Clone(v.Source.Datasets), func(d *zfs.Dataset) bool { return without[d.Name] })
+}
+
+// IdleAt are those of Idle that a target takes.
+func (v *View) IdleAt(target string) (names []string) {
+	for name := range v.Idle {
+		if !v.Without[target][name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Seen is a target after it was tried to send to it.
@@ -139,7 +176,7 @@ func (v *View) snapshots() []string {
 // has under other names decides what a dataset that is new to it is.
 func (v *View) copies(t *Target) []string {
 	var out []string
-	for _, d := range v.Source.Datasets {
+	for _, d := range v.To(t.Name) {
 		if v.Scope.Count(d) == 0 {
 			continue
 		}

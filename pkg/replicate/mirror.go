@@ -60,7 +60,7 @@ func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gon
 
 // mirror decides which snapshots follow those that the source no longer has.
 func (v *View) mirror(p *Pruning, t *Seen) {
-	for _, s := range v.Source.Datasets {
+	for _, s := range v.To(t.Name) {
 		if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
 			v.mirrorOne(p, t, s, there)
 		}

@@ -135,10 +135,10 @@ func (v *View) prune(d *Decision, b *bases) {
 			}
 			continue
 		}
-		// Of a dataset that the source has no more, or that the job does not select,
-		// the copy stays as it is.
+		// Of a dataset that the source has no more, or that the job or the target does not
+		// take, the copy stays as it is.
 		var all []candidate
-		for _, s := range v.Source.Datasets {
+		for _, s := range v.To(t.Name) {
 			if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
 				all = append(all, candidate{source: s.Name, dataset: there, protected: t.protected(s, there)})
 			}

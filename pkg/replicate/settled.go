@@ -66,6 +66,9 @@ func (v *View) unmoved(d *zfs.Dataset, s *Settled, known *Known) bool {
 	}
 	for i := range v.Job.Targets {
 		name := v.Job.Targets[i].Name
+		if v.Without[name][d.Name] {
+			continue
+		}
 		if a := known.Targets[name]; a == nil || a.Error != "" || s.Targets[name] == "" {
 			return false
 		}
@@ -105,6 +108,9 @@ func Settle(v *View, prunings []*Pruning, before map[string]*Settled) map[string
 // or is still to be done, or may have happened unseen.
 func (v *View) settleCopies(d *zfs.Dataset, s *Settled) bool {
 	for _, t := range v.Targets {
+		if v.Without[t.Name][d.Name] {
+			continue
+		}
 		there, at, known := t.Dataset(t.CopyOf(v.Root, d.Name)), t.arrival(d.Name), v.State.Datasets[d.Name]
 		if t.Failed || there == nil || at == nil || at.Sent || known == nil {
 			return false

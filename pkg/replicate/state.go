@@ -237,9 +237,9 @@ func (v *View) Forget() {
 	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
 		return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == g.Target })
 	})
-	for _, d := range v.State.Datasets {
+	for source, d := range v.State.Datasets {
 		maps.DeleteFunc(d.Targets, func(name string, _ *Arrival) bool {
-			return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
+			return v.Without[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
 		})
 		if len(v.Job.Targets) > 0 {
 			d.Alone = nil

@@ -107,6 +107,31 @@ func (f *faults) word(key, value string, words ...string) {
 	}
 }
 
+func (f *faults) choice(c *Choice, recursive bool) {
+	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
+		f.bad("include, exclude and property have no effect without recursive = true")
+	}
+	f.patterns("include", c.Include)
+	f.patterns("exclude", c.Exclude)
+	name, value, valued := strings.Cut(c.Property, "=")
+	switch {
+	case c.Property == "":
+	case !zfs.UserProperty(name) || valued && value == "":
+		f.bad(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
+	default:
+		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
+			f.bad("property: %w", err)
+		}
+	}
+}
+
+func (f *faults) sent(s *Sent) {
+	f.number("snapshots.newest", s.Newest, 0, maxKept)
+	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
+		f.bad("snapshots.latest_only is newest = 1: leave one out")
+	}
+}
+
 func (f *faults) first(first plan.First) {
 	f.word("first", string(first), plan.FirstWays()...)
 }
@@ -243,11 +268,8 @@ func (j *Job) faults() []error {
 	f := &faults{}
 	f.named(j.Name)
 	f.endpoint("source", j.Source, false)
-	if !j.Recursive && len(j.Include)+len(j.Exclude) > 0 {
-		f.bad("include and exclude have no effect without recursive = true")
-	}
-	f.patterns("include", j.Include)
-	f.patterns("exclude", j.Exclude)
+	f.choice(&j.Choice, j.Recursive)
+	f.sent(&j.Snapshots.Sent)
 	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
 	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {
 		f.bad("schedule: %w", err)
@@ -306,6 +328,9 @@ func (j *Job) targetFaults(f *faults) {
 		f.first(t.First)
 		f.word("on_divergence", t.OnDivergence, "refuse", "rotate")
 		f.mirror(j, t)
+		f.choice(&t.Choice, j.Recursive)
+		f.sent(&t.Snapshots.Sent)
+		f.patterns("snapshots.only", t.Snapshots.Only)
 		if t.Transfer != nil {
 			f.transfer(t.Transfer)
 		}
@@ -371,6 +396,8 @@ func (j *Job) aloneFaults(f *faults) {
 		key string
 		set bool
 	}{
+		{"snapshots.newest", j.Snapshots.Newest != 0},
+		{"snapshots.since", j.Snapshots.Since != 0},
 		{"snapshots.latest_only", j.Snapshots.LatestOnly},
 		{"first", j.First != ""},
 		{"parallel", j.Parallel != 0},

@@ -148,6 +148,9 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 	if bytes := t.Plan.Bytes(); bytes > 0 {
 		fmt.Fprintf(b, ", about %s", size.Text(bytes))
 	}
+	if t.LeftOut > 0 {
+		fmt.Fprintf(b, ", %d left out", t.LeftOut)
+	}
 	b.WriteByte('\n')
 	for _, d := range t.Plan.Datasets {
 		if a := asideText(d); a != "" {

@@ -25,6 +25,7 @@ func CheckListing(q ListQuery, l *zfs.Listing) error {
 		return fmt.Errorf("it is about %q, and %s was asked for", cut(l.Root), q.Dataset)
 	}
 	surveyed := append(zfs.SurveyProperties(), zfs.ChangedProperty, zfs.NewestProperty)
+	surveyed = append(surveyed, q.User...)
 	for _, d := range slices.Concat(l.Ancestors, l.Datasets) {
 		if d == nil {
 			return fmt.Errorf("the listing of %s has a dataset without a name", q.Dataset)

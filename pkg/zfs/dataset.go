@@ -166,6 +166,21 @@ type ListQuery struct {
 	// Changed wants ChangedProperty, and without Versions no more than
 	// ChangeProperties. OpenZFS before 2.2 does not know it: it is then left out.
 	Changed bool `json:"changed,omitempty"`
+	// User are user properties to read as well.
+	User []string `json:"user,omitempty"`
+}
+
+// CheckUser refuses what is no name of a user property.
+func (q *ListQuery) CheckUser() error {
+	for _, name := range q.User {
+		if err := CheckProperty(name); err != nil {
+			return err
+		}
+		if !UserProperty(name) {
+			return invalidName(name, "no name of a user property", `user properties have a ":"`)
+		}
+	}
+	return nil
 }
 
 // Listing is the state of one side, as one scoped survey found it.

@@ -134,7 +134,7 @@ func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []str
 	above := d.work.source.at.Name
 	for _, c := range there.Datasets {
 		source := above + strings.TrimPrefix(c.Name, root)
-		if len(c.Snapshots()) > 0 && d.job.Selects(above, source) {
+		if len(c.Snapshots()) > 0 && d.job.Named(t.target, above, source) {
 			names = append(names, source)
 		}
 	}

@@ -121,7 +121,7 @@ func unreached(j *replicate.Job, st *record.State) (out [][2]string) {
 	for source, known := range st.Datasets {
 		for _, t := range j.Targets {
 			a := known.Targets[t.Name]
-			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.Selects(at.Name, source) {
+			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.Selects(at.Name, source) && t.Selects(at.Name, source) {
 				out = append(out, [2]string{source, t.Name})
 			}
 		}

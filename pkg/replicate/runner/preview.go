@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/job"
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -73,6 +74,7 @@ type TargetPreview struct {
 	To      string              `json:"to"`
 	Plan    *plan.Plan          `json:"plan,omitempty"`
 	Wire    meet.Report         `json:"wire"`
+	LeftOut int                 `json:"left_out,omitempty"` // datasets of the job that it does not take
 	Refused []record.DatasetRun `json:"refused,omitempty"`
 	Error   string              `json:"error,omitempty"`
 	Hint    string              `json:"hint,omitempty"`
@@ -106,10 +108,14 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	taken := pretend(*v.Source, p.Snapshots)
 	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
-		req := w.request(t, v)
-		req.DryRun = true
-		b := run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
+		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: nothingFor(w, t, v)}
+		if b.err == nil {
+			req := w.request(t, v)
+			req.DryRun = true
+			b = run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
+		}
 		p.Targets = append(p.Targets, b.preview())
+		p.Targets[len(p.Targets)-1].LeftOut = len(v.Without[t.name])
 		w.coming[t.name] = b.foresee(&taken)
 		v.Targets = append(v.Targets, b.seen())
 	}

@@ -170,7 +170,7 @@ func (w *work) move(ctx context.Context) error {
 	}
 	// What there is, is sent all the same.
 	for i, b := range w.send(ctx, v) {
-		w.run.Targets[i] = b.record(len(v.Idle))
+		w.run.Targets[i] = b.record(len(v.IdleAt(b.name)))
 		b.learn(v, missed)
 		v.Targets = append(v.Targets, b.seen())
 	}

@@ -31,8 +31,8 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
-		if len(v.Source.Datasets) == 0 { // all is settled
-			all[i] = &batch{side: t, result: &job.BatchResult{}}
+		if len(v.To(t.name)) == 0 { // all is settled, or no dataset is for this target
+			all[i] = &batch{side: t, result: &job.BatchResult{}, err: nothingFor(w, t, v)}
 			continue
 		}
 		req := w.request(t, v)
@@ -44,16 +44,32 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 	return all
 }
 
+// nothingFor refuses a target that takes none of what the job does.
+func nothingFor(w *work, t *side, v *replicate.View) error {
+	all := len(v.Source.Datasets) + len(v.Idle)
+	if len(v.Without[t.name]) < all {
+		return nil
+	}
+	return noneLeft(&t.target.Choice, w.source, all)
+}
+
 // request is the batch for one target.
 func (w *work) request(t *side, v *replicate.View) job.Batch {
 	ending, copies := v.Rotation(t.target)
+	survey, sent := *v.Source, w.job.SentTo(t.target)
+	survey.Datasets = v.To(t.name)
+	var since time.Time
+	if sent.Since > 0 {
+		since = w.run.Started.Add(-time.Duration(sent.Since))
+	}
 	// Only retention asks what else a target has.
-	return job.Batch{Survey: *v.Source, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
+	return job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
 			First:      w.job.FirstAt(t.target),
-			LatestOnly: w.job.Snapshots.LatestOnly, IncludeSnapshots: w.scope.Patterns(), Decrypt: t.transfer.Decrypt,
+			LatestOnly: sent.LatestOnly, Newest: sent.Newest, Since: since,
+			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
 			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 			Rotate: ending, Copies: copies,
 		},
@@ -151,13 +167,13 @@ func datasetRun(d *job.DatasetResult) record.DatasetRun {
 // for which missed has the reason, what was there arrived, and what should be did not.
 func (b *batch) learn(v *replicate.View, missed map[string]error) {
 	st := v.State
-	for name := range v.Idle {
+	for _, name := range v.IdleAt(b.name) {
 		a := st.Arrival(name, b.name)
 		a.Bytes, a.Seconds = 0, 0
 		a.Ended(v.Started, nil)
 	}
 	if b.err != nil {
-		for _, d := range v.Source.Datasets {
+		for _, d := range v.To(b.name) {
 			a := st.Arrival(d.Name, b.name)
 			a.Bytes, a.Seconds = 0, 0
 			a.Ended(v.Started, b.err)

@@ -28,7 +28,7 @@ func (w *work) survey(ctx context.Context) (*replicate.View, error) {
 }
 
 func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, error) {
-	q.Dataset, q.Recursive = w.source.at.Name, w.job.Recursive
+	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
 	defer w.doing("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
 	back := restores(w.source, w.targets, known, w.job.Recursive)
@@ -44,12 +44,25 @@ func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, err
 	}
 	v := &replicate.View{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
 		Root: q.Dataset, All: l.Datasets, Source: &l, Idle: map[string]bool{}}
-	l.Datasets = slices.DeleteFunc(slices.Clone(l.Datasets), func(d *zfs.Dataset) bool { return !w.job.Selects(q.Dataset, d.Name) })
+	v.Choose()
 	w.state.Follow(l.Datasets)
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
-		return nil, fault.Refusef("look at include and exclude", "%s: include and exclude leave none of its %s over", w.source.at, english.Plural(len(v.All), "dataset", ""))
+		return nil, noneLeft(&w.job.Choice, w.source, len(v.All))
 	}
 	return v, nil
+}
+
+// noneLeft refuses a choice that takes nothing.
+func noneLeft(c *replicate.Choice, source *side, of int) error {
+	hint, all := "look at include and exclude", english.Plural(of, "dataset", "")
+	if name, value, valued := strings.Cut(c.Property, "="); name != "" {
+		if !valued {
+			value = "on"
+		}
+		hint = "mark what is to be taken: " + zfs.CommandLine([]string{"zfs", "set", name + "=" + value, source.at.Name + "/DATASET"})
+		return fault.Refusef(hint, "%s: include, exclude and property leave none of its %s over", source.at, all)
+	}
+	return fault.Refusef(hint, "%s: include and exclude leave none of its %s over", source.at, all)
 }
 
 // surveyChanged is survey for a run: it leaves out what is settled. Where
@@ -87,7 +100,13 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settle
 	for i, t := range targets {
 		var copies []string
 		for _, n := range names {
+			if v.Without[t.name][n] {
+				continue
+			}
 			copies = append(copies, t.target.CopyOf(v.Root, n))
+		}
+		if len(copies) == 0 {
+			continue
 		}
 		g.Go(func() (err error) {
 			found[i], err = t.properties(gctx, copies, replicate.CopyProperties()...)
@@ -100,6 +119,9 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settle
 	moved := map[string]bool{}
 	for i, t := range targets {
 		for _, n := range names {
+			if v.Without[t.name][n] {
+				continue
+			}
 			there := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
 			if settled.Datasets[n].CopyMoved(t.name, there, v.State.Arrival(n, t.name)) {
 				moved[n] = true

@@ -34,6 +34,9 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 			return zfs.Listing{}, err
 		}
 	}
+	if err := q.CheckUser(); err != nil {
+		return zfs.Listing{}, err
+	}
 	l := zfs.Listing{Root: q.Dataset, Began: time.Now().Unix()}
 	names := []string{q.Dataset}
 	if len(q.Only) > 0 {
@@ -63,6 +66,9 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 			found, err := c.survey(gctx, q, slices.Concat(above, names))
 			for _, d := range found {
 				if slices.Contains(above, d.Name) {
+					for _, p := range q.User { // which a grant of what is below does not tell
+						delete(d.Properties, p)
+					}
 					l.Ancestors = append(l.Ancestors, d)
 				} else {
 					l.Datasets = append(l.Datasets, d)
@@ -154,6 +160,7 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 	if o.Newest {
 		properties = append(properties, zfs.NewestProperty)
 	}
+	properties = append(properties, o.User...)
 	var all []*zfs.Dataset
 	for some := range chunks(names, maxArgv) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}

@@ -65,6 +65,7 @@ func (h *Host) surveyed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 	} else if q.Changed {
 		asked = append(asked, zfs.ChangedProperty)
 	}
+	asked = append(asked, q.User...)
 	maps.DeleteFunc(c.Properties, func(p string, _ zfs.Property) bool {
 		return !slices.Contains(asked, p) || h.Old && p == zfs.ChangedProperty
 	})
