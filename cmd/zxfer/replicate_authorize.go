@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -54,6 +55,10 @@ for mirror = { gone = "90d" }, and not for --append-only.
 Who has a drill key has clones of DATASET made, reads digests of what is in them,
 and has them destroyed (replicate drill); it runs no command and names no key file.
 
+status alone lets the key see how this host's jobs stand, as the other host's
+zxfer replicate status --hosts asks. It is a key of its own: sshd starts one command
+for a key.
+
 --key names the other host's public key, "-" reads it from standard input.
 zxfer must be installed on this host, at the path that --program names; have
 the other host's version of it, as a restricted account takes no copy.`,
@@ -78,16 +83,9 @@ the other host's version of it, as a restricted account takes no copy.`,
 			if err != nil {
 				return err
 			}
-			p, err := policy.Parse(allow, peers, appendOnly)
+			command, err := forcedCommand(cmd.Flags(), allow, peers, appendOnly, audit)
 			if err != nil {
 				return err
-			}
-			flags := p.Flags()
-			if audit != "" {
-				if err := replicate.CheckPath(audit); err != nil {
-					return fmt.Errorf("--audit: %w", err)
-				}
-				flags = append(flags, "--audit", audit)
 			}
 			if program == "" {
 				if program, err = os.Executable(); err != nil {
@@ -97,7 +95,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 			if err := replicate.CheckPath(program); err != nil {
 				return fmt.Errorf("--program: %w", err)
 			}
-			line, err := authorizedKey(flags, program, public)
+			line, err := authorizedKey(command, program, public)
 			if err == nil {
 				_, err = fmt.Fprintln(a.stdout, line)
 			}
@@ -105,7 +103,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		},
 	}
 	flagGroup(cmd, "What the key may do", func(f *pflag.FlagSet) {
-		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+policy.Grants+"; may be repeated")
+		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+policy.Grants+"; may be repeated. Or status")
 		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
 		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	})
@@ -115,6 +113,31 @@ the other host's version of it, as a restricted account takes no copy.`,
 		f.StringVar(&audit, "audit", "", "log to `FILE` instead of the system's log")
 	})
 	return cmd
+}
+
+// statusGrant lets a key see how jobs stand.
+const statusGrant = "status"
+
+// forcedCommand is what zxfer is started with for a key, whatever its client asks for.
+func forcedCommand(given *pflag.FlagSet, allow, peers []string, appendOnly bool, audit string) ([]string, error) {
+	if slices.Contains(allow, statusGrant) {
+		if len(allow) > 1 {
+			return nil, fault.Usagef("print a line for a key of its own", "--allow status stands alone: sshd starts one command for a key")
+		}
+		return strings.Fields(statusOfHost), ineffective(given, "with --allow status, which starts no agent", "append-only", "peer", "audit")
+	}
+	p, err := policy.Parse(allow, peers, appendOnly)
+	if err != nil {
+		return nil, err
+	}
+	command := append([]string{"agent"}, p.Flags()...)
+	if audit != "" {
+		if err := replicate.CheckPath(audit); err != nil {
+			return nil, fmt.Errorf("--audit: %w", err)
+		}
+		command = append(command, "--audit", audit)
+	}
+	return command, nil
 }
 
 func readKey(stdin io.Reader, name string) (string, error) {
@@ -131,13 +154,13 @@ func readKey(stdin io.Reader, name string) (string, error) {
 	return string(text), err
 }
 
-// authorizedKey is the line that makes sshd start the restricted agent for a
-// public key, whatever its client asks for. flags and program are of what
+// authorizedKey is the line that makes sshd start a command of zxfer for a
+// public key, whatever its client asks for. command and program are of what
 // policy.Parse and replicate.CheckPath pass: sshd and the account's shell, to
 // which it gives the command, find nothing in it to quote but blanks.
 //
 // https://man.openbsd.org/sshd.8 (AUTHORIZED_KEYS FILE FORMAT)
-func authorizedKey(flags []string, program, public string) (string, error) {
+func authorizedKey(command []string, program, public string) (string, error) {
 	public = strings.TrimSpace(public)
 	switch f := strings.Fields(public); {
 	case strings.Contains(public, "PRIVATE KEY"):
@@ -147,7 +170,7 @@ func authorizedKey(flags []string, program, public string) (string, error) {
 	case len(f) < 2 || !publicKey(f[0], f[1]) || strings.ContainsFunc(public, unicode.IsControl):
 		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is not a public key of ssh")
 	}
-	return `restrict,command="` + zfs.CommandLine(append([]string{program, "agent"}, flags...)) + `" ` + public, nil
+	return `restrict,command="` + zfs.CommandLine(append([]string{program}, command...)) + `" ` + public, nil
 }
 
 // publicKey tells whether a key is one, of the kind that is written before it.

@@ -48,8 +48,8 @@ func FuzzAuthorizedKey(f *testing.F) {
 		if err != nil || replicate.CheckPath(program) != nil || replicate.CheckPath(audit) != nil {
 			return
 		}
-		flags := append(p.Flags(), "--audit", audit)
-		line, err := authorizedKey(flags, program, public)
+		agent := append(append([]string{"agent"}, p.Flags()...), "--audit", audit)
+		line, err := authorizedKey(agent, program, public)
 		if err != nil {
 			return
 		}
@@ -59,14 +59,14 @@ func FuzzAuthorizedKey(f *testing.F) {
 		require.Equal(t, strings.TrimSpace(public), key)
 		words, err := shellquote.Split(command)
 		require.NoError(t, err)
-		require.Equal(t, append([]string{program, "agent"}, flags...), words)
+		require.Equal(t, append([]string{program}, agent...), words)
 		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "some shell makes something of it: %s", command)
 	})
 }
 
 func TestAuthorizedKey(t *testing.T) {
 	t.Parallel()
-	line, err := authorizedKey([]string{"--allow", "send=tank/a b"}, "/usr/bin/zxfer", somebodysKey+"\n")
+	line, err := authorizedKey([]string{"agent", "--allow", "send=tank/a b"}, "/usr/bin/zxfer", somebodysKey+"\n")
 	require.NoError(t, err)
 	require.Equal(t, `restrict,command="/usr/bin/zxfer agent --allow 'send=tank/a b'" `+somebodysKey, line)
 	for name, c := range map[string]struct{ public, want string }{

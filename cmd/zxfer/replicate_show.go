@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
@@ -29,6 +31,7 @@ func writeJSON(w io.Writer, v any) error {
 
 func newReplicateStatus(a *app) *cobra.Command {
 	o := &replicateOptions{}
+	of := &hostsOptions{replicateOptions: o}
 	var short, nagios bool
 	var html string
 	cmd := &cobra.Command{
@@ -51,27 +54,44 @@ was refused, in any part, or it is late by a second run; 3 UNKNOWN, it has no
 schedule and never ran, or its records cannot be read.
 
 With --html it writes a page with the age of every copy instead, for a web server,
-a mail or a colleague; the exit code is the same.`,
+a mail or a colleague; the exit code is the same.
+
+With --hosts it asks other hosts, all that the job file names, or only those that
+are named here as hosts, as groups or as [user@]host: each by ssh, for its own
+zxfer replicate status --json, so many at once. What is not well comes first. A host
+that does not answer is one line; exit code 1 says so, too, and --nagios UNKNOWN where
+nothing is worse. No password is asked for. To let a key show its host's
+status and nothing else: zxfer replicate authorize --allow status.`,
+		Example: `  zxfer replicate status                       this host
+  zxfer replicate status --short home          what is not well with one job
+  zxfer replicate status --hosts               all hosts of the job file
+  zxfer replicate status --hosts web db1       a group of hosts, and one more
+  zxfer replicate status --hosts --html /srv/www/backups.html`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("nagios") {
-				return o.nagios(a, cmd.Flags(), args)
+				return o.nagios(cmd.Context(), a, cmd.Flags(), args, of)
 			}
 			if html != "" {
 				if err := ineffective(cmd.Flags(), "with --html", "json", "short"); err != nil {
 					return err
 				}
 			}
-			_, jobs, err := o.jobs(args)
+			if err := of.check(cmd.Flags()); err != nil {
+				return err
+			}
+			if of.hosts {
+				return of.status(cmd.Context(), a, args, short, html)
+			}
+			s, err := o.status(a, args)
 			if err != nil {
 				return err
 			}
-			s := runner.StatusOf(jobs, o.stateDir, a.now())
 			if short {
 				s.Shorten()
 			}
 			switch {
 			case html != "":
-				err = writeHTML(a, html, s)
+				err = writeHTML(a, html, func() ([]byte, error) { return page.Status(about(a), s) })
 			case o.json:
 				err = writeJSON(a.stdout, s)
 			default:
@@ -89,6 +109,7 @@ a mail or a colleague; the exit code is the same.`,
 		f.BoolVar(&nagios, "nagios", false, "as a monitoring plugin, with its exit codes")
 		f.StringVar(&html, "html", "", "write a page that shows this to `FILE`, or to standard output with -")
 	})
+	of.define(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if nagios {
 			return unknown(a, err)
@@ -98,9 +119,20 @@ a mail or a colleague; the exit code is the same.`,
 	return cmd
 }
 
+// status is how this host's jobs of those names stand; all where there are no names.
+func (o *replicateOptions) status(a *app, names []string) (*runner.Status, error) {
+	_, jobs, err := o.jobs(names)
+	if err != nil {
+		return nil, err
+	}
+	s := runner.StatusOf(jobs, o.stateDir, a.now())
+	s.Host = replicate.ShortName(o.hostName())
+	return s, nil
+}
+
 // writeHTML shows how jobs stand as a page.
-func writeHTML(a *app, name string, s *runner.Status) error {
-	html, err := page.Status(about(a), s)
+func writeHTML(a *app, name string, draw func() ([]byte, error)) error {
+	html, err := draw()
 	if err != nil {
 		return err
 	}
@@ -116,18 +148,24 @@ func writeHTML(a *app, name string, s *runner.Status) error {
 
 // nagios shows how jobs stand as a monitoring plugin does. A rule of sudo that lets an
 // agent run it may allow more flags: none of them writes a file, nor takes this one back.
-func (o *replicateOptions) nagios(a *app, flags *pflag.FlagSet, args []string) error {
+func (o *replicateOptions) nagios(ctx context.Context, a *app, flags *pflag.FlagSet, args []string, of *hostsOptions) error {
 	if on, err := flags.GetBool("nagios"); err != nil || !on {
 		return unknown(a, fault.Usagef("leave it out", "--nagios=false: it cannot be taken back"))
 	}
 	if err := ineffective(flags, "with --nagios", "json", "short", "html"); err != nil {
 		return unknown(a, err)
 	}
-	_, jobs, err := o.jobs(args)
+	if err := of.check(flags); err != nil {
+		return unknown(a, err)
+	}
+	if of.hosts {
+		return of.nagios(ctx, a, args)
+	}
+	s, err := o.status(a, args)
 	if err != nil {
 		return unknown(a, err)
 	}
-	level, err := report.Nagios(a.stdout, runner.StatusOf(jobs, o.stateDir, a.now()))
+	level, err := report.Nagios(a.stdout, s)
 	if err != nil || level == report.LevelOK {
 		return err
 	}

@@ -32,7 +32,7 @@ func restricted(t *testing.T, flags ...string) (rsh, audit string) {
 	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
 	public, err := os.ReadFile(key + ".pub")
 	require.NoError(t, err)
-	line, err := authorizedKey(append(flags, "--audit", audit), alphaBin, string(public))
+	line, err := authorizedKey(slices.Concat([]string{"agent"}, flags, []string{"--audit", audit}), alphaBin, string(public))
 	require.NoError(t, err)
 	keys := labDir + "/user_key.pub"
 	before, err := os.ReadFile(keys)

@@ -238,6 +238,20 @@ func (inv *Inventory) Reach(name string) (address, rsh string) {
 	return name, ""
 }
 
+// Named are the hosts that a name means: those of a group, with its patterns of
+// others, or one. Not found is what is neither, and an address.
+func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) {
+	for _, g := range inv.groups {
+		if g.said.Name == name {
+			return g.names, g.open, true
+		}
+	}
+	if strings.ContainsAny(name, ".@") || inv.member(name) == nil {
+		return nil, nil, false
+	}
+	return []string{ShortName(name)}, nil, true
+}
+
 // takes tells whether a job is the host's.
 func (inv *Inventory) takes(h *member, job map[string]any) bool {
 	hosts, limited := job["hosts"].([]any)

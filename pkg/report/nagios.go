@@ -5,10 +5,12 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/runner"
 )
 
@@ -42,24 +44,70 @@ const (
 // Nagios writes how all jobs stand as a monitoring plugin does, what is worst first:
 // a line, performance data behind "|", and more lines.
 func Nagios(w io.Writer, s *runner.Status) (Level, error) {
-	jobs := slices.Clone(s.Jobs)
-	slices.SortStableFunc(jobs, func(a, b *runner.JobStatus) int { return levelOf(b).rank() - levelOf(a).rank() })
-	var said, more, perf []string
-	datasets, worst := 0, LevelOK
-	for _, j := range jobs {
-		datasets += len(j.Datasets)
-		if levelOf(j) != LevelOK {
-			worst = levelOf(jobs[0])
-			said = append(said, shorten(j.Job+": "+inBrief(j), nagiosFirst/2))
-			more = append(more, details(j)...)
-		}
-	}
+	var perf []string
+	datasets := 0
 	for _, j := range s.Jobs { // always in the same order, whatever is left out
 		perf = append(perf, performance(j)...)
+		datasets += len(j.Datasets)
 	}
-	text := english.Plural(len(jobs), "job", "") + ", " + english.Plural(datasets, "dataset", "") + ", none late or failed"
+	well := english.Plural(len(s.Jobs), "job", "") + ", " + english.Plural(datasets, "dataset", "") + ", none late or failed"
+	var jobs []checked
+	for _, j := range s.Jobs {
+		jobs = append(jobs, checked{j, len(j.Datasets)})
+	}
+	return nagios(w, jobs, well, english.Plural(len(s.Jobs), "job", ""), perf)
+}
+
+// checked is a job with so many copies, of which it may have but those that are not
+// well.
+type checked struct {
+	*runner.JobStatus
+	copies int
+}
+
+// NagiosHosts is Nagios of many hosts: a host that does not answer counts as a job
+// of which nothing is known.
+func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
+	var jobs []checked
+	copies, late, failed := 0, 0, 0
+	for _, h := range f.Hosts {
+		if h.State == fleet.Unreachable {
+			jobs = append(jobs, checked{&runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0), Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}, 0})
+		}
+		for _, j := range h.Jobs {
+			of := *j.JobStatus
+			of.Job = oneLine(h.Host) + " " + of.Job
+			copies += j.Copies
+			if jobs = append(jobs, checked{&of, j.Copies}); of.Late {
+				late++
+			}
+			if of.Failed {
+				failed++
+			}
+		}
+	}
+	hosts := english.Plural(len(f.Hosts), "host", "")
+	well := fmt.Sprintf("%s, %s, %s, none late or failed", hosts, english.Plural(len(jobs), "job", ""), english.Plural(copies, "copy", "copies"))
+	perf := []string{fmt.Sprintf("hosts=%d;;;0", len(f.Hosts)), fmt.Sprintf("unreachable=%d;;;0", f.Unreachable), fmt.Sprintf("late=%d;;;0", late),
+		fmt.Sprintf("failed=%d;;;0", failed), fmt.Sprintf("copies=%d;;;0", copies)}
+	return nagios(w, jobs, well, english.Plural(len(jobs), "job", "")+" on "+hosts, perf)
+}
+
+// nagios writes how jobs stand. well is said where all are; all is how many that is.
+func nagios(w io.Writer, jobs []checked, well, all string, perf []string) (Level, error) {
+	slices.SortStableFunc(jobs, func(a, b checked) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
+	var said, more []string
+	worst := LevelOK
+	for _, j := range jobs {
+		if levelOf(j.JobStatus) != LevelOK {
+			worst = levelOf(jobs[0].JobStatus)
+			said = append(said, shorten(j.Job+": "+inBrief(j), nagiosFirst/2))
+			more = append(more, details(j.JobStatus)...)
+		}
+	}
+	text := well
 	if len(said) > 0 {
-		text = shorten(strings.Join(said, "; "), nagiosFirst-40) + fmt.Sprintf(" (%d of %s)", len(said), english.Plural(len(jobs), "job", ""))
+		text = shorten(strings.Join(said, "; "), nagiosFirst-40) + fmt.Sprintf(" (%d of %s)", len(said), all)
 	}
 	out := nagiosLine(worst, text)
 	if data := within(perf, " ", nagiosPerf); data != "" {
@@ -120,10 +168,10 @@ func levelOf(j *runner.JobStatus) Level {
 }
 
 // inBrief is what is not well with a job.
-func inBrief(j *runner.JobStatus) string {
+func inBrief(j checked) string {
 	var parts []string
 	if j.LastRun.IsZero() {
-		parts = Course(j)
+		parts = Course(j.JobStatus)
 	}
 	if len(j.Problems) > 0 {
 		parts = append(parts, Problem(j.Problems[0]))
@@ -131,8 +179,8 @@ func inBrief(j *runner.JobStatus) string {
 	if n := len(j.Problems) - 1; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", n))
 	}
-	if late := count(j, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(len(j.Datasets), "dataset", ""))+by(j.Lag))
+	if late := count(j.JobStatus, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.copies, "dataset", ""))+by(j.Lag))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -30,19 +30,27 @@ const (
 	Damaged = "damaged" // a pool has data errors
 )
 
-// worst is the state of a whole whose parts have these; a word of none of them, in
-// records that are another's, is the worst.
+// ranks are the states, the worst last.
+func ranks() []string {
+	return []string{OK, Unknown, outcome.Interrupted, record.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
+}
+
+// Rank orders states, the worst highest; a word of none of them, in records that are
+// another's, is the worst.
+func Rank(state string) int {
+	if at := slices.Index(ranks(), state); at >= 0 {
+		return at
+	}
+	return len(ranks()) - 1
+}
+
+// worst is the state of a whole whose parts have these.
 func worst(parts ...string) string {
-	ranks := []string{OK, Unknown, outcome.Interrupted, record.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
 	at := 0
 	for _, p := range parts {
-		rank := slices.Index(ranks, p)
-		if rank < 0 {
-			rank = len(ranks) - 1
-		}
-		at = max(at, rank)
+		at = max(at, Rank(p))
 	}
-	return ranks[at]
+	return ranks()[at]
 }
 
 // stateOf is the state that the outcome of a run is.
@@ -55,10 +63,12 @@ func stateOf(ended string) string {
 
 // Status is how all jobs of a file stand.
 type Status struct {
-	Schema string       `json:"schema"`
-	Late   bool         `json:"late"`   // any job is
-	Failed bool         `json:"failed"` // any job has
-	Jobs   []*JobStatus `json:"jobs"`
+	Schema string `json:"schema"`
+	Late   bool   `json:"late"`   // any job is
+	Failed bool   `json:"failed"` // any job has
+	// Host is by what name this host takes its part of the job file.
+	Host string       `json:"host,omitempty"`
+	Jobs []*JobStatus `json:"jobs"`
 }
 
 // JobStatus is how a job stands.

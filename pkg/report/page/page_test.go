@@ -51,7 +51,8 @@ func hostile(t *testing.T) map[string][]byte {
 	spoilt := func(v any) { spoil(reflect.ValueOf(v)) }
 	send, course, doctor, status, runs := sampleSend(), sampleCourse(), sampleDoctor(), sampleStatus(), sampleRun()
 	dev, devCourse := sampleDevice()
-	for _, v := range []any{send, &course, doctor, status, &runs, dev, &devCourse} {
+	hosts := sampleFleet(30)
+	for _, v := range []any{hosts, send, &course, doctor, status, &runs, dev, &devCourse} {
 		spoilt(v)
 	}
 	for i := range course.Moved.Slices {
@@ -63,6 +64,7 @@ func hostile(t *testing.T) map[string][]byte {
 		"device": func() ([]byte, error) { return Device(sampleAbout(), dev, devCourse) },
 		"doctor": func() ([]byte, error) { return Doctor(sampleAbout(), []string{evil}, doctor, errors.New(evil)) },
 		"status": func() ([]byte, error) { return Status(sampleAbout(), status) },
+		"hosts":  func() ([]byte, error) { return Hosts(sampleAbout(), hosts) },
 		"run":    func() ([]byte, error) { return Run(sampleAbout(), runs, status, course, []error{errors.New(evil)}) },
 	} {
 		html, err := render()
@@ -126,6 +128,10 @@ func TestBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(html), 2<<20)
 	require.Contains(t, string(html), "and 9000 more datasets")
+	html, err = Hosts(sampleAbout(), sampleFleet(10_000))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 1<<20)
+	require.Contains(t, string(html), "and 9600 more hosts")
 }
 
 // A command that ended before it had moved anything has a page all the same.

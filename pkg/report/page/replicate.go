@@ -23,10 +23,14 @@ type jobTable struct {
 	Facts        []string
 	State        badge
 	Problems     []problem
+	First        string // what the rows are
 	Targets      []string
 	Rows         []jobRow
 	More         string
 }
+
+// noCell is shown where there is nothing to tell.
+const noCell = "–"
 
 type jobRow struct {
 	Dataset string
@@ -147,7 +151,7 @@ func stateBadge(state string) badge {
 
 // jobTableOf shows those that are not well first, as far as there is room.
 func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
-	t := jobTable{Name: name(j.Job), Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
+	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
 	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
 		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
 	}
@@ -224,7 +228,7 @@ func age(d time.Duration) string {
 func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 	c := jobCell{Target: cmp.Or(name(to), "on the source")}
 	if d == nil {
-		c.Age = "–"
+		c.Age = noCell
 		return c
 	}
 	c.Age, c.State = "never arrived", stateBadge(d.State)

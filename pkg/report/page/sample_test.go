@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report/history"
@@ -187,6 +188,28 @@ func sampleStatus() *runner.Status {
 	return s
 }
 
+// sampleFleet are hosts of which some are not well, and one has jobs of its own.
+func sampleFleet(hosts int) *fleet.Fleet {
+	made := sampleAbout().Made
+	f := &fleet.Fleet{Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:db-[a-z]+"}}
+	home := sampleStatus().Jobs[0]
+	home.Datasets = home.Datasets[2:3]
+	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
+		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "try it by hand: ssh root@web9.example.org true"},
+		&fleet.Host{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{{JobStatus: &runner.JobStatus{Job: "pg", Source: "tank/pg", State: runner.Late, Late: true, Lag: 7200}, Copies: 2},
+			{JobStatus: &runner.JobStatus{Job: "home", State: runner.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
+	for i := range hosts - 3 {
+		h := &fleet.Host{Host: fmt.Sprintf("web%d", 10+i), State: runner.OK}
+		for n, job := range []string{"home", "vm", "mail", "www", "wiki", "git", "scratch", "old"} {
+			if n < 2 || i == 0 {
+				h.Jobs = append(h.Jobs, &fleet.Job{JobStatus: &runner.JobStatus{Job: job, State: runner.OK}, Copies: 12, Well: 12, Oldest: made.Add(-40 * time.Minute)})
+			}
+		}
+		f.Hosts = append(f.Hosts, h)
+	}
+	return f
+}
+
 func sampleRun() []*record.Run {
 	began := sampleAbout().Made.Add(-20 * time.Minute)
 	return []*record.Run{{Job: "home", Source: "tank/home", Started: began, Ended: began.Add(147 * time.Second), Outcome: outcome.Failed, Snapshots: 3, Pruned: 2,
@@ -211,6 +234,7 @@ func samples() (map[string][]byte, error) {
 	add2("device")(Device(sampleAbout(), dev, devCourse))
 	add2("doctor")(Doctor(sampleAbout(), []string{"tank/home", "beta:vault"}, sampleDoctor(), nil))
 	add2("status")(Status(sampleAbout(), sampleStatus()))
+	add2("hosts")(Hosts(sampleAbout(), sampleFleet(30)))
 	add2("run")(Run(sampleAbout(), sampleRun(), sampleStatus(), sampleCourse(), nil))
 	return out, errors.Join(errs...)
 }

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/runner"
+)
+
+// manyHosts are sshds in a network namespace of their own, each a host with a job
+// file, records and a zxfer of its own.
+type manyHosts struct {
+	t         *testing.T
+	namespace string
+	dir       string
+	config    strings.Builder // ssh's
+}
+
+func newManyHosts(t *testing.T) *manyHosts {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	if _, err := os.Stat("/usr/sbin/sshd"); err != nil {
+		t.Skipf("needs %v", err)
+	}
+	m := &manyHosts{t: t, namespace: fmt.Sprintf("zxhosts-%d", os.Getpid()), dir: t.TempDir()}
+	run(t, "ip", "netns", "add", m.namespace)
+	t.Cleanup(func() { run(t, "ip", "netns", "del", m.namespace) })
+	run(t, "ip", "-n", m.namespace, "link", "set", "lo", "up")
+	require.NoError(t, os.MkdirAll("/run/sshd", 0o755))
+	for _, key := range []string{"key", "host_key"} {
+		run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", m.at(key))
+	}
+	require.NoError(t, installSelf(m.at("zxfer")))
+	return m
+}
+
+func (m *manyHosts) at(name string) string { return filepath.Join(m.dir, name) }
+
+func (m *manyHosts) write(name, text string, mode os.FileMode) {
+	m.t.Helper()
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(m.at(name)), 0o755))
+	require.NoError(m.t, os.WriteFile(m.at(name), []byte(text), mode))
+}
+
+// known has ssh know a host by a name.
+func (m *manyHosts) known(name, address string) {
+	fmt.Fprintf(&m.config, "Host %s\n HostName %s\n", name, address)
+}
+
+// host starts an sshd at an address of the namespace, with its own zxfer, job file and
+// records, for a key that may be restricted.
+func (m *manyHosts) host(name, address, jobs, authorized string, lines ...string) {
+	m.t.Helper()
+	m.known(name, address)
+	m.write(name+"/jobs.toml", jobs, 0o600)
+	m.write(name+"/zxfer", fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --config %[2]s/jobs.toml --state-dir %[2]s/state --host %[3]s\n", m.at("zxfer"), m.at(name), name), 0o755)
+	if authorized == "" {
+		public, err := os.ReadFile(m.at("key.pub"))
+		require.NoError(m.t, err)
+		authorized = string(public)
+	}
+	m.write(name+"/authorized", authorized, 0o600)
+	m.write(name+"/sshd_config", "ListenAddress "+address+"\nHostKey "+m.at("host_key")+"\nAuthorizedKeysFile "+m.at(name+"/authorized")+
+		"\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPrintMotd no\nMaxStartups 200\nSetEnv PATH="+m.at(name)+":/usr/sbin:/usr/bin:/sbin:/bin\n"+strings.Join(lines, "\n")+"\n", 0o600)
+	cmd := exec.Command("ip", "netns", "exec", m.namespace, "/usr/sbin/sshd", "-D", "-f", m.at(name+"/sshd_config"), "-E", m.at(name+"/sshd.log"))
+	require.NoError(m.t, cmd.Start())
+	m.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	require.Eventually(m.t, func() bool {
+		out, err := exec.Command("ip", "netns", "exec", m.namespace, "ss", "-Hltn", "src "+address).Output()
+		return err == nil && len(out) > 0
+	}, 20*time.Second, 20*time.Millisecond, "sshd does not listen")
+}
+
+// ran writes the record of a run of a host's job.
+func (m *manyHosts) ran(name, job, ended string, at time.Time) {
+	m.t.Helper()
+	store, err := record.Open(m.at(name+"/state"), job)
+	require.NoError(m.t, err)
+	a := &replicate.Arrival{Attempt: replicate.Attempt{Tried: at, Success: at}}
+	last := &record.Run{Job: job, Source: "tank/" + job, Started: at, Ended: at.Add(time.Second), Outcome: ended}
+	if ended != outcome.Done {
+		a.Success, a.Outcome, a.Error, last.Error = time.Time{}, ended, "no space left", "no space left"
+	}
+	st := &record.State{LastRun: last}
+	st.Datasets = map[string]*replicate.Known{"tank/" + job: {Targets: map[string]*replicate.Arrival{"vault": a}}}
+	require.NoError(m.t, store.Save(st))
+}
+
+// zxfer runs it in the namespace, on the host that gathers.
+func (m *manyHosts) zxfer(args ...string) (stdout, stderr string, code int) {
+	m.t.Helper()
+	public, err := os.ReadFile(m.at("host_key.pub"))
+	require.NoError(m.t, err)
+	m.write("known_hosts", "* "+string(public), 0o600)
+	m.write("ssh_config", m.config.String()+"Host *\n User root\n IdentityFile "+m.at("key")+"\n IdentitiesOnly yes\n UserKnownHostsFile "+m.at("known_hosts")+"\n LogLevel ERROR\n", 0o600)
+	cmd := exec.Command("ip", append([]string{"netns", "exec", m.namespace, "env", "ZXFER_RSH=ssh -F " + m.at("ssh_config"), m.at("zxfer")}, args...)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err = cmd.Run()
+	var exit *exec.ExitError
+	require.True(m.t, err == nil || errors.As(err, &exit), "%v", err)
+	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+}
+
+const manyJobs = `[[host]]
+name = "web"
+names = ["web[1-3]"]
+
+[[host]]
+name = "bad"
+names = ["down", "hangs", "lies", "shouts", "agent", "none", "broken"]
+address = "root@{host}"
+
+[[host]]
+name = "all"
+names = ["main", "web1", "web2", "web3"]
+
+[[job]]
+name = "home"
+hosts = ["all", "bad"]
+schedule = "hourly"
+source = "tank/home"
+snapshots.adopt = ["*"]
+target = [{ name = "vault", to = "backup:vault/{host}" }]
+`
+
+// Hosts that are well, late, failed, down, that hang, lie, or have no zxfer, are
+// gathered as they stand, with a key that may do no more, and none keeps the others.
+func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long it takes
+	m := newManyHosts(t)
+	public, err := os.ReadFile(m.at("key.pub"))
+	require.NoError(t, err)
+	only, _, code := m.zxfer("replicate", "authorize", "--allow", "status", "--key", m.at("key.pub"), "--program", m.at("web2/zxfer"))
+	require.Zero(t, code)
+	require.Equal(t, `restrict,command="`+m.at("web2/zxfer")+` replicate status --json" `+string(public), only)
+	_, said, code := m.zxfer("replicate", "authorize", "--allow", "status", "--allow", "receive=vault", "--key", m.at("key.pub"))
+	require.Equal(t, 2, code)
+	require.Contains(t, said, "--allow status stands alone")
+
+	now := time.Now()
+	m.host("web1", "127.0.0.11", manyJobs, "")
+	m.ran("web1", "home", outcome.Done, now)
+	m.host("web2", "127.0.0.12", manyJobs, only)
+	m.ran("web2", "home", outcome.Failed, now)
+	m.host("web3", "127.0.0.13", strings.ReplaceAll(manyJobs, "hourly", "*:0/1"), "")
+	m.ran("web3", "home", outcome.Done, now.Add(-time.Hour))
+	m.known("down", "127.0.0.99")
+	m.host("hangs", "127.0.0.14", "", "", "ForceCommand sleep 600")
+	m.host("lies", "127.0.0.15", "", "", `ForceCommand printf '{"schema":"'; exec yes "$(printf '\033[2Jx%01000d')"`)
+	m.host("shouts", "127.0.0.16", "", "", `ForceCommand printf '{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","state":"\\u001b[2J","source":"\\u009b","problems":[{"state":"failed","error":"\\u001b]0;x\\u0007<b>"}],"datasets":[]}]}\n'`)
+	m.host("agent", "127.0.0.17", "", `restrict,command="`+m.at("zxfer")+` agent --allow send=tank --audit `+m.at("audit")+`" `+string(public))
+	m.host("none", "127.0.0.18", "", "")
+	require.NoError(t, os.Remove(m.at("none/zxfer")))
+	m.host("broken", "127.0.0.19", "[[job]]\nnmae = 'x'\n", "")
+	m.write("jobs.toml", manyJobs, 0o600)
+	flags := []string{"replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--state-dir", m.at("main/state"), "--host", "main", "--timeout", "6s"}
+	m.ran("main", "home", outcome.Done, now)
+
+	began := time.Now()
+	out, said, code := m.zxfer(append(flags, "--json")...)
+	took := time.Since(began)
+	t.Logf("%s; stderr: %s", took, said)
+	require.Equal(t, 1, code)
+	require.Less(t, took, 60*time.Second)
+	var f fleet.Fleet
+	require.NoError(t, json.Unmarshal([]byte(out), &f))
+	require.Equal(t, fleet.Schema, f.Schema)
+	states, why := map[string]string{}, map[string]string{}
+	for _, h := range f.Hosts {
+		states[h.Host], why[h.Host] = h.State, h.Error
+	}
+	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "?[2J", "down": "unreachable", "hangs": "unreachable",
+		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
+	require.Contains(t, why["down"], "Connection refused")
+	require.Contains(t, why["hangs"], "it did not answer within 6s")
+	require.Contains(t, why["lies"], "more than 8388608 bytes")
+	require.Contains(t, why["agent"], "status")
+	require.Contains(t, why["none"], "zxfer: not found")
+	require.Contains(t, why["broken"], `unknown key "job.nmae"`)
+	require.Equal(t, 6, f.Unreachable)
+
+	out, _, code = m.zxfer(append(flags, "--short")...)
+	require.Equal(t, 1, code)
+	require.NotContains(t, out, "\x1b")
+	require.NotContains(t, out, "main")
+	require.Regexp(t, `(?m)^web2 +home +FAILED +failed: .*no space left`, out)
+	require.Regexp(t, `(?m)^web3 +home +LATE +late by 5`, out)
+	require.Regexp(t, `(?m)^hangs +- +UNREACHABLE +it did not answer within 6s$`, out)
+	require.Contains(t, out, "11 hosts")
+
+	out, _, code = m.zxfer(append(flags, "--nagios", "web1,main")...)
+	require.Equal(t, 0, code, out)
+	require.Contains(t, out, "ZXFER OK: 2 hosts, 2 jobs, 2 copies, none late or failed | hosts=2;;;0 unreachable=0")
+	out, _, code = m.zxfer(append(flags, "--nagios", "web1", "down")...)
+	require.Equal(t, 3, code, out)
+	out, _, code = m.zxfer(append(flags, "--nagios", "web")...)
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "ZXFER CRITICAL: web2 home: failed")
+
+	_, said, code = m.zxfer(append(flags, "--html", m.at("page.html"))...)
+	require.Equal(t, 1, code, said)
+	html, err := os.ReadFile(m.at("page.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(html), "<h2>web2: home")
+	require.Contains(t, string(html), "&lt;b&gt;")
+
+	// Without a job file the names are addresses; the rule of a key holds for these, too.
+	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("no.toml"), "root@web1", "web2")
+	require.Equal(t, 1, code)
+	require.Regexp(t, `(?m)^web2 +home +FAILED`, out)
+	require.Regexp(t, `(?m)^root@web1 +home +ok`, out)
+	for _, args := range [][]string{{"--hosts", "--config", m.at("no.toml")}, {"--hosts", "-oProxyCommand=x"}, {"--hosts", "--timeout", "0s"}, {"--parallel", "3"}, {"--rsh", "x", "home"}} {
+		_, said, code = m.zxfer(append([]string{"replicate", "status"}, args...)...)
+		require.Equal(t, 2, code, "%s: %s", args, said)
+	}
+	shell, err := exec.Command("ip", "netns", "exec", m.namespace, "ssh", "-F", m.at("ssh_config"), "web2", "id").Output()
+	require.Error(t, err, "the exit code is status'")
+	require.NotContains(t, string(shell), "uid=")
+}
+
+// A hundred hosts take not much longer than a hundred logins, so many at once.
+func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it is about how long it takes
+	m := newManyHosts(t)
+	m.host("web1", "127.0.0.11", strings.ReplaceAll(manyJobs, "web[1-3]", "web[1-100]"), "")
+	m.ran("web1", "home", outcome.Done, time.Now())
+	m.config.Reset()
+	m.known("web*", "127.0.0.11")
+	// Each name leads to the one host, which says that it is web1.
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("root@web%d", i+1))
+	}
+	began := time.Now()
+	out, said, code := m.zxfer(append([]string{"replicate", "status", "--hosts", "--json", "--timeout", "2m", "--config", m.at("no.toml")}, names...)...)
+	t.Logf("100 hosts in %s", time.Since(began))
+	require.Zero(t, code, "%s%s", out, said)
+	var f fleet.Fleet
+	require.NoError(t, json.Unmarshal([]byte(out), &f))
+	require.Len(t, f.Hosts, 100)
+	for _, h := range f.Hosts {
+		require.Equal(t, runner.OK, h.State)
+	}
+	// By the job file's names 99 of them are another host.
+	m.write("jobs.toml", manyJobs, 0o600)
+	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--host", "main", "web")
+	require.Equal(t, 1, code)
+	require.Regexp(t, `(?m)^web2 +- +UNREACHABLE +another host answered: web2 says that it is "web1"$`, out)
+	require.Regexp(t, `(?m)^web1 +home +ok`, out)
+}

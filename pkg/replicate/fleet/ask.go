@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+)
+
+// Asked is a host to ask.
+type Asked struct {
+	Name    string // as the job file has it, "" where that does not know it
+	Address string // [user@]host
+	RSH     string // remote shell, "" = ssh
+	// Here tells how the jobs of this very host stand, which needs not be asked; nil
+	// of any other.
+	Here func() (*runner.Status, error)
+}
+
+// How is how hosts are asked.
+type How struct {
+	// Ask asks one and returns what it answers, as it is.
+	Ask func(context.Context, Asked) ([]byte, error)
+	// AtOnce is how many are asked at the same time, and Patience for how long each.
+	AtOnce   int
+	Patience time.Duration
+}
+
+// Progress is how far asking is.
+type Progress struct {
+	mu             sync.Mutex
+	all, done, bad int
+	under          []string
+}
+
+func (p *Progress) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := fmt.Sprintf("%d of %d hosts answered", p.done-p.bad, p.all)
+	if p.bad > 0 {
+		text += fmt.Sprintf(", %d cannot be reached", p.bad)
+	}
+	if len(p.under) > 0 {
+		text += ", asking " + strings.Join(p.under[:min(len(p.under), 3)], ", ")
+		if more := len(p.under) - 3; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return text
+}
+
+func (p *Progress) begin(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.under = append(p.under, name)
+}
+
+func (p *Progress) end(h *Host, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, n := range p.under {
+		if n == name {
+			p.under = append(p.under[:i], p.under[i+1:]...)
+			break
+		}
+	}
+	if p.done++; h.State == Unreachable {
+		p.bad++
+	}
+}
+
+// Gather asks all hosts and tells p how far it is. The error is that ctx ended.
+func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, error) {
+	f := &Fleet{Schema: Schema, Hosts: make([]*Host, len(all))}
+	p.mu.Lock()
+	p.all = len(all)
+	p.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(how.AtOnce)
+	for i, a := range all {
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			p.begin(known(a))
+			f.Hosts[i] = ask(ctx, a, how)
+			p.end(f.Hosts[i], known(a))
+			return nil
+		})
+	}
+	_ = g.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f.sum()
+	return f, nil
+}
+
+func ask(ctx context.Context, a Asked, how How) *Host {
+	h := &Host{Host: known(a), Address: a.Address, Jobs: []*Job{}}
+	if a.Here != nil {
+		h.Address = ""
+		s, err := a.Here()
+		if err != nil {
+			h.silent(err)
+			return h
+		}
+		h.answered(s)
+		return h
+	}
+	began := time.Now()
+	defer func() { h.Seconds = time.Since(began).Seconds() }()
+	within, cancel := context.WithTimeout(ctx, how.Patience)
+	defer cancel()
+	answer, err := how.Ask(within, a)
+	if err != nil {
+		if errors.Is(within.Err(), context.DeadlineExceeded) {
+			err = fault.Failf("wait longer: --timeout 2m", "it did not answer within %s", replicate.Duration(how.Patience))
+		}
+		h.silent(err)
+		return h
+	}
+	s, err := judge(answer)
+	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
+		err = fault.Failf(fmt.Sprintf("look at the address of %s in the job file; one whose own name is another is to be asked with --host %s, in its key's command", a.Name, a.Name), "%w: %s says that it is %q", errAnother, a.Address, s.Host)
+	}
+	if err != nil {
+		h.silent(err)
+		return h
+	}
+	h.answered(s)
+	return h
+}

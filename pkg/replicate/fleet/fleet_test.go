@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/runner"
+)
+
+// statusOf is what a host answers whose jobs stand so.
+func statusOf(host string, states ...string) []byte {
+	s := &runner.Status{Schema: runner.StatusSchema, Host: host, Jobs: []*runner.JobStatus{}}
+	for i, state := range states {
+		s.Jobs = append(s.Jobs, &runner.JobStatus{Job: fmt.Sprintf("job%d", i), State: state, Late: state == runner.Late, Failed: state == outcome.Failed, Datasets: []*runner.DatasetStatus{
+			{Source: "tank/a", State: runner.OK, Success: time.Unix(2e9, 0)}, {Source: "tank/b", State: state, Success: time.Unix(1e9, 0)}}})
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // of a type that has no such values
+	}
+	return text
+}
+
+// gather asks hosts that answer from a table; "" hangs.
+func gather(t *testing.T, answers map[string]string, all ...Asked) *Fleet {
+	t.Helper()
+	f, err := Gather(t.Context(), all, How{AtOnce: 2, Patience: 100 * time.Millisecond, Ask: func(ctx context.Context, a Asked) ([]byte, error) {
+		answer, ok := answers[a.Address]
+		switch {
+		case !ok:
+			return nil, fault.Failf("try it by hand: ssh "+a.Address, "ssh: connect to host: Connection refused")
+		case answer == "":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return []byte(answer), nil
+	}}, &Progress{})
+	require.NoError(t, err)
+	return f
+}
+
+func TestTheWorstComesFirst(t *testing.T) {
+	t.Parallel()
+	f := gather(t, map[string]string{
+		"well": string(statusOf("", runner.OK)), "late": "Welcome!\n" + string(statusOf("", runner.OK, runner.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
+	}, Asked{Address: "well"}, Asked{Address: "late"}, Asked{Address: "down"}, Asked{Address: "idle"}, Asked{Address: "hangs"}, Asked{Address: "failed"},
+		Asked{Name: "self", Here: func() (*runner.Status, error) { return &runner.Status{}, nil }},
+		Asked{Name: "broken", Here: func() (*runner.Status, error) { return nil, errors.New("no job file") }})
+	var got []string
+	for _, h := range f.Hosts {
+		got = append(got, h.Host+" "+h.State)
+	}
+	require.Equal(t, []string{"failed failed", "down unreachable", "hangs unreachable", "broken unreachable", "late late", "well ok", "idle ok", "self ok"}, got)
+	require.True(t, f.Late)
+	require.True(t, f.Failed)
+	require.Equal(t, 3, f.Unreachable)
+	require.Equal(t, "it did not answer within 100ms", f.Hosts[2].Error)
+	require.Contains(t, f.Hosts[1].Hint, "by hand")
+	late := f.Hosts[4]
+	require.Equal(t, "job1", late.Jobs[0].Job)
+	require.Equal(t, 2, late.Jobs[0].Copies)
+	require.Equal(t, 1, late.Jobs[0].Well)
+	require.Equal(t, time.Unix(1e9, 0).UTC(), late.Jobs[0].Oldest.UTC())
+	require.Len(t, late.Jobs[0].Datasets, 1, "those that are not well")
+	require.Error(t, f.Wrong())
+	f.Shorten()
+	require.Len(t, f.Hosts, 5)
+	require.Len(t, f.Hosts[4].Jobs, 1)
+}
+
+func TestAnswersAreJudged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ answer, want string }{
+		"nothing":          {"\n", "its answer is no status: it is empty"},
+		"an agent":         {"zxfer-agent 2 abc\n", `its answer is no status: "zxfer-agent 2 abc"`},
+		"not at a line":    {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is no status"},
+		"cut off":          {string(statusOf("", runner.OK)[:40]), "its answer is no status"},
+		"another schema":   {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `of another kind, "zxfer.replicate.status/v2" and not zxfer.replicate.status/v1`},
+		"escapes":          {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
+		"too much":         {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "more than 8388608 bytes"},
+		"a number of jobs": {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is no status"},
+		"null for a job":   {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "a part of it is null"},
+		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "a part of it is null"},
+		"a job's name":     {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
+		"many jobs":        {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
+		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x says that it is "web2"`},
+	} {
+		f := gather(t, map[string]string{"x": tt.answer}, Asked{Name: "web1", Address: "x"})
+		require.Equal(t, Unreachable, f.Hosts[0].State, name)
+		require.Contains(t, f.Hosts[0].Error, tt.want, name)
+		require.NotContains(t, f.Hosts[0].Error+f.Hosts[0].Hint, "\x1b", name)
+		require.Empty(t, f.Hosts[0].Jobs, name)
+	}
+	evil := `{"schema":"zxfer.replicate.status/v1","host":"web1.example.org","jobs":[{"job":"a","state":"\u001b[31mok\u202e","lag_seconds":-1e300,"doubted":-3,"seconds":1e300,` +
+		`"problems":[{"state":"failed","error":"a\u0000b\u009bc` + strings.Repeat("x", 10_000) + `","datasets":["t\r\nx"]}],"drill":{"outcome":"\u0007"},"datasets":[]}]}`
+	f := gather(t, map[string]string{"x": evil}, Asked{Name: "web1", Address: "x"})
+	j := f.Hosts[0].Jobs[0]
+	require.Equal(t, "?[31mok?", j.State)
+	require.Equal(t, 2*runner.Rank(outcome.Failed), rank(f.Hosts[0].State), "a word that nobody knows is the worst")
+	require.Zero(t, j.Lag)
+	require.Zero(t, j.Doubted)
+	require.InDelta(t, maxNumber, j.Seconds, 1)
+	require.True(t, strings.HasPrefix(j.Problems[0].Error, "a?b?cxx"))
+	require.LessOrEqual(t, len(j.Problems[0].Error), maxText+len("..."))
+	require.Equal(t, "t?\nx", j.Problems[0].Datasets[0])
+	require.Equal(t, "?", j.Drill.Outcome)
+}
+
+// So many at once and no more, and each is asked once.
+func TestSoManyAtOnce(t *testing.T) {
+	t.Parallel()
+	var all []Asked
+	for i := range 100 {
+		all = append(all, Asked{Address: fmt.Sprint("web", i)})
+	}
+	var now, most, asked atomic.Int64
+	p := &Progress{}
+	var seen atomic.Value
+	f, err := Gather(t.Context(), all, How{AtOnce: 8, Patience: time.Minute, Ask: func(context.Context, Asked) ([]byte, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		asked.Add(1)
+		time.Sleep(time.Millisecond)
+		seen.Store(p.String())
+		return statusOf("", runner.OK), nil
+	}}, p)
+	require.NoError(t, err)
+	require.Len(t, f.Hosts, 100)
+	require.NoError(t, f.Wrong())
+	require.EqualValues(t, 100, asked.Load())
+	require.LessOrEqual(t, most.Load(), int64(8))
+	require.Contains(t, seen.Load(), "of 100 hosts answered")
+	require.Equal(t, "100 of 100 hosts answered", p.String())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Gather(ctx, all, How{AtOnce: 1}, &Progress{})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add(statusOf("web1", runner.OK, runner.Late))
+	f.Add([]byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","drill":{"not_good":[null]},"datasets":[{"lag_seconds":-1}]}]}`))
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		s, err := judge(answer)
+		if err != nil {
+			return
+		}
+		h := &Host{}
+		h.answered(s)
+		text, err := json.Marshal(h)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), `\u00`, "no control character is left")
+	})
+}

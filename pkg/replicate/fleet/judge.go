@@ -1,0 +1,142 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/runner"
+)
+
+// MaxAnswer bounds what a host may answer, in bytes: some 20,000 copies.
+const MaxAnswer = 8 << 20
+
+// The most that a host's answer may have of jobs, of bytes in a text, and of seconds
+// or whatever else it counts.
+const (
+	maxJobs   = 1000
+	maxText   = 4096
+	maxNumber = 1e10
+)
+
+// judge reads how a host says that its jobs stand. Nothing in what it returns drives a
+// terminal, is longer than it should be, or is missing.
+func judge(answer []byte) (*runner.Status, error) {
+	if len(answer) > MaxAnswer {
+		return nil, fmt.Errorf("it answered with more than %d bytes", MaxAnswer)
+	}
+	at := bytes.Index(answer, []byte(`{"schema":"`))
+	if at < 0 || at > 0 && answer[at-1] != '\n' { // a login shell may talk before
+		return nil, fault.Failf("try it by hand; a key that always starts an agent shows no status, one of zxfer replicate authorize --allow status does", "its answer is no status: %s", excerpt(answer))
+	}
+	var head struct{ Schema, Host string }
+	s := &runner.Status{}
+	d := json.NewDecoder(bytes.NewReader(answer[at:]))
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("its answer is no status: %w", err)
+	}
+	if err := json.Unmarshal(raw, &head); err == nil && head.Schema != runner.StatusSchema {
+		return nil, fault.Failf("have the same zxfer on all hosts", "its answer is of another kind, %s and not %s", excerpt([]byte(head.Schema)), runner.StatusSchema)
+	}
+	if err := json.Unmarshal(raw, s); err != nil {
+		return nil, fmt.Errorf("its answer is no status: %s", excerpt([]byte(err.Error())))
+	}
+	if len(s.Jobs) > maxJobs {
+		return nil, fmt.Errorf("its answer has %d jobs, more than %d", len(s.Jobs), maxJobs)
+	}
+	if err := tame(reflect.ValueOf(s)); err != nil {
+		return nil, fmt.Errorf("its answer is no status: %w", err)
+	}
+	for _, j := range s.Jobs {
+		if !jobName.MatchString(j.Job) {
+			return nil, fmt.Errorf("its answer has a job with the name %q", j.Job)
+		}
+	}
+	return s, nil
+}
+
+var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`)
+
+// excerpt is the begin of what a host said.
+func excerpt(said []byte) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(said[:min(len(said), 80)]), "?"))
+	if text == "" {
+		return "it is empty"
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+var errHole = errors.New("a part of it is null")
+
+// tame bounds all texts and numbers of a value, and takes out of texts what is not to
+// be seen.
+func tame(v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return tame(v.Elem())
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return nil
+		}
+		for i := range v.NumField() {
+			if !v.Type().Field(i).IsExported() {
+				continue
+			}
+			if err := tame(v.Field(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if e := v.Index(i); e.Kind() == reflect.Pointer && e.IsNil() {
+				return errHole
+			}
+			if err := tame(v.Index(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			e := reflect.New(v.Type().Elem()).Elem()
+			e.Set(v.MapIndex(k))
+			if err := tame(e); err != nil {
+				return err
+			}
+			v.SetMapIndex(k, e)
+		}
+	case reflect.String:
+		v.SetString(printable(v.String()))
+	}
+	switch {
+	case v.CanFloat() && (!(v.Float() >= 0) || v.Float() > maxNumber):
+		v.SetFloat(math.Min(math.Max(v.Float(), 0), maxNumber))
+	case v.CanInt() && (v.Int() < 0 || v.Int() > maxNumber):
+		v.SetInt(min(max(v.Int(), 0), math.MaxInt32))
+	}
+	return nil
+}
+
+// printable is what may be seen of a text, in lines.
+func printable(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(s, "?"))
+}

@@ -1,0 +1,93 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/runner"
+)
+
+// HostsText writes for a person how the jobs of many hosts stand: a line for each,
+// what is not well first and, where it is to be short, alone; and a sum.
+func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	jobs, copies, well := 0, 0, 0
+	for _, h := range f.Hosts {
+		host := oneLine(h.Host)
+		if h.State == fleet.Unreachable {
+			fmt.Fprintf(tw, "%s\t-\t%s\t%s\n", host, loud(h.State), sentence(h.Error))
+			continue
+		}
+		if len(h.Jobs) == 0 && !short {
+			fmt.Fprintf(tw, "%s\t-\t%s\tno job\n", host, h.State)
+		}
+		for _, j := range h.Jobs {
+			jobs, copies, well = jobs+1, copies+j.Copies, well+j.Well
+			if !short || j.State != runner.OK {
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", host, oneLine(j.Job), hostState(j), strings.Join(hostFacts(j), ", "))
+			}
+		}
+	}
+	_ = tw.Flush() // a Builder takes all
+	for i, h := range f.Hosts {
+		if h.Hint != "" && i < 3 {
+			prefixed(&b, "  hint: "+oneLine(h.Host)+": ", h.Hint)
+		}
+	}
+	fmt.Fprintln(&b, hostsSum(f, jobs, copies, well))
+	for _, p := range f.NotAsked {
+		fmt.Fprintf(&b, "not asked, as the job file does not name them: hosts like %s\n", oneLine(p))
+	}
+	return writeString(w, b.String())
+}
+
+// hostsSum is how many hosts there are, and of these how many are not well.
+func hostsSum(f *fleet.Fleet, jobs, copies, well int) string {
+	states, count := f.Counts()
+	var parts []string
+	for _, s := range states {
+		if s != runner.OK {
+			parts = append(parts, fmt.Sprintf("%d %s", count[s], oneLine(s)))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"all well"}
+	}
+	return fmt.Sprintf("%s, %s, %d of %s well: %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(jobs, "job", ""), well, english.Plural(copies, "copy", "copies"), strings.Join(parts, ", "))
+}
+
+// hostState is how a job stands, aloud where somebody should see it.
+func hostState(j *fleet.Job) string {
+	state := oneLine(j.State)
+	if j.State != runner.OK && j.State != runner.Unknown {
+		state = loud(state)
+	}
+	return state
+}
+
+// hostFacts are what there is to say of a host's job, what is not well first.
+func hostFacts(j *fleet.Job) (facts []string) {
+	if len(j.Problems) > 0 {
+		facts = append(facts, Problem(j.Problems[0]))
+	}
+	if more := len(j.Problems) - 1; more > 0 {
+		facts = append(facts, fmt.Sprintf("%d more", more))
+	}
+	facts = append(facts, Course(j.JobStatus)...)
+	if j.Late && j.Lag > 0 {
+		facts = append(facts, "late by "+Seconds(j.Lag))
+	}
+	if j.Copies > 0 {
+		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
+	}
+	if !j.LastRun.IsZero() {
+		facts = append(facts, "last run "+stamp(j.LastRun))
+	}
+	return facts
+}
