@@ -97,6 +97,7 @@ snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 retention = { last = 3 }
 transfer = { rsh = %q }
 drill = { schedule = "weekly" }
+freeze = [{ kind = "command", freeze = ["/bin/true"], thaw = ["/bin/true"] }]
 target = [{ name = "{vault}", to = "{vault}:%s/{host}" }]
 [[job]]
 name = "home"
@@ -313,7 +314,7 @@ scrape_configs:
 				Rules []struct{ Name, Health, State string }
 			}
 		}
-		if ask("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 8 {
+		if ask("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 9 {
 			return false
 		}
 		for _, r := range all.Groups[0].Rules {
