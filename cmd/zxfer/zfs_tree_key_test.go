@@ -177,3 +177,52 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	opens(t, dst, dst+"/a", pass)
 	opens(t, dst+"/gone", dst+"/gone", key)
 }
+
+// A tree whose key is no passphrase does the same on the source's word. That the key
+// changed only its streams tell: then all that takes its key from there parts first.
+func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	key := encryptedDataset(t, src)
+	for _, below := range []string{"/a", "/a/b", "/gone"} {
+		zfsCmd(t, "create", src+below)
+		fill(t, src+below, "f", 100<<10)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
+	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/gone": ""}
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/b", key)
+	zfsCmd(t, "create", src+"/a/late")
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	tree["/a/late"] = ""
+	roots(t, dst, tree)
+	zfsCmd(t, "snapshot", src+"/a/b@three")
+	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	opens(t, dst, dst+"/a/b", key)
+
+	zfsCmd(t, "destroy", "-r", src+"/gone")
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(other, []byte("0123456789abcdef0123456789abcdef"), 0o600))
+	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+other, src)
+	zfsCmd(t, "snapshot", "-r", src+"@four")
+	o = zxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "hint: send all of its tree at once, from "+src)
+	opens(t, dst, dst+"/a/b", key)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "the source has another key by now")
+	tree["/gone"] = "/gone"
+	roots(t, dst, tree)
+	opens(t, dst, dst+"/a/b", other)
+	opens(t, dst+"/gone", dst+"/gone", key)
+
+	// A key that is restricted is not believed: each is a root of its own.
+	in := dst + "/in"
+	rsh, _ := restricted(t, "--allow", "receive="+in)
+	o = mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
+	require.Contains(t, o.stderr, "datasets stay encryption roots, beside "+in)
+	opens(t, in+"/a/b", in+"/a/b", other)
+}

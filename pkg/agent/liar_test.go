@@ -132,6 +132,9 @@ func questions() []question {
 		{opMount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
 		{opUnmount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
 		{opJoinKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.JoinKey(ctx, "tank/a") }, none{}},
+		{opTakeKey.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.TakeKey(ctx, zfs.KeyTake{Dataset: "tank/a", Root: "tank"})
+		}, none{}},
 		{opPartKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.PartKey(ctx, "tank/a") }, none{}},
 		{opOccupied.name, func(ctx context.Context, s site.Full) (any, error) { return s.Occupied(ctx, []string{"/tank/a"}) },
 			map[string]string{"/tank/a": "is not empty (x)"}},

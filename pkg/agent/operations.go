@@ -21,7 +21,7 @@ func all() []servable {
 	return []servable{
 		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
-		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opPartKey, opOccupied,
+		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opTakeKey, opPartKey, opOccupied,
 		opCloneAside, opRemoveAside, opRunAside,
 		opSnapshotFrozen,
 		opSetAside, opRemoveGone,

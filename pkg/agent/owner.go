@@ -51,6 +51,14 @@ func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opJoinKey, dataset)
 }
 
+// A restricted agent has no rule for it: it would have to believe who asks.
+var opTakeKey = operation[zfs.KeyTake, none]{name: "take-key", do: does(site.Owner.TakeKey)}
+
+// TakeKey asks the agent.
+func (r *Remote) TakeKey(ctx context.Context, t zfs.KeyTake) error {
+	return tell(ctx, r, opTakeKey, t)
+}
+
 var opPartKey = operation[string, none]{
 	name: "part-key",
 	do:   does(site.Owner.PartKey),

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,12 @@ func inheritors(ctx context.Context, e *ends, req plan.Request, state *plan.Stat
 // partKeys has what takes its key from a copy open with the key that it has, whatever
 // the next stream brings that copy. What gets the new key by a stream of its own may
 // stay where the host cannot do it: it is locked only until then.
-func (m *mover) partKeys(ctx context.Context, d *plan.Dataset) error {
-	for _, name := range d.Parts {
+func (m *mover) partKeys(ctx context.Context, d *plan.Dataset, names []string) error {
+	for _, name := range names {
 		err := m.target.Again(ctx, site.In(func(o site.Owner) error { return o.PartKey(ctx, name) }))
 		switch {
 		case err == nil:
+			m.parted.Store(name, true)
 		case transient(err) || d.Stuck(name):
 			return m.noted(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:
@@ -46,30 +48,68 @@ func (m *mover) partKeys(ctx context.Context, d *plan.Dataset) error {
 	return nil
 }
 
+// keyed moves a step whose stream may bring another key than the copy has, of which ZFS
+// shows nothing before: nothing is stored then. What takes its key from the copy parts
+// from it first.
+func (m *mover) keyed(ctx context.Context, planned, d *plan.Dataset, step *plan.Step, move func() (*StepResult, error)) (*StepResult, error) {
+	if len(planned.Inherit()) == 0 && d.KeepsKey() == "" {
+		return move()
+	}
+	_, rekeyed := m.rekeyed.Load(d.Target)
+	step.Receive.KeepKey = !rekeyed
+	r, err := move()
+	switch {
+	case err == nil || rekeyed || !zfs.IsOtherKey(err):
+		return r, err
+	case d.KeepsKey() != "":
+		return r, fault.Failf("send all of its tree at once, from "+d.KeepsKey()+" ({{recursive}})",
+			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.KeepsKey(), err)
+	}
+	m.rep.Log(fmt.Sprintf("%s: the source has another key by now", d.Target))
+	if err := m.partKeys(ctx, planned, planned.Inherit()); err != nil {
+		return r, err
+	}
+	m.rekeyed.Store(d.Target, true)
+	step.Receive.KeepKey = false
+	return move()
+}
+
 // joinKeys has what arrived take its key from above, as it does on the source, where
 // that is proved to be one key. Where it cannot, it stays as it arrived.
 func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
 	joined, kept := map[string]int{}, map[string]int{}
 	for _, d := range t.report.Plan.ToJoin() {
-		if failed[d.Source] != nil || ctx.Err() != nil {
+		if failed[d.Source] != nil || ctx.Err() != nil || d.Joins == "" && !t.hasParted(d) {
 			continue
 		}
-		err := t.target.Again(ctx, site.In(func(o site.Owner) error { return o.JoinKey(ctx, d.Target) }))
+		root := cmp.Or(d.Joins, d.Takes())
+		err := t.target.Again(ctx, site.In(func(o site.Owner) error {
+			if d.Takes() != "" {
+				return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: d.Takes()})
+			}
+			return o.JoinKey(ctx, d.Target)
+		}))
 		switch {
 		case err == nil:
-			joined[d.Joins]++
+			joined[root]++
 		case errors.Is(err, site.ErrLost): // what follows tells of that
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // of others it was said
-			kept[d.Joins+": "+whyNotJoined(err)]++
+			kept[root+": "+whyNotJoined(err)]++
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
 		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s opens %s below it, too", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
 	}
 	for _, why := range slices.Sorted(maps.Keys(kept)) {
-		t.rep.Log(fmt.Sprintf("%s: %s an encryption root, beside %s", t.target.Label(), english.Plural(kept[why], "dataset stays", "datasets stay"), why))
+		t.rep.Log(fmt.Sprintf("%s: %s, beside %s", t.target.Label(), english.Plural(kept[why], "dataset stays an encryption root", "datasets stay encryption roots"), why))
 	}
+}
+
+// hasParted tells that a copy became an encryption root in the course of this.
+func (t *sending) hasParted(d *plan.Dataset) bool {
+	_, parted := t.parted.Load(d.Target)
+	return parted
 }
 
 func whyNotJoined(err error) string {

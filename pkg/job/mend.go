@@ -244,7 +244,7 @@ func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 	defer func() { h.streams = m.streams.Load() }()
 	return (&effort{
 		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
-		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, tries) },
+		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
 		// All of it again: what was healed is passed over by the kernel.
 		curable: func(err, _ error) bool {
 			return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})

@@ -27,6 +27,9 @@ type mover struct {
 	rep     Reporter
 	streams atomic.Int64 // that were begun
 	changed atomic.Bool  // that the target may be another than before
+	// parted are copies that became encryption roots, rekeyed those whose key turned out
+	// to be another, by name.
+	parted, rekeyed sync.Map
 
 	mu      sync.Mutex
 	results []*StepResult // of all streams
@@ -150,10 +153,10 @@ func (m *mover) effort(d *plan.Dataset) *effort {
 			if err := m.unseen(ctx, planned, d); err != nil {
 				return err
 			}
-			if err := m.partKeys(ctx, planned); err != nil {
+			if err := m.partKeys(ctx, planned, planned.Parts); err != nil {
 				return err
 			}
-			return m.steps(ctx, d, tries)
+			return m.steps(ctx, planned, d, tries)
 		},
 		look: func(ctx context.Context) (bool, error) {
 			again, err := replan(ctx, m.ends, m.req.Plan, d)
@@ -225,7 +228,7 @@ func advanced(before, after *plan.Dataset) bool {
 }
 
 // steps moves the streams of one dataset in order.
-func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
+func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
 	if a := d.Aside; a != nil {
 		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s", d.Target, a.As, a.Why))
 		set := []zfs.SetAside{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
@@ -251,12 +254,15 @@ func (m *mover) steps(ctx context.Context, d *plan.Dataset, tries int) error {
 		}
 	}
 	for i := range d.Steps {
-		id := int(m.streams.Add(1))
-		m.rep.Started(id, d, i)
-		r, err := m.stream(ctx, d, i, id)
-		r.Tries = tries + 1
-		m.rep.Finished(id, r)
-		m.add(r)
+		r, err := m.keyed(ctx, planned, d, &d.Steps[i], func() (*StepResult, error) {
+			id := int(m.streams.Add(1))
+			m.rep.Started(id, d, i)
+			r, err := m.stream(ctx, d, i, id)
+			r.Tries = tries + 1
+			m.rep.Finished(id, r)
+			m.add(r)
+			return r, err
+		})
 		if m.noted(err, r.Bytes) != nil {
 			return m.modified(ctx, d, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"zxfer/pkg/hosts"
@@ -26,6 +27,7 @@ type sending struct {
 	report *Report
 	// changed tells that either side may be another than before.
 	changed bool
+	parted  *sync.Map // copies that became encryption roots, by name
 }
 
 func newSending(req Send, at *hosts.Set, rep Reporter) *sending {
@@ -166,6 +168,7 @@ func wireReport(l meet.Link, p *plan.Plan) meet.Report {
 // the source.
 func (t *sending) move(ctx context.Context) map[string]error {
 	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
+	t.parted = &m.parted
 	began := time.Now()
 	failed := m.all(ctx, t.report.Plan)
 	if len(m.results) > 0 {

@@ -167,6 +167,9 @@ func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffe
 
 func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
+	if err == nil && r.KeepKey && r.Arrival.Raw {
+		err = fault.Refusef("there, have it be an encryption root of its own: zfs change-key "+zfs.CommandLine([]string{r.Target}), "%s: whether %s keeps its key cannot be seen without zxfer there", h.name, r.Target)
+	}
 	if err != nil {
 		return nil, err
 	}

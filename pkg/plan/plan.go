@@ -156,6 +156,14 @@ type Dataset struct {
 	chain *chain        // whose IV sets tell whether the first step is possible
 	newer []zfs.Version // the snapshots of Loses
 	stuck []string      // those of Parts that no stream brings the new key
+	// takes is the encryption root that it takes its key from on the source's word: ZFS
+	// shows nothing of such a key.
+	takes string
+	// inherit are copies that take such a key from it.
+	inherit []string
+	// keepsKey is, of a copy that takes such a key from above, the source's root: no
+	// stream may bring another key than the copy has.
+	keepsKey string
 }
 
 // Kind says what sort of stream a step is.

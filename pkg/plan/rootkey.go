@@ -50,6 +50,10 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || root == nil && zfs.ProvedKey(p.sourceRoot(d), t) || p.rootArrives(out, from, to) {
 		return true // or it brings the key that the copy has by now
 	}
+	if want, ok := relocate(d.Name, t.Name, from); ok && want == to && !p.req.Restore && zfs.UntoldKey(p.sourceRoot(d), t) {
+		out.keepsKey = from // its stream shows whether it does
+		return true
+	}
 	why := ""
 	if root == nil || !root.HasPassphrase() {
 		why = fmt.Sprintf(", unless the key of %s is that of %s, which ZFS does not tell", to, p.onSource(from))
@@ -147,7 +151,11 @@ func (p *planner) checkInheritors() {
 			continue
 		}
 		source := p.sourceRoot(p.source[above.Source])
-		if zfs.SameKey(source, root) || p.part(t, root, above) {
+		if zfs.SameKey(source, root) {
+			p.inherits(t, root, above)
+			continue
+		}
+		if p.part(t, root, above) {
 			continue
 		}
 		if out := p.arriving[t.Name]; out != nil && len(out.Steps) > 0 {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"zxfer/pkg/zfs"
@@ -8,8 +9,8 @@ import (
 
 // A raw stream brings a dataset as an encryption root of its own. Where the source has
 // one root for a tree its copy becomes one, too: what has arrived takes its key from
-// above where salts prove that it is one key. Nothing is encrypted anew by that, and
-// it can be undone.
+// above where salts prove that it is one key, or, of keys that have none, the source says
+// so. Nothing is encrypted anew by that, and it can be undone.
 //
 // Each dataset keeps its own wrapped key, also where it takes it from above, and an
 // increment brings the source's. So that a copy can be opened at every moment, those
@@ -26,7 +27,28 @@ func (p *planner) joins(d *zfs.Dataset, out *Dataset) {
 	t := p.target[out.Target]
 	if t == nil || t.Inconsistent() || encryptionRoot(t) == t.Name && t.Prompts() || p.parted[t.Name] {
 		out.Joins = p.keyAbove(d, out)
+		if out.Joins == "" {
+			out.takes = p.toldAbove(d, out)
+		}
+		if t == nil || encryptionRoot(t) != out.takes { // else only if it parts meanwhile
+			out.Joins = cmp.Or(out.Joins, out.takes)
+		}
 	}
+}
+
+// toldAbove plans to believe the source about a key of which ZFS shows nothing, as zfs
+// receive does with a package of a tree: root and dataset must both arrive, so that both
+// bring what the source has now.
+func (p *planner) toldAbove(d *zfs.Dataset, out *Dataset) string {
+	root := p.source[encryptionRoot(d)]
+	if root == nil || !out.Encrypted || originDataset(d) != "" || len(out.Steps) == 0 || !zfs.UntoldKey(root, d) || p.rootThere(zfs.ParentOf(out.Target)) != root {
+		return ""
+	}
+	above := p.arriving[p.targetOfRoot(root)]
+	if above == nil || above.Source != root.Name || len(above.Steps) == 0 {
+		return ""
+	}
+	return above.Target
 }
 
 // keyAbove is the encryption root of the target that a dataset could take its key from.
@@ -80,6 +102,30 @@ func (p *planner) part(t, root *zfs.Dataset, above *Dataset) bool {
 	return true
 }
 
+// inherits notes that a copy of ours takes its key from one whose key may have changed,
+// which only its stream will show.
+func (p *planner) inherits(t, root *zfs.Dataset, above *Dataset) {
+	flags, ours := recordedFlags(t)
+	if p.req.Restore || !ours || !flags.Raw || !zfs.UntoldKey(t, root) {
+		return
+	}
+	above.inherit, p.parted[t.Name] = append(above.inherit, t.Name), true
+	if out := p.arriving[t.Name]; out == nil || len(out.Steps) == 0 {
+		above.stuck = append(above.stuck, t.Name)
+	}
+}
+
+// Inherit are the copies that take their key from it and would be locked if its streams
+// brought another one, of which ZFS shows nothing before.
+func (d *Dataset) Inherit() []string { return d.inherit }
+
+// Takes is the root that it takes its key from on the source's word, "" for none.
+func (d *Dataset) Takes() string { return d.takes }
+
+// KeepsKey is the source's root, where no stream may bring another key than the copy
+// has, which takes it from above; else "".
+func (d *Dataset) KeepsKey() string { return d.keepsKey }
+
 // Stuck tells, of one of Parts, that nothing would open it any more if it stayed.
 func (d *Dataset) Stuck(name string) bool { return slices.Contains(d.stuck, name) }
 
@@ -87,7 +133,7 @@ func (d *Dataset) Stuck(name string) bool { return slices.Contains(d.stuck, name
 // above first.
 func (p *Plan) ToJoin() (out []*Dataset) {
 	for _, d := range p.Datasets {
-		if d.Joins != "" {
+		if d.Joins != "" || d.takes != "" {
 			out = append(out, d)
 		}
 	}

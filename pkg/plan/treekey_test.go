@@ -52,11 +52,50 @@ func TestTreeJoins(t *testing.T) {
 	s.Target.Ancestors, s.Target.Datasets = append(s.Target.Ancestors, root), nil
 	p := Make(Request{Source: "tank/a/b", Target: "vault/a/b"}, s)
 	require.Equal(t, "vault/a", only(t, p).Joins)
-	// Of a key without a salt nothing is proved.
-	for _, d := range tree {
+}
+
+// untold makes the keys of datasets such that ZFS shows nothing of.
+func untold(datasets ...*zfs.Dataset) []*zfs.Dataset {
+	for _, d := range datasets {
 		d.Properties["keyformat"] = zfs.Property{Value: "raw"}
+		d.Properties["pbkdf2salt"], d.Properties["pbkdf2iters"] = zfs.Property{Value: "0"}, zfs.Property{Value: "0"}
 	}
-	require.Empty(t, joins(all))
+	return datasets
+}
+
+// Of a key without a salt the source is believed, where root and dataset arrive at once;
+// what a copy gets alone may bring no other.
+func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
+	t.Parallel()
+	all := request().with(func(r *Request) { r.Recursive = true })
+	at := func(versions string) []*zfs.Dataset {
+		return untold(dataset(t, "tank/a", versions, sealedAs("tank/a", "")...), dataset(t, "tank/a/b", "@a,2 @b,12", sealedAs("tank/a", "")...),
+			dataset(t, "tank/a/own", "@a,3 @b,13", sealedAs("tank/a/own", "")...))
+	}
+	takes := func(p Plan) map[string]string {
+		require.Empty(t, p.Conflicts)
+		out := map[string]string{}
+		for _, d := range p.ToJoin() {
+			out[d.Target] = d.Takes() + " " + d.Joins
+		}
+		return out
+	}
+	both := at("@a,1 @b,11")
+	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, given(both...))))
+	root := untold(dataset(t, "vault/a", "@a,1", sealedAs("vault/a", "")...))
+	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, given(append(both, root...)...))))
+	require.Empty(t, takes(Make(all, given(append(at("@a,1"), root...)...))), "the root brings nothing: it may have another key by now")
+
+	// What is there already does so again only if it has to part.
+	copies := append(root, untold(dataset(t, "vault/a/b", "@a,2", sealedAs("vault/a", "")...), dataset(t, "vault/a/gone", "@a,4", sealedAs("vault/a", "")...))...)
+	p := Make(all, given(append(both, copies...)...))
+	require.Equal(t, map[string]string{"vault/a/b": "vault/a "}, takes(p))
+	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Inherit())
+	require.True(t, p.Datasets[0].Stuck("vault/a/gone"))
+	require.Empty(t, p.Datasets[1].KeepsKey(), "its root comes first")
+	p = Make(all, given(append(at("@a,1"), copies...)...))
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "tank/a", p.Datasets[1].KeepsKey())
 }
 
 // What takes its key from a copy whose key changes is made a root of its own before, and

@@ -33,6 +33,26 @@ func (l *Local) JoinKey(ctx context.Context, dataset string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, dataset) })
 }
 
+// TakeKey believes whoever asks for it, who knows it from the source. It does not touch
+// what a key was wrapped by: PartKey undoes it.
+func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
+	listing, err := l.List(ctx, ListQuery{Dataset: t.Dataset})
+	if err != nil {
+		return err
+	}
+	d := listing.Find(t.Dataset)
+	if d == nil {
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: t.Dataset}
+	}
+	if d.Encrypted() && d.Get("encryptionroot") == t.Root {
+		return nil
+	}
+	if above := listing.KeyAbove(d); above == nil || above.Name != t.Root || !zfs.UntoldKey(d, above) || !d.Prompts() {
+		return fault.Refusef("", "%s: its key cannot be that of %s, or it is in use", t.Dataset, t.Root)
+	}
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, t.Dataset) })
+}
+
 // PartKey leaves clones alone, which share the key of their origin.
 func (l *Local) PartKey(ctx context.Context, dataset string) error {
 	listing, err := l.List(ctx, ListQuery{Dataset: dataset})

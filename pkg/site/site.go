@@ -145,6 +145,9 @@ type Owner interface {
 	// the properties of both prove that it is one key; else it is refused, as
 	// nothing would open the dataset any more.
 	JoinKey(ctx context.Context, dataset string) error
+	// TakeKey has an encryption root take its key from the one above it, which must be
+	// the one that is named, where ZFS does not tell whether it is one key.
+	TakeKey(ctx context.Context, t zfs.KeyTake) error
 	// PartKey has what takes its key from above be an encryption root of the key that
 	// it has; one that is one is no error. JoinKey undoes it, as long as both are one.
 	PartKey(ctx context.Context, dataset string) error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Arrival is what a stream may bring. zfs receive makes of a stream what its
@@ -171,6 +172,13 @@ func (g *Gate) sameKey() error {
 
 // ErrOtherKey is what a Gate with KeepKey refuses.
 var ErrOtherKey = errors.New("it brings another key, with which all that was received before would be locked")
+
+// IsOtherKey tells of the failure of a receive, also on another host, that it was
+// ErrOtherKey.
+func IsOtherKey(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == Unplanned && strings.Contains(e.Detail, ErrOtherKey.Error())
+}
 
 // Passes is how many of the next bytes hold nothing to be judged.
 func (g *Gate) Passes() int64 { return g.pass }

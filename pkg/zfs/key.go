@@ -25,6 +25,19 @@ func SameKey(a, b *Dataset) bool {
 	return true
 }
 
+// UntoldKey tells whether two datasets may have one key, of which ZFS shows nothing: one
+// that is no passphrase.
+func UntoldKey(a, b *Dataset) bool {
+	format := a.Get("keyformat")
+	return format != "" && format != "none" && format != "passphrase" && SameKey(a, b)
+}
+
+// KeyTake has a dataset take its key from an encryption root above it.
+type KeyTake struct {
+	Dataset string `json:"dataset"`
+	Root    string `json:"root"`
+}
+
 // RootOf returns the encryption root of a dataset of the listing, nil where it is not
 // encrypted, or its root is not listed.
 func (l *Listing) RootOf(d *Dataset) *Dataset {
