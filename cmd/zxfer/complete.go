@@ -157,9 +157,25 @@ func completeChecks(cmd *cobra.Command) {
 	completeWords(cmd, "skip-check", ids...)
 }
 
-// completeJobs completes the jobs of the file.
-func (o *replicateOptions) completeJobs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeHosts completes the hosts of the file and, where they may be named, groups
+// of them.
+func (o *replicateOptions) completeHosts(groups bool, args []string) ([]string, cobra.ShellCompDirective) {
 	var names []string
+	if inv, err := o.inventory(); err == nil {
+		if names = inv.Names(); groups {
+			names = append(names, inv.Groups()...)
+		}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
+	return slices.Compact(slices.Sorted(slices.Values(names))), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeJobs completes the jobs of the file, and what status --hosts takes.
+func (o *replicateOptions) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if hosts, err := cmd.Flags().GetBool("hosts"); err == nil && hosts {
+		return o.completeHosts(true, args)
+	}
 	if f, err := o.load(); err == nil {
 		for _, j := range f.Jobs {
 			if !slices.Contains(args, j.Name) {

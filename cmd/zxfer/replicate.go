@@ -98,6 +98,12 @@ func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) 
 			f.StringVar(&o.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 		}
 	})
+	if withState {
+		// The flag was declared: registering cannot fail.
+		_ = cmd.RegisterFlagCompletionFunc("host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return o.completeHosts(false, nil)
+		})
+	}
 	if withJSON {
 		flagGroup(cmd, "Output", func(f *pflag.FlagSet) { f.BoolVar(&o.json, "json", false, "one JSON object on stdout") })
 	}

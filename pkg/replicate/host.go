@@ -221,6 +221,14 @@ func (inv *Inventory) Names() (out []string) {
 	return out
 }
 
+// Groups are the names of the file's groups, in its order.
+func (inv *Inventory) Groups() (out []string) {
+	for _, g := range inv.groups {
+		out = append(out, g.said.Name)
+	}
+	return out
+}
+
 // Patterns are those of hosts that the file does not name.
 func (inv *Inventory) Patterns() (out []string) {
 	for _, g := range inv.groups {

@@ -86,6 +86,12 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
+	if n := len(j.Aside); n > 0 {
+		facts = append(facts, fmt.Sprintf("%d set aside", n))
+	}
+	if n := len(j.Gone); n > 0 {
+		facts = append(facts, fmt.Sprintf("%d gone from the source", n))
+	}
 	if !j.LastRun.IsZero() {
 		facts = append(facts, "last run "+stamp(j.LastRun))
 	}
