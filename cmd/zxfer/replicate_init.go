@@ -162,6 +162,8 @@ recursive = %t
 # Datasets to leave out: a pattern without "/" matches a name at any depth, one
 # with "/" the path below the source.
 #exclude = ["cache", "vm/scratch*"]
+# Only those with a property, set or inherited (zfs set zxfer:job=home DATASET):
+#property = "zxfer:job=home"
 
 # When to run, as OnCalendar= of systemd.timer(5), and a random delay.
 schedule = %q

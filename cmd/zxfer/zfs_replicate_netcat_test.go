@@ -37,6 +37,7 @@ retention = { last = 3 }
 name = "in"
 source = "beta:%s"
 recursive = true
+property = "my:note=it's marked\t$(so)"
 snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 retention = { last = 1 }
 transfer = { wire = "nc", trusted_link = true }
@@ -65,6 +66,8 @@ to = %q
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", src))
 	sameFiles(t, src+"/a b", dst+"/a b")
 
+	zfsCmd(t, "set", "my:note=it's marked\t$(so)", dst)
+	zfsCmd(t, "create", "-o", "my:note=no\n"+dst+"/c\tmy:note\tit's marked\t$(so)\tlocal", dst+"/c")
 	for i := range 2 {
 		r.must(t, base.Add(time.Duration(5+i)*time.Hour), "run", "in")
 		require.Equal(t, outcome.Done, r.last(t, "in").Outcome)
@@ -72,6 +75,7 @@ to = %q
 	require.Len(t, snapshotNames(t, dst), 3+1, "its zfs took two, and destroyed the former")
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", dst))
 	sameFiles(t, src+"/a b", back+"/a b")
+	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", back), "/c", "it is not marked, whatever it says")
 	nothingLeft(t, 20*time.Second)
 
 	// What cannot be done is refused by the check, with what to do.

@@ -46,7 +46,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 
 // surveySource asks for what a plan depends on beside the listings.
 func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.State) (err error) {
-	if names := plan.NeedCreated(req, &state.Source); len(names) > 0 {
+	if names := plan.NeedCreated(req, state); len(names) > 0 {
 		if state.SourceCreated, err = e.source.Created(ctx, names); err != nil {
 			return err
 		}

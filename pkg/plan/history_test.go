@@ -114,7 +114,7 @@ func TestHistory(t *testing.T) {
 			}
 			state := given(datasets...)
 			state.SourceCreated = map[string]time.Time{}
-			for _, name := range NeedCreated(req, &state.Source) {
+			for _, name := range NeedCreated(req, &state) {
 				var n int64
 				_, err := fmt.Sscanf(name, "tank/a@s%d", &n)
 				require.NoError(t, err)

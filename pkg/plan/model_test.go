@@ -1,10 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -127,6 +130,10 @@ func TestPlansAreSound(t *testing.T) {
 		source, there := randomSides(r)
 		req := request().with(func(q *Request) {
 			q.LatestOnly = r.IntN(4) == 0
+			q.Newest = max(0, r.IntN(6)-2)
+			if r.IntN(3) == 0 {
+				q.Since = time.Unix(int64(r.IntN(12)), 0)
+			}
 			q.Rollback = r.IntN(3) == 0
 			if r.IntN(3) == 0 {
 				q.ExcludeSnapshots = []string{"x*"}
@@ -141,7 +148,14 @@ func TestPlansAreSound(t *testing.T) {
 			m.snapshots = slices.Clone(there.Versions)
 			state.Target.Datasets = []*zfs.Dataset{there}
 		}
-		before := slices.Clone(m.snapshots)
+		before, created := slices.Clone(m.snapshots), map[string]time.Time{}
+		for i, v := range source.Snapshots() {
+			created[v.In("tank/a")] = time.Unix(int64(i), 0)
+		}
+		state.SourceCreated = map[string]time.Time{}
+		for _, name := range NeedCreated(req, &state) { // no more is asked for
+			state.SourceCreated[name] = created[name]
+		}
 		p := made(t, req, state)
 		require.Equal(t, p, Make(req, state), "the same input gives the same plan")
 		if len(p.Conflicts) > 0 {
@@ -171,12 +185,19 @@ func TestPlansAreSound(t *testing.T) {
 			}
 		}
 		if len(d.Steps) > 0 {
-			for _, v := range source.Snapshots() {
-				chosen := req.Wanted(v.Name) && !req.LatestOnly || v.GUID == d.Arrive.GUID
-				if v.CreateTXG > base && v.CreateTXG <= d.Arrive.CreateTXG && chosen {
-					want = append(want, v.GUID)
+			var behind []uint64
+			left := cmp.Or(req.Newest, math.MaxInt)
+			for _, v := range slices.Backward(source.Snapshots()) {
+				chosen := v.CreateTXG < d.Arrive.CreateTXG && req.Wanted(v.Name) && !req.LatestOnly && !created[v.In("tank/a")].Before(req.Since)
+				if left > 0 && (chosen || v.GUID == d.Arrive.GUID) {
+					left--
+					if v.CreateTXG > base {
+						behind = append(behind, v.GUID)
+					}
 				}
 			}
+			slices.Reverse(behind)
+			want = append(want, behind...)
 		}
 		var got []uint64
 		for _, v := range m.snapshots {

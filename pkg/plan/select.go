@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -135,14 +136,22 @@ func (r *Request) runs(d *zfs.Dataset, after uint64, to zfs.Version, alone bool)
 	return out
 }
 
-// NeedCreated are the snapshots of the source whose time decides what is carried.
-func NeedCreated(req Request, source *zfs.Listing) (snapshots []string) {
+// NeedCreated are the snapshots of the source whose time decides what is carried: those
+// behind what the target has, where nothing can make the way begin before that.
+func NeedCreated(req Request, state *State) (snapshots []string) {
 	if req.Since.IsZero() {
 		return nil
 	}
-	for _, d := range source.Datasets {
+	root, err := TargetName(req.Source, req.Target)
+	there, onward := state.Target.ByName(), err == nil && req.Snapshot == "" && !req.Rollback && req.Rotate == ""
+	for _, d := range state.Source.Datasets {
+		after := uint64(0)
+		if t := there[targetOf(d.Name, req.Source, root)]; t != nil && onward {
+			base, _, _ := common(d, t, zfs.Version{CreateTXG: math.MaxUint64})
+			after = base.CreateTXG
+		}
 		for _, v := range d.Versions {
-			if v.Kind == zfs.Snapshot && !v.Pretended && req.Wanted(v.Name) {
+			if v.Kind == zfs.Snapshot && v.CreateTXG > after && !v.Pretended && req.Wanted(v.Name) {
 				snapshots = append(snapshots, v.In(d.Name))
 			}
 		}

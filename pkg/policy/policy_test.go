@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -118,10 +119,14 @@ func TestListOnly(t *testing.T) {
 	_, err = admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	// Whatever a listing may be asked for, there is a rule for it.
-	q, err := json.Marshal(site.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true})
+	q, err := json.Marshal(site.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true, User: []string{"zxfer:job"}})
 	require.NoError(t, err)
 	_, err = admit(t, g, "list", string(q))
 	require.NoError(t, err)
+	for _, name := range []string{"all", "mountpoint", "my:x,all", "-r", "my:x y"} {
+		_, err = admit(t, g, "list", fmt.Sprintf(`{"dataset":"tank/vm","user":[%q]}`, name))
+		require.Error(t, err, name)
+	}
 }
 
 // Of what is above a grant only what a plan must know may be read: "all" would
