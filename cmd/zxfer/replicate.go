@@ -48,7 +48,8 @@ without a target only takes and removes snapshots.
 It has no daemon: systemd timers (replicate install) or cron start one run after
 the other. Every step that was interrupted is resumed by the next run. Nothing
 on a target is rolled back or destroyed but snapshots that the job itself
-brought there and retention does not keep.`,
+brought there and retention does not keep or, where the job file says so (mirror),
+what the source no longer has.`,
 		Example: `  zxfer replicate init                 ask a few questions, write the job file
   zxfer replicate check                show what the next runs would do
   zxfer replicate install              write and start the systemd timers

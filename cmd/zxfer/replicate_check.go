@@ -24,7 +24,8 @@ func newReplicateCheck(a *app) *cobra.Command {
 		Short: "Check the job file and show what the next run would do",
 		Long: `check reads the job file, reaches every host, and shows what the next run of
 each job would do: the snapshots it would take, what it would send where, what
-stands in the way, and what retention would remove once that has arrived. It
+stands in the way, and what retention or a mirror would remove once that has
+arrived. It
 changes nothing.
 
 Of a file that hosts share it checks this host's part, with --all-hosts that of
@@ -129,7 +130,8 @@ func newReplicatePrune(a *app) *cobra.Command {
 		Use:   "prune [FLAGS] JOB ...",
 		Short: "Apply retention now, without a transfer",
 		Long: `prune removes the snapshots that a job's retention does not keep, on the source
-and on every target that it reaches. Each run does the same at its end.
+and on every target that it reaches, and from the targets that are a mirror what the
+source no longer has. Each run does the same at its end.
 
 Never removed are the newest snapshot of a dataset, the newest common one of any
 target, what an interrupted receive needs, what is held or has clones, and every
@@ -138,8 +140,8 @@ future, or before that of an earlier one, does not make any other go.
 
 Of what earlier runs kept, one run removes what time and newer snapshots have
 overtaken, and of each dataset at most prune_limit (100) others, as after a change
-of the job file. Where it is more nothing is removed (exit code 3); with
---beyond-limit it is.`,
+of the job file; from a mirror, of each dataset at most mirror.limit (100). Where it
+is more nothing is removed (exit code 3); with --beyond-limit it is.`,
 		Args: namesOr(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)

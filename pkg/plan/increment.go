@@ -139,7 +139,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 		return
 	}
 	p.stray(d, t)
-	p.conflict(Diverged, d.Name, t.Name, hint+"\n"+rotateHint(),
+	p.conflict(Diverged, d.Name, t.Name, hint+"\n"+p.rotateHint(t.Name),
 		"%s has diverged: behind the common snapshot @%s it has %s, and %s has %s",
 		p.onTarget(t.Name), base.Name, list, p.onSource(d.Name), named(d))
 }
@@ -199,7 +199,7 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 	}
 	if p.req.Copies == nil || p.req.Copies[t.Name] {
 		p.stray(d, t)
-		hint += "\n" + rotateHint()
+		hint += "\n" + p.rotateHint(t.Name)
 	}
 	byName := make(map[string]uint64, len(t.Versions))
 	for _, v := range t.Snapshots() {

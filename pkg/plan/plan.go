@@ -46,6 +46,8 @@ type Request struct {
 	// Copies are the target's datasets that are known to be copies: only these are set
 	// aside where they have nothing in common with the source. nil: whatever is there.
 	Copies map[string]bool
+	// Spent are those that were set aside so often, and are kept, that it is not done again.
+	Spent map[string]bool
 
 	CarryProperties bool              // -p: all locally set properties
 	Set             map[string]string // -o

@@ -16,13 +16,19 @@ type Aside struct {
 }
 
 // rotateHint names the way out that destroys nothing.
-func rotateHint() string {
+func (p *planner) rotateHint(copied string) string {
+	if p.req.Spent[copied] {
+		return "it was set aside again and again: find out why, and destroy those of its former copies that nobody needs"
+	}
 	return "to keep it under another name, and have it begun anew in full: {{rotate}}"
 }
 
 // stray notes that a copy went its own way: no stream brings it back. What was merely
 // written to it does not count: to undo that takes seconds, a second copy perhaps days.
 func (p *planner) stray(d, t *zfs.Dataset) {
+	if p.req.Spent[t.Name] {
+		return
+	}
 	if p.plan.astray == nil {
 		p.plan.astray = map[string]string{}
 	}

@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -60,9 +61,15 @@ func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gon
 
 // mirror decides which snapshots follow those that the source no longer has.
 func (v *View) mirror(p *Pruning, t *Seen) {
+	has := map[uint64]bool{} // anywhere: a promotion moves snapshots to another dataset
+	for _, d := range slices.Concat(v.All, v.Source.Datasets) {
+		for _, s := range d.Snapshots() {
+			has[s.GUID] = true
+		}
+	}
 	for _, s := range v.To(t.Name) {
 		if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
-			v.mirrorOne(p, t, s, there)
+			v.mirrorOne(p, t, s, there, has)
 		}
 	}
 }
@@ -70,12 +77,8 @@ func (v *View) mirror(p *Pruning, t *Seen) {
 // mirrorOne decides for one dataset. Nothing goes by what a source does not tell: one that
 // is half received, or has no snapshot of the job any more. What came behind the newest
 // common snapshot is divergence, and stays.
-func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset) {
+func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset, has map[uint64]bool) {
 	p.Kept += v.Scope.Count(there)
-	has := make(map[uint64]bool, len(source.Versions))
-	for _, s := range source.Snapshots() {
-		has[s.GUID] = true
-	}
 	base, _ := Base(source, there)
 	protected := t.protected(source, there)
 	var gone []zfs.Version

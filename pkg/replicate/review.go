@@ -122,6 +122,8 @@ func (v *View) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *pl
 		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
 	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
-		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target}) +
-		"\nto have every run keep the old one so: {{rotate}}"
+		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+	if t.OnDivergence != "rotate" {
+		c.Remedy += "\nto have every run keep the old one so: {{rotate}}"
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
@@ -52,17 +53,27 @@ func (s *State) KeepAside(target string, there func(name string) (guid uint64)) 
 	s.Aside = slices.DeleteFunc(s.Aside, func(a SetAside) bool { return a.Target == target && there(a.As) != a.GUID })
 }
 
-// Rotation is the ending of the copies' names that a run sets aside, "" = none is, and
-// which of a target's datasets are copies by what earlier runs know.
-func (v *View) Rotation(t *Target) (ending string, copies map[string]bool) {
+// maxAside is how many copies of one dataset may be kept: what diverges more often does so
+// for a reason that setting it aside does not mend, as two sources of one copy, and would
+// fill the pool.
+const maxAside = 3
+
+// Rotation has a request set aside what diverged, where the target's job has it so.
+func (v *View) Rotation(t *Target, r *plan.Request) {
 	if t.OnDivergence != "rotate" {
-		return "", nil
+		return
 	}
-	copies = map[string]bool{}
+	r.Rotate, r.Copies, r.Spent = zfs.SetAsideEnding(v.Started), map[string]bool{}, map[string]bool{}
 	for source, known := range v.State.Datasets {
 		if a := known.Targets[t.Name]; a != nil && a.BaseGUID != 0 {
-			copies[t.CopyOf(v.Root, source)] = true
+			r.Copies[t.CopyOf(v.Root, source)] = true
 		}
 	}
-	return zfs.SetAsideEnding(v.Started), copies
+	times := map[string]int{}
+	for _, a := range v.State.Aside {
+		if a.Target == t.Name {
+			times[a.Dataset]++
+			r.Spent[a.Dataset] = times[a.Dataset] >= maxAside
+		}
+	}
 }

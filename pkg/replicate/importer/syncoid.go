@@ -208,7 +208,7 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 func syncoidLeft() map[string]string {
 	return map[string]string{
 		"compress":                   `write transfer.compress = "zstd:N" or "off": without it, zstd compresses where that gains anything`,
-		"delete-target-snapshots":    "write [job.target.retention]: a target keeps what its own grid says, whatever the source has",
+		"delete-target-snapshots":    "write mirror = { limit = 100 } into the target, which does so within bounds; or [job.target.retention]: what its own grid says stays, whatever the source has",
 		"exclude":                    "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
 		"exclude-datasets":           "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
 		"exclude-snaps":              "write into snapshots.adopt patterns of the others: nothing takes away from it",

@@ -54,6 +54,10 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 			r.drop("src/a", "s1")
 			r.snapshot("dst/copy/a", "s6")
 		}, []string{"s2", "s3", "s4", "s5", "s6"}, ""},
+		"moved by a promotion": {func(r *replica) {
+			r.Clone("src/a@s3", "src/b")
+			r.promote("src/b")
+		}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
 		"half received": {func(r *replica) {
 			r.drop("src/a", "s1")
 			r.Edit(func(all map[string]*zfs.Dataset) { all["src/a"].Properties["inconsistent"] = zfs.Property{Value: "1"} })

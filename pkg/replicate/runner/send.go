@@ -55,7 +55,6 @@ func nothingFor(w *work, t *side, v *replicate.View) error {
 
 // request is the batch for one target.
 func (w *work) request(t *side, v *replicate.View) job.Batch {
-	ending, copies := v.Rotation(t.target)
 	survey, sent := *v.Source, w.job.SentTo(t.target)
 	survey.Datasets = v.To(t.name)
 	var since time.Time
@@ -63,7 +62,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
 	// Only retention asks what else a target has.
-	return job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
+	b := job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
@@ -71,7 +70,6 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 			LatestOnly: sent.LatestOnly, Newest: sent.Newest, Since: since,
 			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
 			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
-			Rotate: ending, Copies: copies,
 		},
 		Way: t.transfer.Way, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {
@@ -89,6 +87,10 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 			}
 		}
 	}}
+	w.shared.Lock() // another target's batch may write down by now what it does
+	defer w.shared.Unlock()
+	v.Rotation(t.target, &b.Plan)
+	return b
 }
 
 // batch is what became of what a target was sent, or was to be.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +125,30 @@ func TestChildrenAreSetAsideAlong(t *testing.T) {
 	run, _ = r.run(t)
 	require.Equal(t, 2, run.Targets[0].Sent)
 	require.Len(t, r.asides(), 1)
+}
+
+// What diverges again and again does not fill the pool.
+func TestNoMoreThanAFewAreSetAside(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	diverge := func(i int) *record.Run {
+		r.snapshot("dst/copy/a", fmt.Sprint("other", i))
+		r.take(fmt.Sprint("s1", i))
+		run, _ := r.run(t)
+		return run
+	}
+	for i := range 3 {
+		require.Equal(t, outcome.Done, diverge(i).Outcome)
+	}
+	refused := diverge(3).Targets[0].Datasets[0]
+	require.Equal(t, plan.Diverged, refused.Conflict)
+	require.Contains(t, refused.Hint, "again and again")
+	aside := r.asides()
+	require.Len(t, aside, 3)
+	r.Remove(aside[0])
+	diverge(4) // it sees that there is room
+	require.Equal(t, outcome.Done, diverge(5).Outcome)
+	require.Len(t, r.asides(), 3)
 }
 
 // Only what a run brought there, or has a history in common, is a copy; and what was

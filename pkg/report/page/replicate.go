@@ -209,6 +209,12 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
+	if n := len(j.Aside); n > 0 {
+		facts = append(facts, english.Plural(n, "copy", "copies")+" set aside")
+	}
+	if n := len(j.Gone); n > 0 {
+		facts = append(facts, english.Plural(n, "copy", "copies")+" of datasets that are gone from the source")
+	}
 	if j.Doubted > 0 {
 		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
 	}
