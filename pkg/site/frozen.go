@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/freeze/guard"
@@ -36,7 +37,10 @@ func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.
 		return r, nil
 	}
 	if err = l.Snapshot(ctx, q.Snapshots); err != nil {
-		return r, errors.Join(append([]error{err}, left(q, g.Drop())...)...)
+		if more := left(q, g.Drop()); len(more) > 0 {
+			err = errors.Join(append([]error{err}, more...)...)
+		}
+		return r, err
 	}
 	r.Outcomes = g.Take()
 	for i := range r.Outcomes {
@@ -77,17 +81,26 @@ func (s scattered) tell(i int, o *freeze.Outcome) {
 // a container, or is on no ZFS, as on a disk of a volume, tells nothing.
 func (l *Local) elsewhere(ctx context.Context, q freeze.Request, places [][]string) scattered {
 	out := make(scattered, len(q.Wanted))
+	known := map[uint64]string{} // by device: applications wait for the answers
 	for i, w := range q.Wanted {
 		if w.Host != "" && !strings.HasPrefix(w.Host, "/") {
 			continue // it may be another host's
 		}
 		for _, place := range places[i] {
-			real, err := filepath.EvalSymlinks(place)
-			if err != nil {
+			var at syscall.Stat_t
+			if syscall.Stat(place, &at) != nil {
 				continue
 			}
-			dataset, err := l.DatasetOf(ctx, real)
-			if err == nil && !slices.Contains(w.Datasets, dataset) {
+			dataset, told := known[at.Dev]
+			if !told {
+				real, err := filepath.EvalSymlinks(place)
+				if err != nil {
+					continue
+				}
+				dataset, _ = l.DatasetOf(ctx, real) // "" where it is on no ZFS
+				known[at.Dev] = dataset
+			}
+			if dataset != "" && !slices.Contains(w.Datasets, dataset) {
 				out[i] = freeze.Clean(fmt.Sprintf("its data in %s is on %s, of which no snapshot is taken with it", place, dataset))
 			}
 		}

@@ -112,11 +112,11 @@ func (p *policy) byHand(k setting) string {
 	case "path", "use_template", "recursive", "process_children_only", "skip_children":
 		return ""
 	case "pre_snapshot_script":
-		return "write [[job.before]] with the command as a list; it runs once in a run, before its snapshots, without SANOID_ variables"
+		return "write [[job.freeze]], kind = \"command\", with the command as a list in freeze; it runs just before the snapshots, without SANOID_ variables"
 	case "post_snapshot_script":
-		return "write [[job.after]] with the command as a list; it runs once at the end of a run, when all is sent, without SANOID_ variables"
+		return "write it as thaw of [[job.freeze]]; it runs just after the snapshots, without SANOID_ variables"
 	case "script_timeout", "no_inconsistent_snapshot", "force_post_snapshot_script":
-		return "see timeout and on_failure of [[job.before]]; [[job.after]] always runs"
+		return "see timeout and on_failure of [[job.freeze]], whose thaw always runs"
 	case "pre_pruning_script", "pruning_script":
 		return "[[job.after]] gets the run's record on standard input, which counts what was removed"
 	case "prune_defer", "min_percent_free":

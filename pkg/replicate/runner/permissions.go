@@ -63,6 +63,9 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 		if j.Snapshots.Take != "" {
 			p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
 		}
+		if len(j.Freeze) > 0 {
+			p = append(p, "userprop") // freeze.Property
+		}
 		if len(j.Targets) > 0 {
 			p = append(p, "send")
 			if j.Bookmarks != "none" {
