@@ -361,5 +361,19 @@ func TestZFSFreezeUnit(t *testing.T) {
 			return len(pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == "freeze-guard" })) == 0
 		}, 20*time.Second, 50*time.Millisecond)
 	}
+	// With both killed it stays frozen; the next run thaws before it freezes.
+	require.NoError(t, os.Truncate(log, 0))
+	begin := func(want string) {
+		t.Helper()
+		m.run(t, "systemctl", "start", "--no-block", unit)
+		require.Eventually(t, func() bool { return fileText(log) == want }, time.Minute, 20*time.Millisecond, m.journal(unit))
+	}
+	begin("nobody freeze\n")
+	m.run(t, "systemctl", "kill", "--signal=KILL", unit)
+	require.Eventually(t, func() bool { return m.show(t, unit, "MainPID") == "0" }, 20*time.Second, 50*time.Millisecond)
+	m.run(t, "systemctl", "stop", unit)
+	require.Equal(t, "nobody freeze\n", fileText(log))
+	begin("nobody freeze\nnobody thaw\nnobody freeze\n")
+	m.run(t, "systemctl", "stop", unit)
 	require.Empty(t, snapshotNames(t, src))
 }

@@ -18,7 +18,7 @@ import (
 func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.Result, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	g, err := guard.Start(ctx, &q)
+	g, err := guard.Start(ctx, l.tools.RunDirectory(), &q)
 	if err != nil {
 		return r, err
 	}

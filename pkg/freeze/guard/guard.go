@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -34,6 +35,7 @@ type Guard struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	stderr  *zfsexec.Tail
+	note    *os.File // nil where none could be written
 	ended   chan []freeze.Outcome
 }
 
@@ -49,10 +51,14 @@ const grace = 5 * time.Second
 
 // Start starts a watchdog, which is this program again, and returns when all that is
 // wanted stands still, or was tried. Take or Drop has to follow.
-func Start(ctx context.Context, q *freeze.Request) (*Guard, error) {
+//
+// dir is where the processes of this host find each other until it starts anew; where it
+// cannot be written, what is killed together with its watchdog stays as it is.
+func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
+	thawLeft(dir)
 	g := &Guard{request: q, stderr: &zfsexec.Tail{}, ended: make(chan []freeze.Outcome, 1)}
 	// A session of its own: what ends the run's terminal or group does not end it.
 	g.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{"zxfer", Verb}, Dir: "/", Env: append(os.Environ(), "LC_ALL=C"),
@@ -65,7 +71,11 @@ func Start(ctx context.Context, q *freeze.Request) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.note, err = writeNote(dir, q); err == nil {
+		g.cmd.ExtraFiles = []*os.File{g.note} // noteFD
+	}
 	if err := g.cmd.Start(); err != nil {
+		g.forget()
 		return nil, fmt.Errorf("the watchdog of what is frozen: %w", err)
 	}
 	first := make(chan *began, 1)
@@ -124,23 +134,7 @@ func (g *Guard) read(out io.Reader, first chan<- *began) {
 // rescue does the watchdog's duty.
 func (g *Guard) rescue(b *began) []freeze.Outcome {
 	runtime.LockOSThread() // as in Serve; it goes with this goroutine
-	outcomes := make([]freeze.Outcome, len(g.request.Wanted))
-	for i := len(outcomes) - 1; i >= 0; i-- {
-		o := &outcomes[i]
-		if b != nil {
-			*o = b.Outcomes[i]
-		}
-		if o.Error == "" {
-			o.Error = freeze.Clean("the watchdog ended before its time: " + g.stderr.String())
-		}
-		w := &g.request.Wanted[i]
-		a := appOf(&w.Spec, environmentOf(g.request, w))
-		if machine, ok := a.(*guestAgent); ok {
-			machine.mine = b == nil || b.Outcomes[i].Error == ""
-		}
-		thaw(a, o)
-	}
-	return outcomes
+	return thawAll(g.request, b, "the watchdog ended before its time: "+g.stderr.String())
 }
 
 func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may be gone
@@ -163,5 +157,15 @@ func (g *Guard) end(drop bool) []freeze.Outcome {
 	defer timer.Stop()
 	outcomes := <-g.ended
 	_ = g.stdin.Close() // twice is no harm
+	g.forget()
 	return outcomes
+}
+
+// forget removes the note.
+func (g *Guard) forget() {
+	if g.note != nil {
+		dir, name := filepath.Split(g.note.Name())
+		_ = os.Remove(filepath.Join(dir, notePrefix+name)) // an unlocked one is removed by the next
+		_ = g.note.Close()
+	}
 }

@@ -2,10 +2,13 @@ package guard
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,7 +34,7 @@ func logged(t *testing.T, dir string) (out []string) {
 
 func begin(t *testing.T, q *freeze.Request) *Guard {
 	t.Helper()
-	g, err := Start(t.Context(), q)
+	g, err := Start(t.Context(), filepath.Join(t.TempDir(), "notes"), q)
 	require.NoError(t, err)
 	return g
 }
@@ -141,6 +144,11 @@ func TestRunKilled(t *testing.T) {
 	killed := time.Now()
 	soonThawed(t, dir, 5*time.Second)
 	t.Logf("thawed %s after the kill", time.Since(killed))
+	require.Eventually(t, func() bool { // and nobody thaws it again
+		notes, _ := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
+		s, err := os.Stat(notes[0])
+		return err == nil && s.Size() == 0
+	}, 5*time.Second, 10*time.Millisecond)
 	require.Error(t, run.Wait())
 }
 
@@ -156,4 +164,46 @@ func TestWatchdogKilled(t *testing.T) {
 		require.False(t, o.Left)
 	}
 	require.Equal(t, []string{"freeze a", "freeze b", "thaw b", "thaw a"}, logged(t, dir))
+}
+
+// Both are killed: who comes next thaws what they left.
+func TestBothKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := exec.Command("/proc/self/exe")
+	run.Env = append(os.Environ(), "GUARD_TEST_RUN="+dir)
+	out, err := run.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, run.Start())
+	in := bufio.NewReader(out)
+	for range 2 {
+		_, err = in.ReadString('\n')
+		require.NoError(t, err)
+	}
+	notes, err := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
+	require.NoError(t, err)
+	require.Len(t, notes, 1)
+	thawLeft(filepath.Join(dir, "notes"))
+	require.Equal(t, []string{"freeze a"}, logged(t, dir), "they are alive")
+
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", run.Process.Pid))
+	require.NoError(t, err)
+	watchdog := 0
+	for _, thread := range threads {
+		children, err := os.ReadFile(thread)
+		require.NoError(t, err)
+		if f := strings.Fields(string(children)); len(f) > 0 {
+			watchdog, err = strconv.Atoi(f[0])
+			require.NoError(t, err)
+		}
+	}
+	require.NotZero(t, watchdog)
+	require.NoError(t, run.Process.Signal(syscall.SIGSTOP)) // it sees nothing of the other's end
+	require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
+	require.NoError(t, run.Process.Kill())
+	require.Error(t, run.Wait())
+	require.Equal(t, []string{"freeze a"}, logged(t, dir))
+	thawLeft(filepath.Join(dir, "notes"))
+	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
+	require.NoFileExists(t, notes[0])
 }

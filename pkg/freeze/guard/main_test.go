@@ -21,11 +21,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if dir := os.Getenv("GUARD_TEST_RUN"); dir != "" {
-		_, err := Start(context.Background(), request(script(dir, "a")))
+		_, err := Start(context.Background(), dir+"/notes", request(script(dir, "a")))
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println("frozen")
+		fmt.Println("frozen\nnow")
 		time.Sleep(time.Hour)
 	}
 	os.Exit(m.Run())

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
 )
@@ -70,6 +72,7 @@ const thawing = 20 * time.Second
 func Serve(in io.Reader, out io.Writer) error {
 	// A child with Pdeathsig ends with the thread that started it: this one lasts.
 	runtime.LockOSThread()
+	syscall.CloseOnExec(noteFD)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -110,6 +113,8 @@ func Serve(in io.Reader, out io.Writer) error {
 		}
 	}
 	h.thaw(ctx, taken)
+	// Where the run is gone, nobody need thaw it again.
+	_ = unix.Ftruncate(noteFD, 0)
 	return say.Encode(ended{h.outcomes})
 }
 

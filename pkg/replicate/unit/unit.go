@@ -89,8 +89,11 @@ func runs() task {
 // not in a circle. Those that load one key find each other in the run directory.
 func drills() task {
 	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no",
-		"RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"}
+		runDirectory}
 }
+
+// runDirectory has systemd make the directory where processes find each other.
+const runDirectory = "RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"
 
 // Service is the service of a job: one run, hardened to what a run needs.
 //
@@ -142,6 +145,9 @@ func service(j *replicate.Job, p Paths, t task) string {
 	kill := "mixed"
 	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.what == "replicate" {
 		kill = "process" // the watchdog of what is frozen outlives the run; all else ends with it
+		if j.User == "" {
+			user += runDirectory // for what both leave that are killed at once
+		}
 		if j.User == "" && slices.ContainsFunc(j.Freeze, func(z replicate.Freeze) bool { return z.RunAs != "" }) {
 			capabilities += " CAP_SETUID CAP_SETGID CAP_KILL"
 		}
