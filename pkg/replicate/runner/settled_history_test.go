@@ -24,6 +24,10 @@ func TestSettledHistories(t *testing.T) {
 		"adopt": adopting(),
 		"take":  {Snapshots: replicate.Snapshots{Take: "s%Y%m%d%H%M%S", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
 	}
+	choice := adopting()
+	choice.Targets = []replicate.Target{{Name: "u", To: "far/u", Retention: &replicate.Grid{Last: 3}, Choice: replicate.Choice{Property: "my:u"},
+		Snapshots: replicate.TargetSnapshots{Only: []string{"re:[0-9]$"}, Sent: replicate.Sent{Newest: 2}}}}
+	jobs["choice"] = choice
 	for name, j := range jobs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +48,7 @@ func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var log []string
 	for step := range 30 {
-		op, n, a, b := rnd.IntN(19), rnd.IntN(100), rnd.IntN(100), rnd.IntN(100)
+		op, n, a, b := rnd.IntN(21), rnd.IntN(100), rnd.IntN(100), rnd.IntN(100)
 		wait := []int64{0, 0, 1, 2, 3, 3600}[rnd.IntN(6)]
 		var what string
 		for _, r := range []*replica{quick, slow} {
@@ -160,6 +164,11 @@ func (r *replica) change(op, n, a, b, step int) string {
 		moved := fmt.Sprintf("dst/copy/old%d", step)
 		r.rename(name, moved)
 		return "rename " + name + " to " + moved
+	case op > 18:
+		name = source[n%len(source)]
+		value := []string{"yes", "no"}[b%2]
+		r.mark(name, "my:u", value)
+		return "mark " + name + ": " + value
 	}
 	return "nothing"
 }

@@ -45,6 +45,7 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 			r.snapshot(n, s)
 		}
 	}
+	r.mark("src/b", "my:u", "yes")
 	r.settle(t)
 	return r
 }

@@ -42,9 +42,13 @@ type replica struct {
 func newReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
-	j.Targets = []replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}
+	others := j.Targets // in pools of their own
+	j.Targets = append([]replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}, others...)
 	r := &replica{Host: zfsmem.New("src", "src/a", "dst"), t: t, job: &j, dir: t.TempDir(), now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix()}
 	r.Now = func() int64 { return r.now }
+	for _, o := range others {
+		r.Create(zfs.PoolOf(o.To), nil)
+	}
 	r.Around = func(_ context.Context, op string, names []string, do func() error) error {
 		r.mu.Lock()
 		before, away := r.before, r.away
