@@ -73,6 +73,7 @@ the last lines say how to bring them back.`,
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, "the job `FILE` that names copies")
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
+		f.StringVar(&o.config.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
@@ -111,7 +112,11 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	if named {
 		o.req.Flags = []string{"--config", o.config.file}
-	} else if _, err := os.Stat(o.config.file); errors.Is(err, os.ErrNotExist) {
+	}
+	if o.config.host != "" {
+		o.req.Flags = append(o.req.Flags, "--host", o.config.host)
+	}
+	if _, err := os.Stat(o.config.file); !named && errors.Is(err, os.ErrNotExist) {
 		return nil // no job is known
 	}
 	f, err := o.config.load()
