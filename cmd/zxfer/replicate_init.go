@@ -221,6 +221,10 @@ const jobTarget = `
 [[job.target]]
 name = "backup"
 to = %q
+# Keep a copy that diverged under another name, and begin it anew; else it is refused.
+#on_divergence = "rotate"
+# Instead of retention there: have no more than the source has.
+#mirror = { limit = 100, gone = "90d" }
 
 # Prove that the copies can be restored: clone, read and compare them.
 #[job.drill]
