@@ -226,3 +226,33 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Contains(t, o.stderr, "datasets stay encryption roots, beside "+in)
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
+
+// Part of a tree, whose encryption root is above it and is not sent, is one root, too.
+func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
+	lab(t)
+	for _, format := range []string{"passphrase", "raw"} {
+		t.Run(format, func(t *testing.T) {
+			src, dst := dataset(t)
+			keys := [2]string{}
+			for i, text := range []string{"0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"} {
+				keys[i] = filepath.Join(t.TempDir(), "key")
+				require.NoError(t, os.WriteFile(keys[i], []byte(text), 0o600))
+			}
+			zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[0], src)
+			zfsCmd(t, "create", src+"/home")
+			zfsCmd(t, "create", src+"/home/x")
+			fill(t, src+"/home/x", "f", 100<<10)
+			zfsCmd(t, "snapshot", "-r", src+"/home@one")
+			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			roots(t, dst, map[string]string{"": "", "/x": ""})
+			zfsCmd(t, "snapshot", src+"/home/x@two")
+			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			opens(t, dst, dst+"/x", keys[0])
+			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[1], src)
+			zfsCmd(t, "snapshot", "-r", src+"/home@three")
+			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			roots(t, dst, map[string]string{"": "", "/x": ""})
+			opens(t, dst, dst+"/x", keys[1])
+		})
+	}
+}

@@ -188,7 +188,11 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is not a copy of %s", target, source)
 		return
 	}
+	copied := p.req.Copies == nil || p.req.Copies[t.Name]
 	if at, ok := p.demoted(d, t); ok {
+		if copied {
+			p.stray(d, t)
+		}
 		p.refuseDemoted(d, t, at)
 		return
 	}
@@ -197,7 +201,7 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 			"%s is at @%s, which is newer than %s, and has no older snapshot of it", target, newer.Name, p.onSource(out.Arrive.In(d.Name)))
 		return
 	}
-	if p.req.Copies == nil || p.req.Copies[t.Name] {
+	if copied {
 		p.stray(d, t)
 		hint += "\n" + p.rotateHint(t.Name)
 	}

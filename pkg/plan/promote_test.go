@@ -45,6 +45,7 @@ func TestPromoted(t *testing.T) {
 	// The clone was sent, and the demoted one has nothing newer in common.
 	p = plan(promoted, map[string]string{"vault/a/o": "@1,1 @2,2", "vault/a/c": "@3,3"})
 	refused(t, p, NoCommon, "zfs rename vault/a/o vault/a/o-old", "only what is not in @2 is sent")
+	require.Contains(t, p.astray, "vault/a/o", "it can be set aside")
 	p = plan(promoted, map[string]string{"vault/a/o-old": "@1,1 @2,2", "vault/a/c": "@3,3"})
 	require.Empty(t, p.Conflicts)
 	require.Contains(t, planned(p), "tank/a/o: clone tank/a/c@2>@3, @3>@4")

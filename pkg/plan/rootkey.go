@@ -50,7 +50,7 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || root == nil && zfs.ProvedKey(p.sourceRoot(d), t) || p.rootArrives(out, from, to) {
 		return true // or it brings the key that the copy has by now
 	}
-	if want, ok := relocate(d.Name, t.Name, from); ok && want == to && !p.req.Restore && zfs.UntoldKey(p.sourceRoot(d), t) {
+	if p.original(d, t, to, from) && !p.req.Restore && zfs.UntoldKey(p.sourceRoot(d), t) {
 		out.keepsKey = from // its stream shows whether it does
 		return true
 	}
@@ -61,6 +61,13 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 	p.keyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither%s (openzfs#12614)",
 		p.onTarget(t.Name), was, to, p.onSource(d.Name), why)
 	return false
+}
+
+// original tells that an encryption root of the target is the copy of the source's, or
+// of what takes its key from there, as the highest of a part of a tree does.
+func (p *planner) original(d, t *zfs.Dataset, to, from string) bool {
+	name, ok := relocate(t.Name, d.Name, to)
+	return ok && (name == from || p.source[name] != nil && encryptionRoot(p.source[name]) == from)
 }
 
 // rootFollows judges a copy whose encryption root is the copy of the source's
@@ -78,10 +85,10 @@ func (p *planner) rootFollows(d, t *zfs.Dataset, out *Dataset, from, to string) 
 // root of a copy first, and with it the key that both have from then on.
 func (p *planner) rootArrives(out *Dataset, from, to string) bool {
 	above := p.arriving[to]
-	if above == nil || above.Source != from || len(above.Steps) == 0 {
+	if above == nil || len(above.Steps) == 0 || above.Source != from && encryptionRoot(p.source[above.Source]) != from {
 		return false
 	}
-	out.Needs = append(out.Needs, from)
+	out.Needs = append(out.Needs, above.Source)
 	return true
 }
 

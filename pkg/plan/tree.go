@@ -40,52 +40,44 @@ func (p *planner) joins(d *zfs.Dataset, out *Dataset) {
 // receive does with a package of a tree: root and dataset must both arrive, so that both
 // bring what the source has now.
 func (p *planner) toldAbove(d *zfs.Dataset, out *Dataset) string {
-	root := p.source[encryptionRoot(d)]
-	if root == nil || !out.Encrypted || originDataset(d) != "" || len(out.Steps) == 0 || !zfs.UntoldKey(root, d) || p.rootThere(zfs.ParentOf(out.Target)) != root {
+	key, at := p.rootThere(zfs.ParentOf(out.Target))
+	if key == nil || key != p.sourceRoot(d) || !out.Encrypted || originDataset(d) != "" || len(out.Steps) == 0 || !zfs.UntoldKey(key, d) {
 		return ""
 	}
-	above := p.arriving[p.targetOfRoot(root)]
-	if above == nil || above.Source != root.Name || len(above.Steps) == 0 {
+	if above := p.arriving[at]; above == nil || len(above.Steps) == 0 {
 		return ""
 	}
-	return above.Target
+	return at
 }
 
 // keyAbove is the encryption root of the target that a dataset could take its key from.
 func (p *planner) keyAbove(d *zfs.Dataset, out *Dataset) string {
-	above := p.rootThere(zfs.ParentOf(out.Target))
-	if above == nil || !out.Encrypted || originDataset(d) != "" || !zfs.ProvedKey(p.sourceRoot(d), above) {
+	key, at := p.rootThere(zfs.ParentOf(out.Target))
+	if key == nil || !out.Encrypted || originDataset(d) != "" || !zfs.ProvedKey(p.sourceRoot(d), key) {
 		return ""
 	}
-	return p.targetOfRoot(above)
+	return at
 }
 
-// rootThere is the dataset of either side that tells of the key which a dataset of the
-// target will have; nil where it will not be encrypted, or that is not known.
-func (p *planner) rootThere(target string) *zfs.Dataset {
-	if out := p.arriving[target]; out != nil {
-		if !out.Encrypted {
-			return nil
+// rootThere is the encryption root that a dataset of the target will have, and the
+// dataset of either side that tells of its key; nil where it will not be encrypted, or
+// that is not known. The highest copy of a tree is its root, wherever that is on the source.
+func (p *planner) rootThere(target string) (key *zfs.Dataset, at string) {
+	out := p.arriving[target]
+	if out == nil {
+		if key = p.state.Target.RootOf(p.target[target]); key != nil {
+			at = key.Name
 		}
-		root := p.sourceRoot(p.source[out.Source])
-		if above := p.rootThere(zfs.ParentOf(target)); above != nil && zfs.ProvedKey(root, above) {
-			return above
-		}
-		return root
+		return key, at
 	}
-	return p.state.Target.RootOf(p.target[target])
-}
-
-// targetOfRoot is the name on the target of what rootThere found.
-func (p *planner) targetOfRoot(root *zfs.Dataset) string {
-	if p.source[root.Name] == root {
-		for _, out := range p.arriving {
-			if out.Source == root.Name {
-				return out.Target
-			}
-		}
+	if !out.Encrypted {
+		return nil, ""
 	}
-	return root.Name
+	key = p.sourceRoot(p.source[out.Source])
+	if above, at := p.rootThere(zfs.ParentOf(target)); above != nil && (above == key || zfs.ProvedKey(key, above)) {
+		return above, at
+	}
+	return key, target
 }
 
 // part plans that a copy becomes an encryption root before the key of the one above

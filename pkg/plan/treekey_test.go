@@ -54,6 +54,50 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", only(t, p).Joins)
 }
 
+// Part of a tree whose root is above it: its highest copy is the root.
+func TestTreeOfAPart(t *testing.T) {
+	t.Parallel()
+	for _, told := range []bool{true, false} {
+		part := func(versions ...string) State {
+			all := []*zfs.Dataset{dataset(t, "tank", "", sealedAs("tank", "2")...),
+				dataset(t, "tank/a", versions[0], sealedAs("tank", "2")...), dataset(t, "tank/a/b", versions[1], sealedAs("tank", "2")...)}
+			copies := []*zfs.Dataset{dataset(t, "vault/a", "@a,1", sealedAs("vault/a", "2")...), dataset(t, "vault/a/b", "@a,2", sealedAs("vault/a", "2")...)}
+			if !told {
+				untold(append(all, copies...)...)
+			}
+			s := given(all[1:]...)
+			s.Source.Ancestors = all[:1]
+			if len(versions) > 2 {
+				s.Target.Datasets = copies
+			}
+			return s
+		}
+		req := request().with(func(r *Request) { r.Recursive = true })
+		p := Make(req, part("@a,1", "@a,2"))
+		require.Empty(t, p.Conflicts)
+		require.Len(t, p.ToJoin(), 1)
+		require.Equal(t, "vault/a", p.Datasets[1].Joins)
+		s := part("@a,1 @b,11", "@a,2 @b,12", "there")
+		p = Make(req, s)
+		require.Empty(t, p.Conflicts)
+		require.Empty(t, p.Datasets[1].Joins)
+		if told {
+			for _, d := range s.Source.Ancestors {
+				d.Properties["pbkdf2salt"] = zfs.Property{Value: "3"}
+			}
+			p = Make(req, s)
+			require.Empty(t, p.Conflicts, "its key changed")
+			require.Equal(t, []string{"vault/a/b"}, p.Datasets[0].Parts)
+			require.Equal(t, "vault/a", p.Datasets[1].Joins)
+			continue
+		}
+		require.Equal(t, []string{"vault/a/b"}, p.Datasets[0].Inherit())
+		p = Make(req, part("@a,1", "@a,2 @b,12", "there"))
+		require.Empty(t, p.Conflicts)
+		require.Equal(t, "tank", p.Datasets[1].KeepsKey())
+	}
+}
+
 // untold makes the keys of datasets such that ZFS shows nothing of.
 func untold(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	for _, d := range datasets {
