@@ -78,17 +78,27 @@ func (m *mover) keyed(ctx context.Context, planned, d *plan.Dataset, step *plan.
 // that is proved to be one key. Where it cannot, it stays as it arrived.
 func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
 	joined, kept := map[string]int{}, map[string]int{}
+	var cannot error // what three failed for, and none before them: the others would, too
+	failures := 0
 	for _, d := range t.report.Plan.ToJoin() {
 		if failed[d.Source] != nil || ctx.Err() != nil || d.Joins == "" && !t.hasParted(d) {
 			continue
 		}
-		root := cmp.Or(d.Joins, d.Takes())
-		err := t.target.Again(ctx, site.In(func(o site.Owner) error {
-			if d.Takes() != "" {
-				return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: d.Takes()})
+		root, told := cmp.Or(d.Joins, d.Takes()), d.Takes() != ""
+		err := cannot
+		if err == nil {
+			err = t.target.Again(ctx, site.In(func(o site.Owner) error {
+				if told {
+					return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: root})
+				}
+				return o.JoinKey(ctx, d.Target)
+			}))
+		}
+		if err != nil {
+			if failures++; failures == 3 && len(joined) == 0 {
+				cannot = err
 			}
-			return o.JoinKey(ctx, d.Target)
-		}))
+		}
 		switch {
 		case err == nil:
 			joined[root]++
