@@ -181,11 +181,36 @@ func TestMariaDB(t *testing.T) {
 	g.Drop()
 }
 
-// Where a server has no stages of a backup, as MySQL and what is older, all its tables
-// are locked.
+// Where a server has no stages of a backup, as MySQL and older ones of MariaDB, all its
+// tables are locked. The client that is found here says that the server is such a one.
 func TestReadLock(t *testing.T) {
-	t.Parallel()
 	for version, has := range map[string]bool{"10.3.39-MariaDB": false, "10.4.1-MariaDB": true, "10.11.19-MariaDB-0+deb12u1": true, "11.8.2-MariaDB": true, "12.0.1-MariaDB": true} {
 		require.Equal(t, has, staged.MatchString(version), version)
+	}
+	s, spec := mariadb(t)
+	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; SET GLOBAL general_log_file = '" + s.dir + "/general.log'; SET GLOBAL general_log = 1")
+	client, err := exec.LookPath("mariadb")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(s.dir+"/mariadb", []byte("#!/bin/sh\n"+client+` "$@" | sed -u 's/^10\.[0-9.]*-MariaDB.*/10.3.39-MariaDB/'`+"\n"), 0o755))
+	t.Setenv("PATH", s.dir+":"+os.Getenv("PATH"))
+	s.client[0] = client
+	g := begin(t, request(spec))
+	require.False(t, g.Stopped, g.Outcomes)
+	told, err := os.ReadFile(s.dir + "/general.log")
+	require.NoError(t, err)
+	require.Contains(t, string(told), "FLUSH TABLES WITH READ LOCK")
+	written := make(chan error, 1)
+	go func() { _, err := s.sql("INSERT INTO d.i VALUES (1)"); written <- err }()
+	select {
+	case <-written:
+		t.Fatal("it wrote while it was locked")
+	case <-time.After(time.Second):
+	}
+	require.Empty(t, g.Take()[0].Error)
+	select {
+	case err := <-written:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it is locked for ever")
 	}
 }

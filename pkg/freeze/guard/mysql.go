@@ -58,7 +58,7 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 		return f, err
 	}
 	version, isMariaDB := head[0], strings.Contains(head[0], "MariaDB")
-	lock, position := []string{"FLUSH TABLES WITH READ LOCK"}, "@@GLOBAL.gtid_executed"
+	lock, position := []string{"FLUSH TABLES WITH READ LOCK"}, "REPLACE(@@GLOBAL.gtid_executed, CHAR(10), '')" // on one line
 	if m.connection, m.unlock = head[1], "UNLOCK TABLES"; isMariaDB {
 		position = "@@GLOBAL.gtid_binlog_pos"
 	}
