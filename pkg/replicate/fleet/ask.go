@@ -130,7 +130,7 @@ func ask(ctx context.Context, a Asked, how How) *Host {
 	}
 	s, err := judge(answer)
 	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
-		err = fault.Failf(fmt.Sprintf("look at the address of %s in the job file; one whose own name is another is to be asked with --host %s, in its key's command", a.Name, a.Name), "%w: %s says that it is %q", errAnother, a.Address, s.Host)
+		err = fault.Failf(fmt.Sprintf("look at its address in the job file; where only its own name is another, its key is to start: zxfer replicate status --json --host %s", a.Name), "%w: %s says that it is %q", errAnother, a.Address, s.Host)
 	}
 	if err != nil {
 		h.silent(err)
