@@ -168,6 +168,28 @@ func TestAloneAndNot(t *testing.T) {
 	require.Equal(t, []string{"t"}, tosOf(r.status(t)))
 }
 
+// What another host's job of a shared job file holds is not this one's to release.
+func TestHoldsOfOtherHosts(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	r.run(t)
+	text := "[[host]]\nname = 'here'\n[[host]]\nname = 'there'\n[[job]]\nname = 'mine'\nhosts = ['here']\nsource = '" + r.job.Source + "'\nsnapshots.adopt = ['x']\nretention.last = 1\n"
+	theirs := "[[job]]\nname = '" + r.job.Name + "'\nhosts = ['there']\nsource = 'tank'\nsnapshots.adopt = ['x']\nretention.last = 1\n"
+	for text, stale := range map[string]bool{text + theirs: false, text: true} {
+		inv, err := replicate.Read("x", []byte(text))
+		require.NoError(t, err)
+		f, err := inv.For("here")
+		require.NoError(t, err)
+		held, err := r.runner(t).Holds(t.Context(), f, false)
+		require.NoError(t, err)
+		require.NotEmpty(t, held)
+		for _, h := range held {
+			require.Equal(t, r.job.Name, h.Job)
+			require.Equal(t, stale, h.Stale, h.Snapshot)
+		}
+	}
+}
+
 func (r *replica) gc(t *testing.T) ([]*HeldSnapshot, error) {
 	t.Helper()
 	runner := r.runner(t)
