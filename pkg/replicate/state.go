@@ -222,14 +222,19 @@ func (v *View) Forget() {
 	}
 	for _, d := range v.Source.Datasets {
 		if known := v.State.Datasets[d.Name]; known != nil {
-			latest, _ := d.Latest()
+			newest := "" // of the job's own
+			for _, s := range d.Snapshots() {
+				if _, own := v.Scope.Own(s.Name); own {
+					newest = s.Name
+				}
+			}
 			maps.DeleteFunc(known.Consistent, func(snapshot string, _ bool) bool {
 				for _, a := range known.Targets {
 					if a.Base == snapshot {
 						return false
 					}
 				}
-				return snapshot != latest.Name
+				return snapshot != newest
 			})
 		}
 	}

@@ -185,6 +185,26 @@ func TestFrozenUnchanged(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 }
 
+// Another's snapshot, taken since, hides nothing; nor does the lack of a target.
+func TestFrozenAlone(t *testing.T) {
+	t.Parallel()
+	r, _ := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
+	r.job.Targets, r.job.Snapshots.SkipUnchanged = nil, true
+	for range 2 {
+		run, _ := r.run(t)
+		require.NotEqual(t, outcome.Failed, run.Outcome, run.Error)
+		require.Equal(t, []string{"src/a true"}, r.consistent(t))
+		r.now += 3600
+	}
+	r.job.Snapshots.Adopt = []string{"mine"}
+	r.snapshot("src/a", "mine")
+	r.run(t)
+	require.Len(t, r.names("src/a"), 3)
+	r.now += 3600
+	r.run(t)
+	require.Equal(t, []string{"src/a true"}, r.consistent(t))
+}
+
 // A preview freezes nothing, and tells what would be.
 func TestFrozenPreview(t *testing.T) {
 	t.Parallel()
