@@ -29,7 +29,7 @@ func fleetBeta(t *testing.T) (root string) {
 	run(t, "sh", "-ec", fmt.Sprintf(`mkdir -p %[1]s && mount -t tmpfs tmpfs %[1]s && cd %[1]s && mkdir up work root
 mount -t overlay overlay -o lowerdir=/,upperdir=up,workdir=work root
 for at in dev proc sys tmp run; do mount --rbind /$at root/$at && mount --make-rslave root/$at; done
-mount -t tmpfs tmpfs root/etc/systemd/system # not alpha's
+for at in etc/systemd/system root; do mount -t tmpfs tmpfs root/$at; done # not alpha's
 rm -f root/etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f root/etc/ssh/ssh_host_ed25519_key`, dir))
 	t.Cleanup(func() {
 		_ = exec.Command("umount", "-R", "-l", root).Run()
@@ -88,7 +88,8 @@ func fleetJobs(src, dst, schedule, rsh string) string {
 textfile = "%s/zxfer.prom"
 [[host]]
 name = "web"
-names = ["web[1-9]"]
+names = ["web1"]
+address = "root@10.77.0.1"
 vars = { vault = "backup1" }
 [[template]]
 name = "base"
@@ -178,9 +179,13 @@ all:
         web1.example.org: {ansible_host: 10.77.0.1}
       vars:
         zxfer_jobs: %s
+        zxfer_status_key: %[6]s/status_key.pub
         zxfer_targets:
           - {host: backup1, allow: ['receive=%[5]s/web1', 'drill=%[5]s/web1']}
-`, labDir, fleetPackage(t, dir, "0.9.1"), betaIP, file("replicate.toml", fleetJobs(src, dst, "*:*:0/5", "ssh -F /etc/zxfer/ssh_config")), dst))
+`, labDir, fleetPackage(t, dir, "0.9.1"), betaIP, file("replicate.toml", fleetJobs(src, dst, "*:*:0/5", "ssh -F /etc/zxfer/ssh_config")), dst, dir))
+	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "status", "-f", dir+"/status_key")
+	run(t, "hostname", "web1")
+	t.Cleanup(func() { _ = exec.Command("hostname", "guest").Run() })
 	recap := regexp.MustCompile(`(?m)^(\w+)\S* +: ok=(\d+) +changed=(\d+) +unreachable=0 +failed=0 `)
 	play := func(args ...string) (changed map[string]string) {
 		t.Helper()
@@ -217,6 +222,12 @@ all:
 	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))
 	require.Contains(t, fileText(fleetTextfiles+"/zxfer.prom"), `zxfer_replicate_last_run_success{job="home"} 1`)
 	m.run(t, "systemctl", "start", "zxfer-drill-home.service")
+	ssh := "ssh -p 2222 -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -i " + dir + "/status_key"
+	status := run(t, "ip", "netns", "exec", alphaPool, "unshare", "--uts", "sh", "-c", `hostname admin; exec "$@"`, "sh",
+		alphaBin, "replicate", "status", "--hosts", "--config", dir+"/replicate.toml", "--rsh", ssh)
+	require.Regexp(t, `(?m)^web1 +home +ok +1 of 1 copy well`, status)
+	out, _ = m.command("sh", "-c", ssh+" root@10.77.0.1 id").CombinedOutput()
+	require.NotContains(t, string(out), "uid=")
 	require.Equal(t, nothing, play(), "a second time it changes nothing")
 
 	fleetPackage(t, dir, "0.9.2")
@@ -232,7 +243,7 @@ all:
 	for _, path := range []string{"/etc/zxfer", "/usr/bin/zxfer", beta + "/usr/bin/zxfer", "/var/cache/zxfer", "/etc/systemd/system/zxfer-replicate-home.timer"} {
 		require.NoFileExists(t, path)
 	}
-	require.Empty(t, strings.TrimSpace(fileText(keys)))
+	require.Empty(t, strings.TrimSpace(fileText(keys)+fileText("/root/.ssh/authorized_keys")))
 	require.NotEmpty(t, guids(t, dst+"/web1"), "copies stay")
 	require.NoError(t, os.RemoveAll(stateDir))
 }
