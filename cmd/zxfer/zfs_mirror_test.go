@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -177,4 +178,73 @@ transfer = { rsh = %q }
 	require.Equal(t, []string{dst, dst + "/kept"}, left)
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted remove-gone: "`+dst+`/a/b" of "zxfer:home:far"`)
 	require.Equal(t, guids(t, src), guids(t, dst))
+}
+
+// What check prints for a user who is not root is enough to set copies aside, and to have
+// them follow the source.
+func TestZFSMirrorByAUser(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	device, err := os.Stat("/dev/zfs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	for _, d := range []string{src, src + "/a", src + "/b"} {
+		zfsCmd(t, "create", "-o", "canmount=off", d)
+	}
+	zfsCmd(t, "create", "-o", "canmount=off", dst)
+	r := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+recursive = true
+snapshots = { adopt = ["s*"] }
+[[job.target]]
+name = "near"
+to = "%s/copy"
+mirror = { gone = "4d" }
+on_divergence = "rotate"
+`, src, dst))
+	r.state = filepath.Join("/var/tmp", filepath.Base(dst))
+	require.NoError(t, os.MkdirAll(r.state, 0o777))
+	t.Cleanup(func() { _ = os.RemoveAll(r.state) })
+	require.NoError(t, os.Chmod(r.state, 0o777))
+	for dir := r.file; dir != "/"; dir = filepath.Dir(dir) { // for the user to read
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(dir, info.Mode().Perm()|0o555))
+	}
+	r.at(t, time.Now(), "status", "home") // makes the program with another clock
+	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
+	as := func(verb string, args ...string) ending {
+		bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-at")
+		return asBackup(t, append([]string{"env", fmt.Sprint("ZXFER_TEST_NOW=", now.Unix()), bin, "replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...)
+	}
+	zfsCmd(t, "snapshot", "-r", src+"@s1")
+	printed := as("check", "home").stdout
+	allow := regexp.MustCompile(`(?m)zfs allow .*$`).FindAllString(printed, -1)
+	require.Len(t, allow, 2, printed)
+	for _, a := range allow {
+		run(t, "sh", "-ec", a)
+		t.Cleanup(func() { run(t, "sh", "-ec", strings.Replace(a, "zfs allow", "zfs unallow", 1)) })
+	}
+	again := func() {
+		t.Helper()
+		o := as("run", "home")
+		require.Equal(t, 0, o.code, o.String())
+		now = now.AddDate(0, 0, 1)
+	}
+	again()
+	zfsCmd(t, "snapshot", dst+"/copy/b@other")
+	zfsCmd(t, "snapshot", "-r", src+"@s2")
+	again()
+	require.Len(t, asidesAt(t, dst+"/copy/b"), 1)
+	require.Equal(t, guids(t, src+"/b"), guids(t, dst+"/copy/b"))
+	zfsCmd(t, "destroy", src+"/b@s1")
+	require.NoError(t, destroyAll(src+"/a"))
+	for range 5 {
+		again()
+	}
+	require.Equal(t, guids(t, src+"/b"), guids(t, dst+"/copy/b"))
+	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), dst+"/copy/a")
 }

@@ -1,0 +1,87 @@
+package zfs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBeforeAside(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{
+		"v/home.zxfer-2026-11-23T10-15-00Z":      "v/home",
+		"v/home.zxfer-2026-11-23T10-15-00Z/a":    "v/home/a",
+		"v/a.zxfer-x.zxfer-2026-11-23T10-15-00Z": "v/a.zxfer-x",
+	} {
+		got, ok := BeforeAside(name)
+		require.True(t, ok, name)
+		require.Equal(t, before, got)
+	}
+	for _, name := range []string{"v/home", "v/home.zxfer-", "v/home.zxfer-2026", "v/.zxfer-2026-11-23T10-15-00Z",
+		"v/home.zxfer-2026-13-23T10-15-00Z", "v/home.zxfer-2026-11-23T10-15-00Zx", "v/home.zxfer-2026-11-23T10-15-00Z-old"} {
+		require.False(t, IsSetAside(name), name)
+	}
+}
+
+func FuzzBeforeAside(f *testing.F) {
+	for _, s := range []string{"v/home.zxfer-2026-11-23T10-15-00Z", "v//.zxfer-", "", "/"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		before, ok := BeforeAside(name)
+		if !ok {
+			require.Equal(t, name, before)
+			return
+		}
+		require.Less(t, len(before), len(name))
+		require.Equal(t, strings.Count(name, "/"), strings.Count(before, "/"))
+	})
+}
+
+// Whatever speaks for a copy keeps it.
+func TestGoneLeaves(t *testing.T) {
+	t.Parallel()
+	const tag = "zxfer:j:t"
+	g := Gone{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}
+	for name, c := range map[string]struct {
+		change func(d *Dataset, l *Listing, of map[string]Holds)
+		why    string
+	}{
+		"nothing": {func(*Dataset, *Listing, map[string]Holds) {}, ""},
+		"cut short before": {func(d *Dataset, _ *Listing, of map[string]Holds) {
+			of["v/a@x"] = Holds{}
+			d.Properties[GoneProperty] = Property{Value: tag, Source: "local"}
+		}, ""},
+		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]Holds) {
+			of["v/a@x"] = Holds{}
+			d.Properties[GoneProperty] = Property{Value: tag, Source: "inherited from v"}
+		}, "no snapshot of it is held by the job"},
+		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.GUID = 2 }, "another dataset"},
+		"something below": {func(_ *Dataset, l *Listing, _ map[string]Holds) {
+			l.Datasets = append(l.Datasets, &Dataset{Name: "v/a/b"})
+		}, "v/a/b is below it"},
+		"it is mounted":    {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.Properties["mounted"] = Property{Value: "yes"} }, "mounted"},
+		"another snapshot": {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.Versions[0].GUID = 11 }, "which the job did not bring there"},
+		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]Holds) {
+			d.Versions = append(d.Versions, Version{Kind: Snapshot, Name: "y", GUID: 12})
+		}, "which the job did not bring there"},
+		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]Holds) { of["v/a@x"] = Holds{Tags: []string{tag, "mine"}} }, "is held (mine)"},
+		"another job's": {func(_ *Dataset, _ *Listing, of map[string]Holds) {
+			of["v/a@x"] = Holds{Tags: []string{"zxfer:other:t"}}
+		}, "is held (zxfer:other:t)"},
+		"a clone": {func(_ *Dataset, _ *Listing, of map[string]Holds) {
+			of["v/a@x"] = Holds{Tags: []string{tag}, Clones: []string{"v/c"}}
+		}, "has the clone v/c"},
+		"no hold": {func(_ *Dataset, _ *Listing, of map[string]Holds) { of["v/a@x"] = Holds{} }, "no snapshot of it is held by the job"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &Dataset{Name: "v/a", GUID: 1, Properties: map[string]Property{}, Versions: []Version{{Kind: Snapshot, Name: "x", GUID: 10}}}
+			l, of := &Listing{Root: "v/a", Datasets: []*Dataset{d}}, map[string]Holds{"v/a@x": {Tags: []string{tag}}}
+			c.change(d, l, of)
+			require.Contains(t, g.Leaves(l, of), c.why)
+			require.Equal(t, c.why == "", g.Leaves(l, of) == "")
+		})
+	}
+}
