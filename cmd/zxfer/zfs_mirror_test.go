@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
 )
 
 // asidesAt are the copies at or below a dataset's parent that were set aside.
@@ -178,6 +181,43 @@ transfer = { rsh = %q }
 	require.Equal(t, []string{dst, dst + "/kept"}, left)
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted remove-gone: "`+dst+`/a/b" of "zxfer:home:far"`)
 	require.Equal(t, guids(t, src), guids(t, dst))
+
+	// What is in use keeps its snapshots, too.
+	zfsCmd(t, "create", src+"/used")
+	zfsCmd(t, "create", "-V", "1M", src+"/vol")
+	take("s7")
+	r.must(t, now, "run", "home")
+	for _, d := range []string{src + "/used", src + "/vol"} {
+		require.NoError(t, destroyAll(d))
+	}
+	device := zfstest.Device(t, dst+"/vol")
+	defer device.Close()
+	link := zfs.DeviceOf(dst + "/vol") // as udev makes it
+	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+	require.NoError(t, os.Symlink(device.Name(), link))
+	defer os.Remove(link)
+	mounted := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t zfs -o zfsutil "$0" /mnt && echo so && exec cat`, dst+"/used")
+	hold, err := mounted.StdinPipe()
+	require.NoError(t, err)
+	said, err := mounted.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, mounted.Start())
+	_, err = io.ReadFull(said, make([]byte, 3))
+	require.NoError(t, err)
+	for range 6 {
+		now = now.AddDate(0, 0, 1)
+		o = r.must(t, now, "run", "home")
+	}
+	require.Contains(t, o.stderr, dst+"/used stays: it is mounted at /mnt")
+	require.Contains(t, o.stderr, dst+"/vol stays: it is in use")
+	for _, d := range []string{"/used", "/vol"} {
+		require.Equal(t, []string{"s7"}, snapshotNames(t, dst+d))
+	}
+	require.NoError(t, hold.Close())
+	require.NoError(t, mounted.Wait())
+	require.NoError(t, device.Close())
+	r.must(t, now.AddDate(0, 0, 1), "run", "home")
+	require.Equal(t, left, strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst)))
 }
 
 // What check prints for a user who is not root is enough to set copies aside, and to have

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/zfs"
 )
@@ -37,8 +38,12 @@ func SetsAside(all *[]zfs.SetAside) (told Account) {
 // formerly is the name by which a grant knows a dataset: a copy that a key set aside is
 // beside what it may receive into.
 func (g *Guard) formerly(dataset string) string {
-	if before, ok := zfs.BeforeAside(dataset); ok && below(before, g.policy.Rotated) {
-		return before
+	before, ok := zfs.BeforeAside(dataset)
+	for _, root := range g.policy.Rotated {
+		beside := strings.HasPrefix(dataset, zfs.ParentOf(root)+"/") // and not below what somebody else set aside
+		if ok && beside && below(before, []string{root}) {
+			return before
+		}
 	}
 	return dataset
 }

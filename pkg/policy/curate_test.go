@@ -93,3 +93,23 @@ func TestRemoveGrant(t *testing.T) {
 }
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
+
+// A copy is set aside beside itself, and not into what somebody else set aside above it.
+func TestSetAsideStaysBeside(t *testing.T) {
+	t.Parallel()
+	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}
+	for as, former := range map[string]string{
+		"vault/hosts/web1.zxfer-2026-11-23T10-15-00Z":                            "vault/hosts/web1",
+		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1":                            "",
+		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1.zxfer-2026-11-23T10-15-00Z": "",
+	} {
+		err := SetAside(t.Context(), g, &[]zfs.SetAside{{Dataset: "vault/hosts/web1", GUID: 1, As: as}})
+		if former == "" {
+			former = as
+			require.Error(t, err, as)
+		} else {
+			require.NoError(t, err, as)
+		}
+		require.Equal(t, former, g.formerly(as))
+	}
+}

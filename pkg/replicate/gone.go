@@ -22,6 +22,9 @@ type Gone struct {
 	// Waited is the time that counts. Between two runs that is at most a quarter of what
 	// is to be waited: a clock that was wrong removes nothing.
 	Waited time.Duration `json:"waited"`
+	// Anew tells that the source's root is another than the one that had the original: as
+	// after a loss. It is kept then.
+	Anew bool `json:"anew,omitempty"`
 	// Held are the snapshots of the copy that may carry the job's hold.
 	Held []string `json:"held,omitempty"`
 }
@@ -36,7 +39,7 @@ func (g *Gone) Wait(now time.Time, grace time.Duration) {
 
 // Due is when it may go at the soonest, zero where it never does.
 func (g *Gone) Due(t *Target) time.Time {
-	if !t.MirrorsDatasets() {
+	if !t.MirrorsDatasets() || g.Anew {
 		return time.Time{}
 	}
 	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
@@ -45,13 +48,25 @@ func (g *Gone) Due(t *Target) time.Time {
 // Miss notes which datasets, of those that a run has brought to a target, the source no
 // longer has, and which it has again. The source is there, and was listed as a whole.
 func (v *View) Miss() {
-	names, guids := map[string]bool{}, map[uint64]bool{}
+	names, guids, root := map[string]bool{}, map[uint64]bool{}, uint64(0)
 	for _, d := range v.All {
 		names[d.Name], guids[d.GUID] = true, true
+		if d.Name == v.Root {
+			root = d.GUID
+		}
 	}
 	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool { return names[g.Source] })
 	if !v.Job.Recursive {
 		return // what is below is not known
+	}
+	was := v.State.Root
+	if known := v.State.Datasets[v.Root]; was == 0 && known != nil {
+		was = known.GUID
+	}
+	anew := was != 0 && was != root
+	v.State.Root = root
+	for _, g := range v.State.Gone {
+		g.Anew = g.Anew || anew
 	}
 	for source, known := range v.State.Datasets {
 		if names[source] || known.GUID != 0 && guids[known.GUID] || !strings.HasPrefix(source, v.Root+"/") {
@@ -62,7 +77,7 @@ func (v *View) Miss() {
 			if a.BaseGUID == 0 || a.Target == "" || slices.ContainsFunc(v.State.Gone, same) {
 				continue
 			}
-			g := &Gone{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started}
+			g := &Gone{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, Anew: anew}
 			for _, h := range a.Held {
 				if h.There != "" {
 					g.Held = append(g.Held, h.There)
@@ -106,7 +121,7 @@ func (v *View) KeepGone(t *Target, there func(name string) (guid uint64)) {
 // Overdue are the copies of a target that may go by the time that passed.
 func (v *View) Overdue(t *Target) (all []*Gone) {
 	for _, g := range v.State.GoneAt(t.Name) {
-		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
+		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.Anew && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
 			all = append(all, g)
 		}
 	}
@@ -154,8 +169,11 @@ func (v *View) stays(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) 
 			return "@" + s.Name + " is none of the job's"
 		}
 	}
-	if d.ResumeToken() != "" || d.Inconsistent() {
+	switch {
+	case d.ResumeToken() != "" || d.Inconsistent():
 		return "a receive into it was interrupted"
+	case len(d.Snapshots()) > 0 && d.WrittenTo():
+		return "it was written to since its newest snapshot"
 	}
 	return ""
 }

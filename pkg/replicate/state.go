@@ -17,6 +17,8 @@ type State struct {
 	Datasets map[string]*Known `json:"datasets"`
 	// Aside are the copies that were set aside and are still there.
 	Aside []SetAside `json:"set_aside,omitempty"`
+	// Root is the GUID of the source's root when its datasets were last missed.
+	Root uint64 `json:"root_guid,string,omitempty"`
 	// Gone are the copies of datasets that the source no longer has.
 	Gone []*Gone `json:"gone,omitempty"`
 }

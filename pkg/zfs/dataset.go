@@ -87,6 +87,12 @@ func (d *Dataset) ResumeToken() string { return d.Get("receive_resume_token") }
 // has no snapshot yet and only a resume completes it.
 func (d *Dataset) Inconsistent() bool { return d.Get("inconsistent") == "1" }
 
+// WrittenTo tells whether there is more in it than its newest snapshot has.
+func (d *Dataset) WrittenTo() bool {
+	written := d.Get("written")
+	return written != "" && written != "0" && written != "-"
+}
+
 // SnapshotsChanged is ChangedProperty in seconds since 1970, 0 where it is
 // unknown.
 func (d *Dataset) SnapshotsChanged() int64 {

@@ -63,6 +63,9 @@ func (g Gone) Leaves(l *Listing, of map[string]Holds) string {
 	}
 	mark := d.Properties[GoneProperty]
 	marked := mark.Local() && mark.Value == g.Tag
+	if begun := marked && len(d.Snapshots()) == 0; !begun && d.WrittenTo() {
+		return "it was written to since its newest snapshot"
+	}
 	for _, s := range d.Snapshots() {
 		held := of[s.In(d.Name)]
 		if !ours[SnapshotID{Name: s.Name, GUID: s.GUID}] {

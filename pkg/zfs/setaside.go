@@ -53,7 +53,9 @@ func (a SetAside) Check() error {
 	if _, err := ParseDataset(a.As); err != nil {
 		return err
 	}
-	if before, ok := BeforeAside(a.As); !ok || before != a.Dataset || IsSetAside(a.Dataset) || ParentOf(a.Dataset) == "" {
+	before, ok := BeforeAside(a.As)
+	beside := ParentOf(a.As) == ParentOf(a.Dataset) && ParentOf(a.Dataset) != ""
+	if !ok || !beside || before != a.Dataset || IsSetAside(a.Dataset) {
 		return fmt.Errorf("%s cannot be set aside as %q", a.Dataset, a.As)
 	}
 	return nil

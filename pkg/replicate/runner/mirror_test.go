@@ -301,3 +301,41 @@ func TestRetentionAndGone(t *testing.T) {
 	require.Equal(t, 1, run.Targets[0].Removed)
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
+
+// A source whose root was created anew has lost what was below, and its copies stay.
+func TestTheCopiesOfALostSourceStay(t *testing.T) {
+	t.Parallel()
+	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := mirroring(t, replicate.Mirror{Gone: ninety})
+			r.unhold("src@s5")
+			r.unhold("src/a@s5")
+			r.Remove("src/a")
+			r.Edit(func(all map[string]*zfs.Dataset) {
+				all["src"].GUID, all["src"].Versions = 777, nil
+				all["src"].Properties["guid"] = zfs.Property{Value: "777", Source: "-"}
+			})
+			for _, s := range snapshots {
+				r.snapshot("src", s)
+			}
+			r.passDays(t, 100)
+			require.Contains(t, r.datasets("dst"), "dst/copy/a")
+		})
+	}
+}
+
+// What somebody wrote into a copy is nowhere else.
+func TestACopyThatWasWrittenToStays(t *testing.T) {
+	t.Parallel()
+	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r.unhold("src/a@s5")
+	r.Remove("src/a")
+	r.passDays(t, 2)
+	r.Set("dst/copy/a", "written", "4096")
+	r.passDays(t, 100)
+	require.Contains(t, r.datasets("dst"), "dst/copy/a")
+	r.Set("dst/copy/a", "written", "0")
+	r.passDays(t, 1)
+	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
+}

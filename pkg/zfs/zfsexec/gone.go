@@ -2,6 +2,9 @@ package zfsexec
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -48,7 +51,14 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 	if err != nil {
 		return err
 	}
-	if why := g.Leaves(&l, held); why != "" {
+	why := g.Leaves(&l, held)
+	if why == "" { // its snapshots go first: what is in use would only lose these
+		why, err = c.usedBy(ctx, d)
+	}
+	if err != nil {
+		return err
+	}
+	if why != "" {
 		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
 	}
 	// From here on what is cut off is known by the mark.
@@ -69,6 +79,47 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 		return err
 	}
 	return except(c.change(ctx, zfs.OpDestroy, g.Dataset, "destroy"), zfs.NotFound)
+}
+
+// usedBy tells who has a volume open, or where a filesystem is mounted, in whatever
+// namespace; "" where nobody can be seen.
+func (c *CLI) usedBy(ctx context.Context, d *zfs.Dataset) (string, error) {
+	if d.Type == zfs.Volume {
+		device := zfs.DeviceOf(d.Name)
+		used, err := c.Occupied(ctx, []string{device})
+		if why := used[device]; why != "" {
+			return "it " + why, err
+		}
+		return "", err
+	}
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo") // only a pattern that is none fails
+	seen := map[string]bool{}
+	for _, table := range tables {
+		namespace, err := os.Readlink(filepath.Dir(table) + "/ns/mnt")
+		if err == nil && seen[namespace] {
+			continue
+		}
+		seen[namespace] = err == nil
+		text, _ := os.ReadFile(table) // it may have ended
+		if at := mountOf(string(text), d.Name); at != "" {
+			return fmt.Sprintf("it is mounted at %s, where process %s can see it", at, filepath.Base(filepath.Dir(table))), nil
+		}
+	}
+	return "", nil
+}
+
+// mountOf is where a table as of proc_pid_mountinfo(5) has a filesystem mounted, "" for
+// nowhere.
+func mountOf(mountinfo, dataset string) string {
+	name := strings.ReplaceAll(dataset, " ", `\040`)
+	for line := range strings.Lines(mountinfo) {
+		head, tail, _ := strings.Cut(line, " - ")
+		kind, at := strings.Fields(tail), strings.Fields(head)
+		if len(kind) > 1 && len(at) > 4 && kind[0] == "zfs" && kind[1] == name {
+			return at[4]
+		}
+	}
+	return ""
 }
 
 func (c *CLI) holdsAndClones(ctx context.Context, snapshots []string) (map[string]zfs.Holds, error) {

@@ -27,8 +27,11 @@ func Device(t testing.TB, volume string) *os.File {
 		require.NoError(t, err)
 		for _, path := range all {
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil { // it is read-only
+				f, err = os.Open(path)
+			}
 			if err != nil {
-				continue // gone, or a snapshot's
+				continue // gone
 			}
 			if deviceName(f) == volume {
 				found = f
