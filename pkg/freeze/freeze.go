@@ -92,6 +92,9 @@ func (s *Spec) Check() error {
 		Command:    {"freeze", "thaw", "run_as"},
 	}
 	its, known := has[s.Kind]
+	if s.Kind == "" {
+		return fmt.Errorf("kind is missing; write one of %s", strings.Join(Kinds(), ", "))
+	}
 	if !known {
 		return fmt.Errorf("kind = %q: write one of %s", s.Kind, strings.Join(Kinds(), ", "))
 	}

@@ -86,7 +86,9 @@ func (j *Job) freezeFaults(f *faults) {
 	for i := range j.Freeze {
 		z := &j.Freeze[i]
 		s := z.spec()
-		f.at = fmt.Sprintf("freeze %q: ", s.Label())
+		if f.at = "freeze: "; s.Label() != "" {
+			f.at = fmt.Sprintf("freeze %q: ", s.Label())
+		}
 		f.add(s.Check())
 		f.word("on_failure", z.OnFailure, "stop", "continue")
 		f.patterns("datasets", z.Datasets)

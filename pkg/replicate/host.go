@@ -284,3 +284,28 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	}
 	return errors.Join(f.errs...)
 }
+
+// knownVariables refuses variables that no host has where they are to be what no brace
+// may be in.
+func (inv *Inventory) knownVariables(i int, job map[string]any) error {
+	f := faults{at: inv.jobAt(i)}
+	check := func(key string, v any) {
+		s, _ := v.(string)
+		for _, m := range variable.FindAllStringSubmatch(s, -1) {
+			if !inv.vars[m[1]] {
+				known := strings.Join(slices.Sorted(maps.Keys(inv.vars)), "}, {")
+				f.add(fault.Usagef(fmt.Sprintf("write vars = { %s = \"...\" } into a [[host]]; the file has {%s}", m[1], known), "%s: no host has {%s}", key, m[1]))
+			}
+		}
+	}
+	for _, key := range []string{"name", "source", "schedule"} {
+		check(key, job[key])
+	}
+	targets, _ := job["target"].([]any)
+	for _, v := range targets {
+		t, _ := v.(map[string]any)
+		check("target.name", t["name"])
+		check("target.to", t["to"])
+	}
+	return errors.Join(f.errs...)
+}

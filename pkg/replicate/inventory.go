@@ -53,7 +53,7 @@ func Read(name string, text []byte) (*Inventory, error) {
 	for i, job := range raw.Jobs {
 		merged, err := inv.whole(i, job, templates)
 		if err == nil {
-			err = inv.knownHosts(i, merged)
+			err = errors.Join(inv.knownHosts(i, merged), inv.knownVariables(i, merged))
 		}
 		inv.jobs = append(inv.jobs, merged)
 		errs = append(errs, err)

@@ -195,6 +195,11 @@ func TestReadRefuses(t *testing.T) {
 		"hosts that meet":                 {host + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`job "a": hosts "web1" and "web2" would both write to b/x on vault`, "put {host} into"}},
 		"hosts of a pattern that meet":    {"[[host]]\nname = 'web'\nnames = ['web*']\n" + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`any two hosts of group "web" would both write`}},
 		"hosts that meet below":           {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with what is below, and b/web1/c on vault`}},
+		"a variable of no host":           {host + "vars = { vault = 'v' }\n" + template + strings.ReplaceAll(job, "vault:b", "root@{valt}:b"), []string{`x.toml:9: job "a" by template "base": target.to: no host has {valt}`, `write vars = { valt = "..." } into a [[host]]; the file has {host}, {vault}`}},
+		"a source of two hosts":           {host + "[[job]]\nname = 'home'\nhosts = ['web1', 'web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`x.toml: job "home": hosts "web1" and "web2" would both send from tank/a on db, and release each other's holds there`, `name = "NAME-{host}"`}},
+		"a source of any two hosts":       {"[[host]]\nname = 'web'\nnames = ['web*']\n[[job]]\nname = 'home'\nsource = 'root@DB:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`any two hosts of group "web" would both send from tank/a on db`}},
+		"a source that one has, too":      {host + "vars = { at = '' }\n[[host]]\nname = 'vault'\nvars = { at = 'web1:' }\n[[job]]\nname = 'home'\nhosts = ['web1', 'vault']\nsource = '{at}tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`hosts "web1" and "vault" would both send from tank/a on web1`}},
+		"a source below another":          {host + "[[job]]\nname = 'home'\nrecursive = true\nhosts = ['web1']\nsource = 'db:tank'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n[[job]]\nname = 'home'\nhosts = ['web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n", []string{`job "home": hosts "web1" and "web2" would both send from tank, with what is below, and tank/a on db`}},
 		"a host's own pool and another's": {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n[[job.target]]\nname = 'b'\nto = 'b/x'\n[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'web1:b/x'\n", []string{`would both write to b/x on web1`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +212,26 @@ func TestReadRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hint lists nothing where there is nothing.
+func TestNoTemplateAtAll(t *testing.T) {
+	t.Parallel()
+	_, err := Read("x.toml", []byte("[[job]]\nname = 'a'\ntemplate = 'base'\n"))
+	require.ErrorContains(t, err, `there is no template "base"`)
+	require.Equal(t, "write [[template]] with this name", fault.HintOf(err))
+}
+
+// Two hosts may fetch from one source by jobs of two names.
+func TestOneSourceOfTwoJobs(t *testing.T) {
+	t.Parallel()
+	_, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[job]]\nname = 'home-{host}'\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
+	require.NoError(t, err)
+	inv, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[template]]\nname = 'x'\nsnapshots.take = '{job}-%Y%m%d%H%M'\nbefore = [{ command = ['/bin/x', '{it}'] }]\n[[job]]\nname = 'home'\ntemplate = 'x'\nsource = 'tank/a'\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
+	require.NoError(t, err, "each has a source of its own")
+	f, err := inv.For("web1")
+	require.NoError(t, err)
+	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "what is no variable of the file may be a command's")
 }
 
 // What is wrong with one host's part leaves the others theirs.

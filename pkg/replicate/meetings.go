@@ -10,18 +10,28 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// landing is where a job's target puts the copy of its source.
+// landing is where a job's target puts the copy of its source, or that source: holds
+// and bookmarks there have the names of the job and its targets.
 type landing struct {
 	on, dataset string
 	below       bool // with datasets below
 	by          *member
 	job         string
+	// source is the name of the job whose source this is, "" = it is no source. Only jobs
+	// of one name meet there.
+	source string
 }
 
-func (l *landing) key() string { return l.on + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01") }
+// room has the landings that may meet.
+func (l *landing) room() string { return l.source + "\x00" + l.on }
+
+func (l *landing) key() string {
+	return l.room() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
+}
 
 // meetings refuses two hosts that would write to one dataset, or one below what the
-// other keeps in order. Hosts of targets are told apart by how they are written.
+// other keeps in order; and two that by jobs of one name have one source. Hosts are told
+// apart by how they are written.
 func (inv *Inventory) meetings() error {
 	var all []*landing
 	for _, h := range inv.members() {
@@ -33,11 +43,11 @@ func (inv *Inventory) meetings() error {
 	}
 	slices.SortStableFunc(all, func(a, b *landing) int { return strings.Compare(a.key(), b.key()) })
 	var errs []error
-	told := map[[2]string]bool{}
+	told := map[[3]string]bool{}
 	var above []*landing // each is that of the next, or has it below
 	for _, l := range all {
 		for len(above) > 0 {
-			if up := above[len(above)-1]; up.on == l.on && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
+			if up := above[len(above)-1]; up.room() == l.room() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
 				break
 			}
 			above = above[:len(above)-1]
@@ -47,7 +57,7 @@ func (inv *Inventory) meetings() error {
 			above = append(above, l)
 			continue
 		}
-		if jobs := [2]string{above[met].job, l.job}; !told[jobs] {
+		if jobs := [3]string{above[met].job, l.job, l.source}; !told[jobs] {
 			told[jobs] = true
 			errs = append(errs, inv.meet(above[met], l))
 		}
@@ -68,34 +78,43 @@ func (inv *Inventory) meet(up, l *landing) error {
 	if up.job == l.job {
 		jobs = fmt.Sprintf("job %q", l.job)
 	}
+	if l.source != "" {
+		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
+			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.on)
+	}
 	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
 		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.on)
 }
 
-// landings are where a host's job writes to; none where the job says it wrongly, as
-// validating the host's part tells.
+// landings are where a host's job writes to, and its source; none where the job says it
+// wrongly, as validating the host's part tells.
 func landings(job map[string]any, h *member) (out []*landing) {
 	filled := func(v any) string {
 		s, _ := substitute(v, func(n string) (string, bool) { v, ok := h.vars[n]; return v, ok }).(string)
 		return s
 	}
 	from, err := endpoint.Parse(filled(job["source"]))
+	if err != nil {
+		return nil
+	}
+	below, _ := job["recursive"].(bool)
+	name, _ := job["name"].(string)
+	add := func(at endpoint.Endpoint, dataset, source string) {
+		l := &landing{on: strings.ToLower(at.HostName()), dataset: dataset, below: below, by: h, job: name, source: source}
+		if at.Local() {
+			l.on = h.name
+		}
+		if l.dataset != "" {
+			out = append(out, l)
+		}
+	}
+	add(from, from.Name, filled(name))
 	targets, _ := job["target"].([]any)
 	for _, v := range targets {
 		table, _ := v.(map[string]any)
 		t := &Target{To: filled(table["to"])}
-		to, wrong := endpoint.Parse(t.To)
-		if err != nil || wrong != nil {
-			continue
-		}
-		l := &landing{on: strings.ToLower(to.HostName()), dataset: t.CopyOf(from.Name, from.Name), by: h}
-		if to.Local() {
-			l.on = h.name
-		}
-		l.below, _ = job["recursive"].(bool)
-		l.job, _ = job["name"].(string)
-		if l.dataset != "" {
-			out = append(out, l)
+		if to, err := endpoint.Parse(t.To); err == nil {
+			add(to, t.CopyOf(from.Name, from.Name), "")
 		}
 	}
 	return out

@@ -36,6 +36,9 @@ func (g *Grace) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// UnmarshalTOML reads it.
+func (g *Grace) UnmarshalTOML(raw []byte) error { return unquoted(raw, g) }
+
 // MarshalText writes it as UnmarshalText reads it.
 func (g Grace) MarshalText() ([]byte, error) {
 	if g == 0 {

@@ -18,6 +18,7 @@ import (
 func decode(text []byte, into any) error {
 	d := toml.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
+	d.EnableUnmarshalerInterface()
 	return d.Decode(into)
 }
 

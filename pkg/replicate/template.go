@@ -67,7 +67,11 @@ func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[
 	for _, n := range names {
 		t := templates[n]
 		if t == nil {
-			f.add(fault.Usagef("write [[template]] with this name; the file has: "+strings.Join(slices.Sorted(maps.Keys(templates)), ", "), "there is no template %q", n))
+			hint := "write [[template]] with this name"
+			if len(templates) > 0 {
+				hint += "; the file has: " + strings.Join(slices.Sorted(maps.Keys(templates)), ", ")
+			}
+			f.add(fault.Usagef(hint, "there is no template %q", n))
 		}
 		out = over(out, t)
 	}

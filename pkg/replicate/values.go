@@ -2,13 +2,34 @@ package replicate
 
 import (
 	"cmp"
+	"encoding"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // for hosts without
+
+	toml "github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 )
+
+// unquoted reads a value of TOML that is to be a string. The decoder would take a
+// number that has no quotes for what is below the type: 30 for 30 nanoseconds.
+func unquoted(raw []byte, into encoding.TextUnmarshaler) error {
+	var v struct{ V any }
+	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
+		return fmt.Errorf("%q is not a string, in quotes", raw)
+	}
+	text, ok := v.V.(string)
+	if !ok {
+		text = string(raw)
+	}
+	if err := into.UnmarshalText([]byte(text)); err != nil {
+		return unstable.NewParserError(raw, "%s", err)
+	}
+	return nil
+}
 
 // Duration is a time span: "90s", "15m", "36h", "7d", or parts of these in a
 // row, such as "1d12h".
@@ -35,6 +56,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	*d = Duration(days + span)
 	return nil
 }
+
+// UnmarshalTOML reads a duration.
+func (d *Duration) UnmarshalTOML(raw []byte) error { return unquoted(raw, d) }
 
 // MarshalText writes a duration as UnmarshalText reads it.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
@@ -71,6 +95,9 @@ func (s *Share) UnmarshalText(text []byte) error {
 	*s = Share(n)
 	return nil
 }
+
+// UnmarshalTOML reads a share.
+func (s *Share) UnmarshalTOML(raw []byte) error { return unquoted(raw, s) }
 
 // MarshalText writes a share as UnmarshalText reads it.
 func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
