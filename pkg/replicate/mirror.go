@@ -104,14 +104,16 @@ func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset, has ma
 		look.Print = "mirror"
 	}
 	p.Looked[source.Name] = look
-	anew := false
+	of := uint64(0)
 	if known := v.State.Datasets[source.Name]; known != nil && known.Targets[t.Name] != nil {
-		of := known.Targets[t.Name].Of
-		anew = of != 0 && of != source.GUID
+		of = known.Targets[t.Name].Of
 	}
 	switch {
 	case len(gone) == 0 || v.Beyond:
-	case anew:
+	case of == 0:
+		look.Of = 0
+		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(gone), "snapshot", ""))
+	case of != source.GUID:
 		look.Of = 0
 		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(gone), "snapshot", ""))
 	case len(gone) > t.Mirror.AtMost():

@@ -3,6 +3,8 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -338,4 +340,34 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	r.Set("dst/copy/a", "written", "0")
 	r.passDays(t, 1)
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
+}
+
+// A mirror that is new to a job does not take a source that was restored before for what
+// the copy was made of.
+func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
+	t.Parallel()
+	for name, forget := range map[string]bool{"known": false, "without records": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.job.Retention, r.job.Targets[0].Retention = nil, nil
+			for i := range 5 {
+				r.take(fmt.Sprint("s", i+1))
+			}
+			r.run(t)
+			r.Edit(func(all map[string]*zfs.Dataset) {
+				all["src/a"].GUID = 777
+				all["src/a"].Properties["guid"] = zfs.Property{Value: "777", Source: "-"}
+			})
+			r.drop("src/a", "s1", "s2", "s3", "s4")
+			if forget {
+				require.NoError(t, os.Remove(filepath.Join(r.dir, "j", "state.json")))
+			}
+			r.job.Targets[0].Mirror = &replicate.Mirror{}
+			r.now += 100
+			run, _ := r.run(t)
+			require.NotEqual(t, "done", run.Outcome)
+			require.Len(t, r.names("dst/copy/a"), 5)
+		})
+	}
 }

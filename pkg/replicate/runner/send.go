@@ -195,7 +195,14 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 			a.EncryptionRoot = there.Get("encryptionroot")
 		}
 		if source := sources[d.Source]; source != nil {
-			st.Dataset(d.Source).Identify(source)
+			known := st.Dataset(d.Source)
+			switch {
+			case d.Full > 0:
+				a.Of = source.GUID
+			case a.Of == 0:
+				a.Of = known.GUID
+			}
+			known.Identify(source)
 		}
 	}
 }

@@ -61,21 +61,26 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 	if why != "" {
 		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
 	}
+	var tagged, others []string
+	for _, n := range names {
+		if slices.Contains(held[n].Tags, g.Tag) {
+			tagged = append(tagged, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	if err := c.Destroy(ctx, others); err != nil {
+		return err
+	}
 	// From here on what is cut off is known by the mark.
 	if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: g.Dataset, Properties: []string{zfs.GoneProperty}},
 		[]string{"set", zfs.GoneProperty + "=" + g.Tag, g.Dataset}); err != nil {
 		return err
 	}
-	var tagged []string
-	for _, n := range names {
-		if slices.Contains(held[n].Tags, g.Tag) {
-			tagged = append(tagged, n)
-		}
-	}
 	if err := c.Release(ctx, g.Tag, tagged); err != nil {
 		return err
 	}
-	if err := c.Destroy(ctx, names); err != nil {
+	if err := c.Destroy(ctx, tagged); err != nil {
 		return err
 	}
 	return except(c.change(ctx, zfs.OpDestroy, g.Dataset, "destroy"), zfs.NotFound)
