@@ -160,8 +160,8 @@ name = %q
 source = %q
 recursive = %t
 # Datasets to leave out: a pattern without "/" matches a name at any depth, one
-# with "/" the path below the source.
-#exclude = ["cache", "vm/scratch*"]
+# with "/" the path below the source, and behind "re:" is a regular expression.
+#exclude = ["cache", "vm/scratch*", "re:^home/(alice|bob)/tmp"]
 # Only those with a property, set or inherited (zfs set zxfer:job=home DATASET):
 #property = "zxfer:job=home"
 
@@ -191,6 +191,8 @@ skip_unchanged = false
 last = 10
 hourly = 36
 daily = 14
+# Whose hours and days, else those of UTC; also a name such as "Europe/Berlin".
+#timezone = "local"
 
 # A database, or a virtual machine, that stands still while its snapshots are taken:
 # also "mysql", "guest-agent" and "command".
@@ -221,6 +223,12 @@ const jobTarget = `
 [[job.target]]
 name = "backup"
 to = %q
+# Leave out there, and send there, of what the job has:
+#exclude = ["scratch"]
+#snapshots = { only = ["*_daily"], newest = 5, since = "14d" }
+# How a dataset begins that is not there: also "newest", with that alone, or "fail",
+# which asks you before a copy that is gone is begun anew.
+#first = "all"
 # Keep a copy that diverged under another name, and begin it anew; else it is refused.
 #on_divergence = "rotate"
 # Instead of retention there: have no more than the source has.
