@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -75,7 +76,7 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 		g.cmd.ExtraFiles = []*os.File{g.note} // noteFD
 	}
 	if err := g.cmd.Start(); err != nil {
-		g.forget()
+		g.forget(false)
 		return nil, fmt.Errorf("the watchdog of what is frozen: %w", err)
 	}
 	first := make(chan *began, 1)
@@ -127,8 +128,8 @@ func (g *Guard) read(out io.Reader, first chan<- *began) {
 	if b == nil {
 		first <- nil
 	}
-	_ = g.cmd.Wait() // what it came to it has said
 	g.ended <- e.Outcomes
+	_ = g.cmd.Wait() // what it came to it has said; it may go on trying
 }
 
 // rescue does the watchdog's duty.
@@ -157,15 +158,16 @@ func (g *Guard) end(drop bool) []freeze.Outcome {
 	defer timer.Stop()
 	outcomes := <-g.ended
 	_ = g.stdin.Close() // twice is no harm
-	g.forget()
+	g.forget(slices.ContainsFunc(outcomes, func(o freeze.Outcome) bool { return o.Left }))
 	return outcomes
 }
 
-// forget removes the note.
-func (g *Guard) forget() {
+// forget closes the note, and removes it where nothing is left that it could be needed for.
+func (g *Guard) forget(left bool) {
 	if g.note != nil {
-		dir, name := filepath.Split(g.note.Name())
-		_ = os.Remove(filepath.Join(dir, notePrefix+name)) // an unlocked one is removed by the next
+		if dir, name := filepath.Split(g.note.Name()); !left {
+			_ = os.Remove(filepath.Join(dir, notePrefix+name)) // an unlocked one is removed by the next
+		}
 		_ = g.note.Close()
 	}
 }

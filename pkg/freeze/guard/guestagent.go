@@ -69,24 +69,36 @@ func (g *guestAgent) prove(ctx context.Context) error {
 	return err
 }
 
+// What one try to thaw may take: an agent carries out one command after the other, and
+// the one before may be the freeze, which took too long. It grows, as does the pause behind it.
+const (
+	firstTry  = 10 * time.Second
+	longest   = 2 * time.Minute
+	firstRest = 200 * time.Millisecond
+)
+
 // thaw is tried until it is done, or its time is over.
 func (g *guestAgent) thaw(ctx context.Context) error {
 	if !g.mine {
 		return nil
 	}
-	for {
+	for try, rest := firstTry, firstRest; ; try, rest = min(2*try, longest), min(2*rest, longest) {
 		n := 0
-		err := g.ask(ctx, "guest-fsfreeze-thaw", &n)
+		within, end := context.WithTimeout(ctx, try)
+		err := g.ask(within, thawCommand, &n)
+		end()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(rest):
 		case <-ctx.Done():
-			return fault.Failf("thaw it by hand, as in it: fsfreeze -u MOUNTPOINT", "its filesystems may be frozen: %w", err)
+			return fault.Failf("zxfer goes on trying, at the latest in the next run; by hand, in the machine: fsfreeze -u MOUNTPOINT", "its filesystems may be frozen: %w", err)
 		}
 	}
 }
+
+const thawCommand = "guest-fsfreeze-thaw"
 
 // ask has the agent carry out a command.
 func (g *guestAgent) ask(ctx context.Context, command string, answer any) error {
@@ -113,7 +125,11 @@ func (g *guestAgent) exchange(ctx context.Context, command string, answer any) e
 	in := bufio.NewReader(c)
 	// What another left unread is behind the mark.
 	id := rand.Int32()
-	if _, err := fmt.Fprintf(c, "\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id); err != nil {
+	sync, do := fmt.Sprintf("\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id), fmt.Sprintf("{\"execute\":%q}\n", command)
+	if command == thawCommand { // to be carried out whenever the agent comes to it, also when nobody waits any more
+		sync, do = sync+do, ""
+	}
+	if _, err := io.WriteString(c, sync); err != nil {
 		return err
 	}
 	for marked := false; ; {
@@ -129,7 +145,7 @@ func (g *guestAgent) exchange(ctx context.Context, command string, answer any) e
 			break
 		}
 	}
-	if _, err := fmt.Fprintf(c, "{\"execute\":%q}\n", command); err != nil {
+	if _, err := io.WriteString(c, do); err != nil {
 		return err
 	}
 	line, err := reply(in)

@@ -10,11 +10,15 @@ import (
 	"zxfer/pkg/freeze"
 )
 
-// TestMain makes this test binary the watchdog where it is started as one, and with
-// GUARD_TEST_RUN a run that holds what that names until it is killed.
+// TestMain makes this test binary the watchdog where it is started as one, which is as
+// patient as GUARD_TEST_PATIENCE says, and with GUARD_TEST_RUN a run that holds what that names until it is killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == Verb {
-		if err := Serve(os.Stdin, os.Stdout); err != nil {
+		patience := thawing
+		if short, err := time.ParseDuration(os.Getenv("GUARD_TEST_PATIENCE")); err == nil {
+			patience = short
+		}
+		if err := serve(os.Stdin, os.Stdout, patience); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +16,7 @@ import (
 )
 
 // A note says what is held, in a file that run and watchdog have locked as one: where its
-// lock is free both were killed, and who comes next thaws what it says. An empty one says
+// lock is free both are gone, and who comes next thaws what it says. An empty one says
 // that all goes on.
 
 // notePrefix begins the names of notes.
@@ -43,7 +45,17 @@ func writeNote(dir string, q *freeze.Request) (*os.File, error) {
 	return f, nil
 }
 
-// thawLeft has what killed runs and watchdogs left frozen go on.
+// renote has the watchdog's note say what is held; nil = nothing any more.
+func renote(q *freeze.Request) {
+	if unix.Ftruncate(noteFD, 0) != nil || q == nil {
+		return // there may be none
+	}
+	if text, err := json.Marshal(q); err == nil { // it was read as one
+		_, _ = unix.Pwrite(noteFD, text, 0) // without it the next freeze tells
+	}
+}
+
+// thawLeft has what runs and watchdogs that are gone left frozen go on.
 func thawLeft(dir string) {
 	runtime.LockOSThread() // as in Serve
 	defer runtime.UnlockOSThread()
@@ -55,12 +67,16 @@ func thawLeft(dir string) {
 		}
 		s, err := f.Stat()
 		var q freeze.Request
+		left := false
 		if mine, ok := s.Sys().(*syscall.Stat_t); err == nil && ok && s.Mode().IsRegular() && int(mine.Uid) == os.Geteuid() &&
 			unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			if s.Size() > 0 && json.NewDecoder(f).Decode(&q) == nil && q.Check() == nil {
-				_ = thawAll(&q, nil, "") // what it could not thaw its next freeze tells
+				// What it could not thaw its next freeze tells.
+				left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.Left })
 			}
-			_ = os.Remove(name)
+			if !left || time.Since(s.ModTime()) > stubborn {
+				_ = os.Remove(name)
+			}
 		}
 		_ = f.Close()
 	}
@@ -83,7 +99,7 @@ func thawAll(q *freeze.Request, b *began, why string) []freeze.Outcome {
 		if o.Error == "" {
 			o.Error = freeze.Clean(why)
 		}
-		thaw(a, o)
+		thaw(a, o, thawing)
 	}
 	return outcomes
 }

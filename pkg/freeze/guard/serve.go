@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
 )
@@ -63,13 +61,19 @@ var (
 	errDropped = errors.New("the snapshots were not taken")
 )
 
-// thawing is how long it may take to have one application go on.
+// thawing is how long the run waits for one application to go on.
 const thawing = 20 * time.Second
+
+// stubborn is how long what did not go on then is tried without it.
+const stubborn = time.Hour
 
 // Serve is the watchdog: it reads a freeze.Request, has all stand still, says so, and
 // waits for the word that the snapshots are taken. Whatever comes instead (the end of its
-// input, the end of the time, a signal), it has all go on again, in reverse.
-func Serve(in io.Reader, out io.Writer) error {
+// input, the end of the time, a signal), it has all go on again, in reverse. A machine
+// whose agent did not thaw it in time it tries to thaw after its last word, too.
+func Serve(in io.Reader, out io.Writer) error { return serve(in, out, thawing) }
+
+func serve(in io.Reader, out io.Writer, patience time.Duration) error {
 	// A child with Pdeathsig ends with the thread that started it: this one lasts.
 	runtime.LockOSThread()
 	syscall.CloseOnExec(noteFD)
@@ -100,7 +104,7 @@ func Serve(in io.Reader, out io.Writer) error {
 		cancel(errGone)
 	}()
 	say := json.NewEncoder(out)
-	h := &holding{request: &q, outcomes: make([]freeze.Outcome, len(q.Wanted))}
+	h := &holding{request: &q, patience: patience, outcomes: make([]freeze.Outcome, len(q.Wanted))}
 	b := began{Frozen: make([]frozen, len(q.Wanted))}
 	ctx, end := h.freeze(ctx, &b)
 	defer end()
@@ -113,14 +117,50 @@ func Serve(in io.Reader, out io.Writer) error {
 		}
 	}
 	h.thaw(ctx, taken)
-	// Where the run is gone, nobody need thaw it again.
-	_ = unix.Ftruncate(noteFD, 0)
-	return say.Encode(ended{h.outcomes})
+	left, rest := h.left()
+	// Where the run is gone, or is over, nobody need thaw the others again.
+	renote(rest)
+	err := say.Encode(ended{h.outcomes})
+	if goOn(left) {
+		renote(nil)
+	}
+	return err
+}
+
+// left are the machines that may still be frozen, and the request that is for them alone.
+func (h *holding) left() (machines []*guestAgent, q *freeze.Request) {
+	rest := *h.request
+	rest.Wanted = nil
+	for i, a := range h.apps {
+		if m, ok := a.(*guestAgent); ok && h.outcomes[i].Left {
+			machines, rest.Wanted = append(machines, m), append(rest.Wanted, h.request.Wanted[i])
+		}
+	}
+	if len(machines) == 0 {
+		return nil, nil
+	}
+	return machines, &rest
+}
+
+// goOn has machines go on, all at once, and tells whether all do.
+func goOn(machines []*guestAgent) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), stubborn)
+	defer cancel()
+	errs := make(chan error)
+	for _, m := range machines {
+		go func() { errs <- m.thaw(ctx) }()
+	}
+	all := true
+	for range machines {
+		all = <-errs == nil && all // it was told that it may be frozen
+	}
+	return all
 }
 
 // holding is what the watchdog holds.
 type holding struct {
 	request  *freeze.Request
+	patience time.Duration
 	apps     []app // that were begun with
 	begun    []time.Time
 	outcomes []freeze.Outcome
@@ -184,14 +224,14 @@ func (h *holding) thaw(ctx context.Context, taken <-chan struct{}) {
 		default:
 			h.failed(ctx, i, errDropped)
 		}
-		thaw(h.apps[i], o)
+		thaw(h.apps[i], o, h.patience)
 		o.Seconds = time.Since(h.begun[i]).Seconds()
 	}
 }
 
 // thaw has one go on.
-func thaw(a app, o *freeze.Outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), thawing)
+func thaw(a app, o *freeze.Outcome, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := a.thaw(ctx)
 	if err == nil {
