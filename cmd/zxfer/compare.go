@@ -35,8 +35,9 @@ one side is found, and two snapshots of one name are not taken for one.
 
 It exits 0 where both have the same snapshots, and 1 where they differ, or where
 one of them cannot be looked at. What was written since the newest snapshot is
-shown, and is no difference. With --newest older snapshots are none, either: a
-copy may keep them for longer than its source.`,
+shown, and is no difference; nor is a copy that was set aside (send --rotate). With
+--newest older snapshots are none, either: a copy may keep them for longer than its
+source.`,
 		Example: `  zxfer compare tank/home backup1:vault/home
       what the copy lacks, and what only the copy has
   zxfer compare --newest -q tank/home backup1:vault || echo behind

@@ -21,6 +21,7 @@ const (
 	PairNoSnapshots  = "no-snapshots"  // neither has any
 	PairOnlyA        = "only-a"        // B has no such dataset
 	PairOnlyB        = "only-b"
+	PairSetAside     = "set-aside" // the other has no such dataset, as this was set aside: no difference
 )
 
 // Pair is a dataset of one tree and what it is in the other, by the GUIDs of snapshots.
@@ -65,12 +66,19 @@ type PairResume struct {
 // Differs tells whether the two differ; newest passes over older snapshots that only
 // one side has.
 func (p *Pair) Differs(newest bool) bool {
-	return p.Relation != PairSame && p.Relation != PairNoSnapshots && (!newest || p.Relation != PairSameNewest)
+	switch p.Relation {
+	case PairSame, PairNoSnapshots, PairSetAside:
+		return false
+	case PairSameNewest:
+		return !newest
+	}
+	return true
 }
 
 // Compare pairs the datasets of two listings with all their versions: those of one
 // name below their roots that have a snapshot in common, then those of different
-// names that have the most, then those of one name.
+// names that have the most, then those of one name. A copy that was set aside is for
+// none of another name.
 func Compare(a, b zfs.Listing) []*Pair {
 	left, right := sides(a), sides(b)
 	var pairs []*Pair
@@ -89,7 +97,7 @@ func Compare(a, b zfs.Listing) []*Pair {
 		}
 	}
 	for _, m := range renamed(left, right) {
-		if left[m[0].below] != nil && right[m[1].below] != nil {
+		if left[m[0].below] != nil && right[m[1].below] != nil && !m[0].aside() && !m[1].aside() {
 			match(m[0], m[1])
 		}
 	}
@@ -106,6 +114,10 @@ func Compare(a, b zfs.Listing) []*Pair {
 // Below is the name of the dataset below its root, "" for the root: that of A, where
 // there is one.
 func (p *Pair) Below() string { return cmp.Or(p.A, p.B).below }
+
+// aside tells of a copy that was set aside, by its name below the root: whose root was
+// set aside is what somebody wants to compare.
+func (s *PairSide) aside() bool { return zfs.IsSetAside(s.below) }
 
 // Below is the name of the dataset below its root, "" for the root.
 func (s *PairSide) Below() string { return s.below }
@@ -185,12 +197,10 @@ func paired(l, r *PairSide) *Pair {
 	p := &Pair{A: l, B: r}
 	switch {
 	case r == nil:
-		p.Relation = PairOnlyA
-		l.lacking(nil)
+		p.alone(l, PairOnlyA)
 		return p
 	case l == nil:
-		p.Relation = PairOnlyB
-		r.lacking(nil)
+		p.alone(r, PairOnlyB)
 		return p
 	}
 	p.Renamed = l.below != r.below
@@ -216,6 +226,14 @@ func paired(l, r *PairSide) *Pair {
 		p.Relation = PairSame
 	}
 	return p
+}
+
+// alone says it of a dataset that only one side has.
+func (p *Pair) alone(s *PairSide, relation string) {
+	s.lacking(nil)
+	if p.Relation = relation; s.aside() { // and nothing of it is to be sent
+		p.Relation, s.Newer = PairSetAside, 0
+	}
 }
 
 // common finds the newest version that both have, whichever of them has only a

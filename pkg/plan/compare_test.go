@@ -88,6 +88,28 @@ same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
 same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, compared(t, "tank/p", a, "vault/p", b))
 }
 
+// What was set aside is no difference, and what no other dataset is compared with, unless
+// somebody compares it.
+func TestCompareSetAside(t *testing.T) {
+	t.Parallel()
+	const aside = "vault/a.zxfer-2026-11-23T10-15-00Z"
+	a := []*zfs.Dataset{dataset(t, "tank/a", "@x,1 @y,2"), dataset(t, "tank/a/b", "@x,11")}
+	b := []*zfs.Dataset{dataset(t, aside, "@x,1 @z,3"), dataset(t, aside+"/b", "@x,11")}
+	tank := []*zfs.Dataset{dataset(t, "tank", "")}
+	vault := []*zfs.Dataset{dataset(t, "vault", "")}
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+only-a - tank/a[@x @y;2] -
+set-aside - - vault/a.zxfer-2026-11-23T10-15-00Z[@x @z;0]
+set-aside - - vault/a.zxfer-2026-11-23T10-15-00Z/b[@x;0]
+only-a - tank/a/b[@x;1] -`, compared(t, "tank", append(tank, a...), "vault", append(vault, b...)))
+	require.Equal(t, `diverged @x tank/a[@y;1] vault/a.zxfer-2026-11-23T10-15-00Z[@z;1]
+same @x tank/a/b[;0] vault/a.zxfer-2026-11-23T10-15-00Z/b[;0]`, compared(t, "tank/a", a, aside, b))
+	begun := append(vault, append(b, dataset(t, "vault/a", "@x,1 @y,2"), dataset(t, "vault/a/b", "@x,11"))...)
+	for _, p := range Compare(zfs.Listing{Root: "tank", Datasets: append(tank, a...)}, zfs.Listing{Root: "vault", Datasets: begun}) {
+		require.False(t, p.Differs(false), p.Below())
+	}
+}
+
 func TestCompareDiffersAndStreams(t *testing.T) {
 	t.Parallel()
 	pair := func(a, b string) *Pair {

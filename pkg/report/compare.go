@@ -44,6 +44,7 @@ func relations() []relation {
 		{plan.PairHalfReceived, "half received"},
 		{plan.PairOnlyA, "only in A"},
 		{plan.PairOnlyB, "only in B"},
+		{plan.PairSetAside, "set aside"},
 		{plan.PairNoSnapshots, "no snapshots"},
 	}
 }
