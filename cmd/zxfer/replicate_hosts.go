@@ -161,7 +161,7 @@ func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Asked, notAske
 // known are hosts of the job file; this very one needs not be asked.
 func (o *hostsOptions) known(a *app, inv *replicate.Inventory, names []string) (all []fleet.Asked) {
 	for _, n := range names {
-		x := fleet.Asked{Name: n}
+		x := fleet.Asked{Name: n, Jobs: inv.JobsOf(n)}
 		x.Address, x.RSH = inv.Reach(n)
 		if n == replicate.ShortName(o.hostName()) {
 			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }

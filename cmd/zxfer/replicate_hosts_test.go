@@ -188,7 +188,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	for _, h := range f.Hosts {
 		states[h.Host], why[h.Host] = h.State, h.Error
 	}
-	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "?[2J", "down": "unreachable", "hangs": "unreachable",
+	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable", "hangs": "unreachable",
 		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
 	require.Contains(t, why["down"], "Connection refused")
 	require.Contains(t, why["hangs"], "it did not answer within 6s")

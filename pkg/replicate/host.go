@@ -44,6 +44,12 @@ func (m *member) String() string {
 	return quoted(m.name)
 }
 
+// text is a text of a job as it is for the host; "" of what is none.
+func (m *member) text(v any) string {
+	s, _ := substitute(v, func(n string) (string, bool) { v, ok := m.vars[n]; return v, ok }).(string)
+	return s
+}
+
 // group is a [[host]] of the file.
 type group struct {
 	said  *Host

@@ -265,8 +265,19 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 	}
 	for _, h := range inv.members() {
 		if inv.takes(h, job) {
-			filled, _ := substitute(name, func(n string) (string, bool) { v, ok := h.vars[n]; return v, ok }).(string)
-			out = append(out, filled)
+			out = append(out, h.text(name))
+		}
+	}
+	return out
+}
+
+// JobsOf are the names of a host's jobs, whatever else is wrong with them; none of a
+// host that the file does not know.
+func (inv *Inventory) JobsOf(host string) (out []string) {
+	h := inv.member(host)
+	for _, job := range inv.jobs {
+		if h != nil && inv.takes(h, job) {
+			out = append(out, h.text(job["name"]))
 		}
 	}
 	return out

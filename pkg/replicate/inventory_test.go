@@ -124,6 +124,10 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "root@backup1:vault/web-far", f.Jobs[0].Targets[0].To)
 
+	require.Equal(t, []string{"home", "pg", "bare-db09"}, inv.JobsOf("db09"))
+	require.Equal(t, []string{"home"}, inv.JobsOf("web-far"))
+	require.Empty(t, inv.JobsOf("nobody"))
+
 	for host, want := range map[string][2]string{
 		"web1": {"root@web1.example.org", ""}, "web-far": {"root@web-far.example.org", ""}, "db10": {"db10", "ssh -p 2222"}, "else.org": {"else.org", ""},
 	} {

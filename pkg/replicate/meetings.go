@@ -89,11 +89,7 @@ func (inv *Inventory) meet(up, l *landing) error {
 // landings are where a host's job writes to, and its source; none where the job says it
 // wrongly, as validating the host's part tells.
 func landings(job map[string]any, h *member) (out []*landing) {
-	filled := func(v any) string {
-		s, _ := substitute(v, func(n string) (string, bool) { v, ok := h.vars[n]; return v, ok }).(string)
-		return s
-	}
-	from, err := endpoint.Parse(filled(job["source"]))
+	from, err := endpoint.Parse(h.text(job["source"]))
 	if err != nil {
 		return nil
 	}
@@ -108,11 +104,11 @@ func landings(job map[string]any, h *member) (out []*landing) {
 			out = append(out, l)
 		}
 	}
-	add(from, from.Name, filled(name))
+	add(from, from.Name, h.text(name))
 	targets, _ := job["target"].([]any)
 	for _, v := range targets {
 		table, _ := v.(map[string]any)
-		t := &Target{To: filled(table["to"])}
+		t := &Target{To: h.text(table["to"])}
 		if to, err := endpoint.Parse(t.To); err == nil {
 			add(to, t.CopyOf(from.Name, from.Name), "")
 		}

@@ -17,9 +17,10 @@ import (
 
 // Asked is a host to ask.
 type Asked struct {
-	Name    string // as the job file has it, "" where that does not know it
-	Address string // [user@]host
-	RSH     string // remote shell, "" = ssh
+	Name    string   // as the job file has it, "" where that does not know it
+	Address string   // [user@]host
+	RSH     string   // remote shell, "" = ssh
+	Jobs    []string // that the job file gives it; it is to know them
 	// Here tells how the jobs of this very host stand, which needs not be asked; nil
 	// of any other.
 	Here func() (*runner.Status, error)
@@ -113,7 +114,7 @@ func ask(ctx context.Context, a Asked, how How) *Host {
 			h.silent(err)
 			return h
 		}
-		h.answered(s)
+		h.answered(s, a.Jobs)
 		return h
 	}
 	began := time.Now()
@@ -136,6 +137,6 @@ func ask(ctx context.Context, a Asked, how How) *Host {
 		h.silent(err)
 		return h
 	}
-	h.answered(s)
+	h.answered(s, a.Jobs)
 	return h
 }

@@ -85,8 +85,15 @@ func jobOf(s *runner.JobStatus) *Job {
 // first are the first few, without the memory of the others.
 func first[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
-// answered notes what a host said.
-func (h *Host) answered(s *runner.Status) {
+// answered notes what a host said, and which of the jobs that it is to have it does not
+// know.
+func (h *Host) answered(s *runner.Status, expected []string) {
+	for _, name := range expected {
+		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
+			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
+				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host does not know this job: its job file is another", Hint: "bring this job file there; then, on it: zxfer replicate install"}}})
+		}
+	}
 	h.State = runner.OK
 	for _, j := range s.Jobs {
 		h.Jobs = append(h.Jobs, jobOf(j))

@@ -105,8 +105,8 @@ func TestAnswersAreJudged(t *testing.T) {
 		`"problems":[{"state":"failed","error":"a\u0000b\u009bc` + strings.Repeat("x", 10_000) + `","datasets":["t\r\nx"]}],"drill":{"outcome":"\u0007"},"datasets":[]}]}`
 	f := gather(t, map[string]string{"x": evil}, Asked{Name: "web1", Address: "x"})
 	j := f.Hosts[0].Jobs[0]
-	require.Equal(t, "?[31mok?", j.State)
-	require.Equal(t, 2*runner.Rank(outcome.Failed), rank(f.Hosts[0].State), "a word that nobody knows is the worst")
+	require.Equal(t, outcome.Failed, j.State, "a word that nobody knows is the worst")
+	require.Equal(t, outcome.Failed, f.Hosts[0].State)
 	require.Zero(t, j.Lag)
 	require.Zero(t, j.Doubted)
 	require.InDelta(t, maxNumber, j.Seconds, 1)
@@ -114,6 +114,52 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.LessOrEqual(t, len(j.Problems[0].Error), maxText+len("..."))
 	require.Equal(t, "t?\nx", j.Problems[0].Datasets[0])
 	require.Equal(t, "?", j.Drill.Outcome)
+}
+
+// What an answer says of a job in several ways is one in the end: the worst.
+func TestWhatContradictsItselfIsNotWell(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		`"state":"ok","late":true,"failed":true`: "late",
+		`"state":"ok","late":true`:               "late",
+		`"state":"ok","failed":true`:             "failed",
+		`"state":"ok","lag_seconds":9e9,"lag_warning_seconds":9,"lag_critical_seconds":9`: "late",
+		`"state":"ok","problems":[{"state":"damaged","error":"x"}]`:                       "damaged",
+		`"state":"ok","datasets":[{"state":"weird"}]`:                                     "failed",
+		`"state":"ok","datasets":[{"state":"ok","late":true}]`:                            "late",
+		`"state":"ok","datasets":[{"state":"ok","outcome":"refused"}]`:                    "refused",
+		`"state":"ok","drill":{"late":true}`:                                              "late",
+		`"state":"ok","drill":{"age_seconds":9,"age_warning_seconds":3}`:                  "late",
+		`"state":"failed"`: "failed",
+		`"state":"late"`:   "late",
+		`"state":""`:       "failed",
+		`"state":"ok"`:     "ok",
+	} {
+		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + said + `}]}`}, Asked{Address: "x"})
+		require.Equal(t, want, f.Hosts[0].State, said)
+		require.Equal(t, want, f.Hosts[0].Jobs[0].State, said)
+		require.Equal(t, want == "ok", f.Wrong() == nil, said)
+		for _, d := range f.Hosts[0].Jobs[0].Datasets {
+			require.NotEqual(t, runner.OK, d.State, said)
+		}
+	}
+}
+
+// A host that does not know a job that the job file gives it is not well.
+func TestJobsThatAHostDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
+		Asked{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Asked{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Asked{Name: "web3", Address: "z", Jobs: []string{"job0"}})
+	var got []string
+	for _, h := range f.Hosts {
+		got = append(got, h.Host+" "+h.State)
+	}
+	require.Equal(t, []string{"web1 unknown", "web2 unknown", "web3 ok"}, got)
+	require.Len(t, f.Hosts[1].Jobs, 2)
+	j := f.Hosts[1].Jobs[0]
+	require.Equal(t, "job1", j.Job)
+	require.Equal(t, "the host does not know this job: its job file is another", j.Problems[0].Error)
+	require.Error(t, f.Wrong())
 }
 
 // So many at once and no more, and each is asked once.
@@ -159,7 +205,7 @@ func FuzzJudge(f *testing.F) {
 			return
 		}
 		h := &Host{}
-		h.answered(s)
+		h.answered(s, nil)
 		text, err := json.Marshal(h)
 		require.NoError(t, err)
 		require.NotContains(t, string(text), `\u00`, "no control character is left")

@@ -27,7 +27,8 @@ const (
 	maxNumber = 1e10
 )
 
-// judge reads how a host says that its jobs stand. Nothing in what it returns drives a
+// judge reads how a host says that its jobs stand. States are of the runner's words, and
+// the worst of what is said. Nothing in what it returns drives a
 // terminal, is longer than it should be, or is missing.
 func judge(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
@@ -60,6 +61,7 @@ func judge(answer []byte) (*runner.Status, error) {
 		if !jobName.MatchString(j.Job) {
 			return nil, fmt.Errorf("its answer has a job with the name %q", j.Job)
 		}
+		j.Settle()
 	}
 	return s, nil
 }

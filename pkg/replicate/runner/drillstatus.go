@@ -134,8 +134,6 @@ func (j *JobStatus) drilled(d *DrillStatus) {
 	if j.Drill = d; d == nil {
 		return
 	}
-	j.State = worst(j.State, d.State())
-	j.Late = j.Late || d.Late
 	for _, c := range d.NotGood {
 		j.Failed = true
 		j.Problems = merge(j.Problems, &Problem{State: worst(c.Outcome), To: []string{c.To}, Datasets: []string{c.Source},

@@ -61,6 +61,37 @@ func stateOf(ended string) string {
 	return worst(ended)
 }
 
+// Settle makes one of all that is said of a job: its state is the worst of its parts',
+// and what it says of being late or failed goes with that. What another host said may
+// contradict itself, or have words that this version does not know.
+func (j *JobStatus) Settle() {
+	late := func(late bool) string {
+		if late {
+			return Late
+		}
+		return OK
+	}
+	j.Late = j.Late || j.LagWarning > 0 && j.Lag > j.LagWarning
+	state := worst(j.State, late(j.Late))
+	for _, d := range j.Datasets {
+		d.State = worst(d.State, late(d.Late), stateOf(d.Outcome))
+		state = worst(state, d.State)
+	}
+	for _, p := range j.Problems {
+		state = worst(state, p.State)
+	}
+	if d := j.Drill; d != nil {
+		d.Late = d.Late || d.Warning > 0 && d.Age > d.Warning
+		j.Late = j.Late || d.Late
+		state = worst(state, d.State())
+	}
+	if j.Failed && state == OK {
+		state = outcome.Failed
+	}
+	j.State, j.Late = state, j.Late || state == Late
+	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
+}
+
 // Status is how all jobs of a file stand.
 type Status struct {
 	Schema string `json:"schema"`
@@ -243,20 +274,13 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 		}
 	}
 	js.Aside, js.Gone = st.Aside, goneOf(j, st)
-	if js.Late && last == nil {
-		js.State = Late
-	}
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}
-	for _, d := range js.Datasets {
-		js.State = worst(js.State, d.State)
-	}
-	if js.Problems = problems(last, js.Datasets); last != nil && len(last.Damaged) > 0 {
-		js.State = worst(js.State, Damaged)
-	}
+	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.drilled(drillStatusOf(j, st, now))
+	js.Settle()
 	return js
 }
 
