@@ -86,14 +86,20 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
+	facts = append(facts, Kept(j.JobStatus)...)
+	if !j.LastRun.IsZero() {
+		facts = append(facts, "last run "+stamp(j.LastRun))
+	}
+	return facts
+}
+
+// Kept counts the copies that are kept though no run brings anything to them.
+func Kept(j *runner.JobStatus) (facts []string) {
 	if n := len(j.Aside); n > 0 {
 		facts = append(facts, fmt.Sprintf("%d set aside", n))
 	}
 	if n := len(j.Gone); n > 0 {
 		facts = append(facts, fmt.Sprintf("%d gone from the source", n))
-	}
-	if !j.LastRun.IsZero() {
-		facts = append(facts, "last run "+stamp(j.LastRun))
 	}
 	return facts
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/runner"
 )
@@ -21,11 +22,13 @@ func hostsAsTheyAre() *fleet.Fleet {
 	failed.Problems = []*runner.Problem{{State: "failed", To: []string{"vault"}, Datasets: []string{"tank/a"}, Error: "no space | left"}, {State: "failed", Error: "more"}}
 	late.Lag = 7200
 	late.Datasets = []*runner.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: runner.Late}}
+	well := job("home", runner.OK, 3, 3)
+	well.Aside, well.Gone = []replicate.SetAside{{As: "vault/a.zxfer-2026-11-22T18-17-44Z"}}, []runner.GoneStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
 		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", runner.OK, 1, 1)}},
 		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "try it by hand: ssh web9 true"},
 		{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{late}},
-		{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{job("home", runner.OK, 3, 3)}},
+		{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{well}},
 		{Host: "web3", State: runner.OK},
 	}}
 }
@@ -38,7 +41,7 @@ func TestHostsText(t *testing.T) {
 web2      pg    ok           1 of 1 copy well, last run 2026-11-22 18:17:44
 web9?[2J  -     UNREACHABLE  ssh: connect to host; Connection refused
 db1       pg    LATE         late by 2 h 0 min, 0 of 2 copies well, last run 2026-11-22 18:17:44
-web1      home  ok           3 of 3 copies well, last run 2026-11-22 18:17:44
+web1      home  ok           3 of 3 copies well, 1 set aside, 2 gone from the source, last run 2026-11-22 18:17:44
 web3      -     ok           no job
   hint: web9?[2J: try it by hand: ssh web9 true
 5 hosts, 4 jobs, 14 of 18 copies well: 1 failed, 1 unreachable, 1 late
@@ -57,7 +60,7 @@ func TestNagiosHosts(t *testing.T) {
 	level, err := NagiosHosts(&b, f)
 	require.NoError(t, err)
 	require.Equal(t, LevelCritical, level)
-	require.Equal(t, `ZXFER CRITICAL: web2 home: failed: tank/a to vault: no space / left, 1 more; db1 pg: 1 of 2 datasets late by 2 h 0 min; web9?[2J: unreachable: ssh: connect to host; Connection refused (3 of 5 jobs on 5 hosts) | hosts=5;;;0 unreachable=1;;;0 late=1;;;0 failed=1;;;0 copies=18;;;0
+	require.Equal(t, `ZXFER CRITICAL: web2 home: failed: tank/a to vault: no space / left, 1 more; db1 pg: 1 of 2 datasets late by 2 h 0 min; web9?[2J: unreachable: ssh: connect to host; Connection refused (2 of 4 jobs on 5 hosts, 1 of 5 hosts without an answer) | hosts=5;;;0 unreachable=1;;;0 late=1;;;0 failed=1;;;0 copies=18;;;0 aside=1;;;0 gone=2;;;0
 web2 home: CRITICAL
 failed: tank/a to vault: no space / left
 failed: more
@@ -72,10 +75,11 @@ unreachable: ssh: connect to host; Connection refused
 	level, err = NagiosHosts(&b, f)
 	require.NoError(t, err)
 	require.Equal(t, LevelUnknown, level)
+	require.Contains(t, b.String(), "Connection refused (1 of 1 host without an answer) | ")
 
 	b.Reset()
 	level, err = NagiosHosts(&b, &fleet.Fleet{Hosts: hostsAsTheyAre().Hosts[3:]})
 	require.NoError(t, err)
 	require.Equal(t, LevelOK, level)
-	require.Equal(t, "ZXFER OK: 2 hosts, 1 job, 3 copies, none late or failed | hosts=2;;;0 unreachable=0;;;0 late=0;;;0 failed=0;;;0 copies=3;;;0\n", b.String())
+	require.Equal(t, "ZXFER OK: 2 hosts, 1 job, 3 copies, none late or failed | hosts=2;;;0 unreachable=0;;;0 late=0;;;0 failed=0;;;0 copies=3;;;0 aside=1;;;0 gone=2;;;0\n", b.String())
 }

@@ -55,8 +55,11 @@ func Nagios(w io.Writer, s *runner.Status) (Level, error) {
 	for _, j := range s.Jobs {
 		jobs = append(jobs, checked{j, len(j.Datasets)})
 	}
-	return nagios(w, jobs, well, english.Plural(len(s.Jobs), "job", ""), perf)
+	return nagios(w, jobs, well, func(bad int) string { return ofAll(bad, len(s.Jobs)) }, perf)
 }
+
+// ofAll tells how many of all jobs are not well.
+func ofAll(bad, all int) string { return fmt.Sprintf("%d of %s", bad, english.Plural(all, "job", "")) }
 
 // checked is a job with so many copies, of which it may have but those that are not
 // well.
@@ -65,11 +68,11 @@ type checked struct {
 	copies int
 }
 
-// NagiosHosts is Nagios of many hosts: a host that does not answer counts as a job
-// of which nothing is known.
+// NagiosHosts is Nagios of many hosts: one that does not answer is shown as a job of
+// which nothing is known, and counted apart.
 func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 	var jobs []checked
-	copies, late, failed := 0, 0, 0
+	all, copies, late, failed, aside, gone := 0, 0, 0, 0, 0, 0
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable {
 			jobs = append(jobs, checked{&runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0), Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}, 0})
@@ -77,7 +80,7 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 		for _, j := range h.Jobs {
 			of := *j.JobStatus
 			of.Job = oneLine(h.Host) + " " + of.Job
-			copies += j.Copies
+			all, copies, aside, gone = all+1, copies+j.Copies, aside+len(j.Aside), gone+len(j.Gone)
 			if jobs = append(jobs, checked{&of, j.Copies}); of.Late {
 				late++
 			}
@@ -87,14 +90,23 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 		}
 	}
 	hosts := english.Plural(len(f.Hosts), "host", "")
-	well := fmt.Sprintf("%s, %s, %s, none late or failed", hosts, english.Plural(len(jobs), "job", ""), english.Plural(copies, "copy", "copies"))
+	well := fmt.Sprintf("%s, %s, %s, none late or failed", hosts, english.Plural(all, "job", ""), english.Plural(copies, "copy", "copies"))
 	perf := []string{fmt.Sprintf("hosts=%d;;;0", len(f.Hosts)), fmt.Sprintf("unreachable=%d;;;0", f.Unreachable), fmt.Sprintf("late=%d;;;0", late),
-		fmt.Sprintf("failed=%d;;;0", failed), fmt.Sprintf("copies=%d;;;0", copies)}
-	return nagios(w, jobs, well, english.Plural(len(jobs), "job", "")+" on "+hosts, perf)
+		fmt.Sprintf("failed=%d;;;0", failed), fmt.Sprintf("copies=%d;;;0", copies), fmt.Sprintf("aside=%d;;;0", aside), fmt.Sprintf("gone=%d;;;0", gone)}
+	return nagios(w, jobs, well, func(bad int) string {
+		var parts []string
+		if bad -= f.Unreachable; bad > 0 {
+			parts = append(parts, ofAll(bad, all)+" on "+hosts)
+		}
+		if n := f.Unreachable; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %s without an answer", n, hosts))
+		}
+		return strings.Join(parts, ", ")
+	}, perf)
 }
 
-// nagios writes how jobs stand. well is said where all are; all is how many that is.
-func nagios(w io.Writer, jobs []checked, well, all string, perf []string) (Level, error) {
+// nagios writes how jobs stand. well is said where all are, sum of how many are not.
+func nagios(w io.Writer, jobs []checked, well string, sum func(bad int) string, perf []string) (Level, error) {
 	slices.SortStableFunc(jobs, func(a, b checked) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
 	var said, more []string
 	worst := LevelOK
@@ -107,7 +119,8 @@ func nagios(w io.Writer, jobs []checked, well, all string, perf []string) (Level
 	}
 	text := well
 	if len(said) > 0 {
-		text = shorten(strings.Join(said, "; "), nagiosFirst-40) + fmt.Sprintf(" (%d of %s)", len(said), all)
+		of := " (" + sum(len(said)) + ")"
+		text = shorten(strings.Join(said, "; "), nagiosFirst-max(40, len("ZXFER CRITICAL: ")+len(of))) + of
 	}
 	out := nagiosLine(worst, text)
 	if data := within(perf, " ", nagiosPerf); data != "" {
@@ -188,6 +201,9 @@ func inBrief(j checked) string {
 // details are lines of a job that is not well.
 func details(j *runner.JobStatus) []string {
 	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
+	if j.LastRun.IsZero() {
+		out = append(out, Course(j)...)
+	}
 	for _, p := range j.Problems {
 		out = append(out, Problem(p))
 	}

@@ -93,6 +93,7 @@ refused: a, b, c and 1 more to far: no
 cut: WARNING
 interrupted: tank/cut to far: lost / the; host
 never: UNKNOWN
+never ran
 `, b.String())
 }
 

@@ -158,7 +158,7 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))
 	}
-	c.Note = strings.Join(notes, ", ")
+	c.Note = strings.Join(append(notes, report.Kept(j.JobStatus)...), ", ")
 	return c
 }
 

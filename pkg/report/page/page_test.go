@@ -15,6 +15,9 @@ import (
 	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/transfer"
 )
@@ -289,4 +292,23 @@ func TestAxes(t *testing.T) {
 		}
 		require.Equal(t, want, strings.Join(labels, ","), length)
 	}
+}
+
+// What is kept though no run brings anything to it is named, and counted for many hosts.
+func TestKeptCopies(t *testing.T) {
+	t.Parallel()
+	s := sampleStatus()
+	for i := range 6 {
+		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.SetAside{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+	}
+	s.Jobs[1].Gone = []runner.GoneStatus{{Source: "rpool/lost"}}
+	html, err := Status(sampleAbout(), s)
+	require.NoError(t, err)
+	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 set aside, 1 gone from the source"} {
+		require.Contains(t, string(html), want)
+	}
+	require.NotContains(t, string(html), "vault/a5.zxfer")
+	html, err = Hosts(sampleAbout(), &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: s.Jobs[1]}}}}})
+	require.NoError(t, err)
+	require.Contains(t, string(html), "6 set aside, 1 gone from the source")
 }

@@ -195,6 +195,9 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	return t
 }
 
+// maxKept is how many copies that are set aside, or gone from the source, are named.
+const maxKept = 5
+
 // jobFacts are what there is to say of a job's runs.
 func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if !j.LastRun.IsZero() {
@@ -209,11 +212,14 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
-	if n := len(j.Aside); n > 0 {
-		facts = append(facts, english.Plural(n, "copy", "copies")+" set aside")
+	for _, a := range j.Aside[:min(len(j.Aside), maxKept)] {
+		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
-	if n := len(j.Gone); n > 0 {
-		facts = append(facts, english.Plural(n, "copy", "copies")+" of datasets that are gone from the source")
+	for _, g := range j.Gone[:min(len(j.Gone), maxKept)] {
+		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
+	}
+	if len(j.Aside) > maxKept || len(j.Gone) > maxKept {
+		facts = append(facts, "in all "+strings.Join(report.Kept(j), ", "))
 	}
 	if j.Doubted > 0 {
 		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
