@@ -347,7 +347,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, record.Unproved, d.Outcome)
-	require.Contains(t, d.Copies[0].Error, "no rule allows")
+	require.Contains(t, d.Copies[0].Error, "a restricted key runs no command")
 	require.Empty(t, clones(t))
 
 	// As if somebody with the key had made them: another job's, which this one removes none of.

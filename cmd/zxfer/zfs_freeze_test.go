@@ -220,7 +220,7 @@ func TestZFSFreezeElsewhere(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond) // the names of snapshots count seconds
 	o = r.do(t, "run", "f")
 	require.NotEqual(t, 0, o.code)
-	require.Contains(t, o.stderr, "no rule allows the operation \"snapshot-frozen\"")
+	require.Contains(t, o.stderr, "a restricted key freezes nothing")
 	require.Contains(t, o.stderr, "have the job run on that host, and send from it")
 	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
 }

@@ -32,10 +32,10 @@ func (r *Remote) RemoveAside(ctx context.Context, a zfs.Asides) error {
 	return tell(ctx, r, opRemoveAside, a)
 }
 
-// A command is for no restricted key: there is no rule.
 var opRunAside = operation[zfs.AsideCommand, zfs.AsideResult]{
 	name:   "run-aside",
 	do:     asks(site.Rehearser.RunAside),
+	rule:   policy.Never[zfs.AsideCommand]("a restricted key runs no command"),
 	answer: func(zfs.AsideCommand, int) int { return 4 * zfs.MaxAsideOutput },
 	check:  site.CheckAsideResult,
 	long:   true,

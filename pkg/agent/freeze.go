@@ -4,16 +4,17 @@ import (
 	"context"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 )
 
-// It runs commands, and clients of databases, which is for no restricted key: there is no
-// rule.
+// It runs commands, and clients of databases.
 var opSnapshotFrozen = operation[freeze.Request, freeze.Result]{
 	name:    "snapshot-frozen",
 	do:      asks(site.Freezer.SnapshotFrozen),
 	request: manyNames,
 	answer:  func(q freeze.Request, _ int) int { return (len(q.Wanted) + 1) * 16 << 10 },
+	rule:    policy.Never[freeze.Request]("a restricted key freezes nothing, as that runs programs"),
 	check:   freeze.CheckResult,
 	long:    true,
 }

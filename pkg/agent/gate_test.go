@@ -67,6 +67,23 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 	}
 }
 
+// What is for no restricted key is refused in words of who asked for it.
+func TestGateNever(t *testing.T) {
+	t.Parallel()
+	for op, why := range map[string]string{
+		opTakeKey.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunAside.name: "a restricted key runs no command",
+	} {
+		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
+		c.site = struct{ site.Full }{} // a panic to ask
+		f := put(t, c, op, `{}`)
+		require.NotNil(t, f, op)
+		require.Equal(t, fault.Refused, f.Class, op)
+		require.Contains(t, f.Text, why)
+		require.NotContains(t, f.Text, op)
+		require.Contains(t, (*audit)[0], "refused \""+op+"\": "+why)
+	}
+}
+
 // What is admitted is carried out.
 func TestGateAdmits(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,11 @@ func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opJoinKey, dataset)
 }
 
-// A restricted agent has no rule for it: it would have to believe who asks.
-var opTakeKey = operation[zfs.KeyTake, none]{name: "take-key", do: does(site.Owner.TakeKey)}
+var opTakeKey = operation[zfs.KeyTake, none]{
+	name: "take-key",
+	do:   does(site.Owner.TakeKey),
+	rule: policy.Never[zfs.KeyTake]("of a key that is no passphrase a restricted key is not believed"),
+}
 
 // TakeKey asks the agent.
 func (r *Remote) TakeKey(ctx context.Context, t zfs.KeyTake) error {

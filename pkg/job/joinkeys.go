@@ -105,7 +105,7 @@ func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
 		case errors.Is(err, site.ErrLost): // what follows tells of that
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // of others it was said
-			kept[root+": "+whyNotJoined(err)]++
+			kept[root+": "+whyNotJoined(err, root, told)]++
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
@@ -122,7 +122,12 @@ func (t *sending) hasParted(d *plan.Dataset) bool {
 	return parted
 }
 
-func whyNotJoined(err error) string {
+// whyNotJoined tells why a dataset stays an encryption root of its own; told says that
+// its key is the source's word.
+func whyNotJoined(err error, root string, told bool) string {
+	if told && errors.Is(err, site.ErrForbidden) {
+		return "of a key that is no passphrase a restricted key is not believed; to open all of them, there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
+	}
 	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
 		return "libzfs_core is not there (apt install python3-pyzfs), and zfs change-key -i needs both keys"
 	}

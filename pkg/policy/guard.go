@@ -42,6 +42,9 @@ type Rule[A any] struct {
 	// told is what the audit tells of admitted arguments; nil where they change
 	// nothing.
 	told func(args *A) Account
+	// never is why the operation is for no policy, in words of who asks for it; "" = it
+	// has no rule.
+	never string
 }
 
 // Account is what a request changes, in words that are fit for a log.
@@ -60,6 +63,9 @@ func Changes[A any](judge func(context.Context, *Guard, *A) error, told func(*A)
 	return Rule[A]{judge: judge, told: told}
 }
 
+// Never is the Rule of an operation that is for no restricted key, and why.
+func Never[A any](why string) Rule[A] { return Rule[A]{never: why} }
+
 // Request is what an agent is asked.
 type Request struct {
 	Op     string
@@ -71,7 +77,10 @@ type Request struct {
 // a refusal (fault.Refused) that says why. What they are carried out with is what
 // was judged: nothing reads the request again.
 func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args A, err error) {
-	if rule.judge == nil {
+	switch {
+	case rule.never != "":
+		return args, g.refuse(q, errors.New(rule.never))
+	case rule.judge == nil:
 		return args, g.Unknown(q)
 	}
 	if err := site.Decode(q.Body, &args); err != nil {
