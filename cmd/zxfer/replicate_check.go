@@ -174,7 +174,7 @@ is more nothing is removed (exit code 3); with --beyond-limit it is.`,
 	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, "every job of the file")
 		fs.BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed and change nothing")
-		fs.BoolVar(&beyond, "beyond-limit", false, "remove, this once, more than prune_limit")
+		fs.BoolVar(&beyond, "beyond-limit", false, "remove, this once, more than prune_limit or mirror.limit")
 	})
 	return cmd
 }

@@ -172,7 +172,7 @@ func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*', or as a regular expression 're:^(daily|weekly)'; may be repeated")
 	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
 	f.Var(option.Count(&req.Plan.Newest, 1, maxNewest), "newest", "only the newest N of each dataset, of those that other flags leave")
-	f.Var(&o.since, "since", "only snapshots that were taken no longer ago than `SPAN`, such as 3d or 36h, by the source's clock; the newest is sent in any case")
+	f.Var(&o.since, "since", "only snapshots that were taken no longer ago than `SPAN`, such as 3d or 36h, counted back from this host's clock; the newest is sent in any case")
 	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
 	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
 }

@@ -183,6 +183,9 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 	if d.Aside == nil {
 		req.Rotate = "" // nobody was told of it
 	}
+	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it was to be begun, and may be still
+		req.Again = map[string]bool{d.Target: true}
+	}
 	state, err := survey(ctx, e, req)
 	if err != nil {
 		return nil, err
@@ -230,11 +233,11 @@ func advanced(before, after *plan.Dataset) bool {
 // steps moves the streams of one dataset in order.
 func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
 	if a := d.Aside; a != nil {
-		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s", d.Target, a.As, a.Why))
 		set := []zfs.SetAside{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
 		if err := m.change(ctx, site.In(func(st site.Curator) error { return st.SetAside(ctx, set) })); err != nil {
 			return err
 		}
+		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s", d.Target, a.As, a.Why))
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))

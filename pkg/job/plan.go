@@ -30,6 +30,13 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if more {
 		p = plan.Make(req, *state)
 	}
+	for _, name := range plan.NeedBelow(&p, req) {
+		l, err := e.target.List(ctx, site.ListQuery{Dataset: name, Recursive: true, Versions: true, Alone: true})
+		if err != nil {
+			return p, err
+		}
+		state.Below = append(state.Below, l.Datasets...)
+	}
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/fault"
@@ -286,7 +287,7 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 
 // first plans the transfer of a dataset that the target does not have.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
-	if p.req.First == FirstFail && !p.state.begunAnew(out.Target) {
+	if p.req.First == FirstFail && !p.req.Again[out.Target] && !p.state.begunAnew(out.Target) {
 		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
@@ -339,17 +340,25 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 	}
 }
 
-// extraTargets notes datasets below the target that the source has not.
+// extraTargets notes datasets below the target that the source has not, and copies of
+// what is not chosen any more.
 func (p *planner) extraTargets() {
 	if !p.req.Recursive {
 		return
 	}
-	var extra []string
+	var extra, unchosen []string
 	for _, t := range p.state.Target.Datasets {
 		source := p.req.Source + strings.TrimPrefix(t.Name, p.targetRoot)
-		if p.source[source] == nil {
+		switch d := p.req.Unchosen[source]; {
+		case p.source[source] != nil || p.req.Idle[source] || zfs.IsSetAside(t.Name):
+		case d == nil:
 			extra = append(extra, t.Name)
+		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
+			unchosen = append(unchosen, t.Name)
 		}
+	}
+	if len(unchosen) > 0 {
+		p.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, evidence))
 	}
 	if len(extra) > 0 {
 		p.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, evidence))

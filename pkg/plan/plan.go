@@ -48,6 +48,17 @@ type Request struct {
 	Copies map[string]bool
 	// Spent are those that were set aside so often, and are kept, that it is not done again.
 	Spent map[string]bool
+	// Ours are the target's datasets that may go along with one above that is set aside;
+	// one with others below it stays refused. nil: whatever is below.
+	Ours map[string]bool
+	// Again are those that were set aside before, and did not arrive since: that they are
+	// begun is no news to First.
+	Again map[string]bool
+
+	// Unchosen are datasets of the source that are left out, and Idle those that need
+	// nothing: the source has them, whatever its listing says.
+	Unchosen map[string]*zfs.Dataset
+	Idle     map[string]bool
 
 	CarryProperties bool              // -p: all locally set properties
 	Set             map[string]string // -o
@@ -108,6 +119,10 @@ type State struct {
 	TargetClones map[string][]string
 	// Aside are copies that are to be set aside, by name; Target is as it will be then.
 	Aside map[string]*Aside
+	// Below is what is at and below the copies that NeedBelow names.
+	Below []*zfs.Dataset
+	// Others are what keeps copies from being set aside: what is below them and not ours.
+	Others map[string][]string
 }
 
 // Plan is the ordered steps of a job, or the conflicts that forbid it.

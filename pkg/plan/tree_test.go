@@ -131,6 +131,13 @@ func TestRecursive(t *testing.T) {
 		{"what only the target has stays", recursive,
 			given(dataset(t, "tank/a", "@s,1"), dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/theirs", "@x,7")),
 			"tank/a: ", []string{"left as they are, as the source has no such datasets: vault/a/theirs"}},
+		{"what is not chosen any more, was set aside, or needs nothing", recursive.with(func(r *Request) {
+			r.Unchosen = map[string]*zfs.Dataset{"tank/a/b": dataset(t, "tank/a/b", "@s,2 @t,3"), "tank/a/c": dataset(t, "tank/a/c", "@s,4")}
+			r.Idle = map[string]bool{"tank/a/d": true}
+		}),
+			given(dataset(t, "tank/a", "@s,1"), dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/b", "@s,2"), dataset(t, "vault/a/c", "@x,7"),
+				dataset(t, "vault/a/d", "@s,5"), dataset(t, "vault/a/e.zxfer-2026-11-23T10-15-00Z", "@s,6")),
+			"tank/a: ", []string{"left as they are, as their originals are not chosen: vault/a/b"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -150,6 +150,14 @@ func (v *View) prune(d *Decision, b *bases) {
 	}
 }
 
+// Rule names what decides what goes.
+func (p *Pruning) Rule() string {
+	if p.Mirror {
+		return "mirror"
+	}
+	return "retention"
+}
+
 func newPruning(side string) *Pruning {
 	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, Stays: map[string]string{}, Looked: map[string]*Look{}}
 }

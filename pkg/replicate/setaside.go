@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -58,8 +59,48 @@ func (s *State) KeepAside(target string, there func(name string) (guid uint64)) 
 // fill the pool.
 const maxAside = 3
 
+// Known tells a request what the source has beside the datasets that a target is sent.
+func (v *View) Known(t *Target, r *plan.Request) {
+	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
+	for _, d := range v.All {
+		r.Unchosen[d.Name] = d
+	}
+	for _, d := range v.To(t.Name) {
+		delete(r.Unchosen, d.Name)
+	}
+	for _, name := range v.IdleAt(t.Name) {
+		delete(r.Unchosen, name)
+		r.Idle[name] = true
+	}
+}
+
+// begins tells a request which copies a run set aside, and none began anew since.
+func (v *View) begins(t *Target, r *plan.Request) {
+	r.Again = map[string]bool{}
+	for _, d := range v.To(t.Name) {
+		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
+		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
+			arrived = known.Targets[t.Name].Success
+		}
+		for _, a := range v.State.Aside {
+			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // what is new since is not
+			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
+				r.Again[copied] = true
+			}
+		}
+	}
+}
+
+// TookAlong tells that this run set the copy of a dataset aside, with one above it.
+func (v *View) TookAlong(t *Target, source string) bool {
+	return slices.ContainsFunc(v.State.Aside, func(a SetAside) bool {
+		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
+	})
+}
+
 // Rotation has a request set aside what diverged, where the target's job has it so.
 func (v *View) Rotation(t *Target, r *plan.Request) {
+	v.begins(t, r)
 	if t.OnDivergence != "rotate" {
 		return
 	}
@@ -67,6 +108,19 @@ func (v *View) Rotation(t *Target, r *plan.Request) {
 	for source, known := range v.State.Datasets {
 		if a := known.Targets[t.Name]; a != nil && a.BaseGUID != 0 {
 			r.Copies[t.CopyOf(v.Root, source)] = true
+		}
+	}
+	r.Ours = maps.Clone(r.Copies)
+	for _, g := range v.State.GoneAt(t.Name) {
+		r.Ours[g.Dataset] = true
+	}
+	sent := v.IdleAt(t.Name)
+	for _, d := range v.To(t.Name) {
+		sent = append(sent, d.Name)
+	}
+	for _, source := range sent { // and what is above it, which no run brought
+		for name := t.CopyOf(v.Root, source); name != "" && !r.Ours[name]; name = zfs.ParentOf(name) {
+			r.Ours[name] = true
 		}
 	}
 	times := map[string]int{}

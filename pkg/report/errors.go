@@ -47,6 +47,9 @@ func parts(err error) []error {
 				return []error{err}
 			}
 			if len(joined) == 1 {
+				if within := parts(joined[0]); len(within) > 1 {
+					return within
+				}
 				return []error{err} // a lone error keeps what was added around it
 			}
 			var out []error

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,4 +22,13 @@ func TestErrorThatJoinsNone(t *testing.T) {
 	var b bytes.Buffer
 	Error(&b, &fault.Error{Class: fault.Refused, Hint: "ask", Err: childless{}})
 	require.Equal(t, "zxfer: beta: no\nhint: ask\n", b.String())
+}
+
+// Several errors in one have each its own hints, whatever wraps them.
+func TestErrorWithinOne(t *testing.T) {
+	t.Parallel()
+	run := &fault.Error{Class: fault.Failed, Err: errors.Join(fault.Failf("ask a", "no a"), fault.Failf("ask b", "no b"))}
+	var b bytes.Buffer
+	Error(&b, errors.Join(run))
+	require.Equal(t, "zxfer: no a\nhint: ask a\nzxfer: no b\nhint: ask b\n", b.String())
 }

@@ -44,7 +44,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		targetText(&b, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(&b, "  %s on %s: would remove %s%s and keep %s\n", ruleOf(s), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
+		fmt.Fprintf(&b, "  %s on %s: would remove %s%s and keep %s\n", s.Rule(), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
 		if verbose {
 			pruningDetails(&b, s)
 		}
@@ -52,7 +52,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
 	for _, d := range p.Denied {
-		errorText(&b, fmt.Sprintf("  %s: %s: ", oneLine(d.Target), d.Key), d.Error, d.Hint)
+		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail as soon as %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
 	for _, d := range p.Delegations {
@@ -95,14 +95,6 @@ func some(names []string, indent string, all bool) string {
 		lines = append(lines, oneLine(name))
 	}
 	return strings.Join(lines, "\n"+indent)
-}
-
-// ruleOf is what a side is pruned by.
-func ruleOf(p *replicate.Pruning) string {
-	if p.Mirror {
-		return "mirror"
-	}
-	return "retention"
 }
 
 // datasetsOf tells of the copies that go with their originals.

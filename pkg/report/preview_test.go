@@ -51,3 +51,22 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text began")
 	}
 }
+
+// What a key forbids stops no run that does not need it.
+func TestDeniedPreview(t *testing.T) {
+	t.Parallel()
+	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "mirror", When: "the source no longer has a snapshot of a copy", Error: "append-only"}}}
+	var b strings.Builder
+	require.NoError(t, PreviewText(&b, p, false))
+	require.Contains(t, b.String(), "  near: mirror: a run would fail as soon as the source no longer has a snapshot of a copy: append-only\n")
+	require.EqualError(t, p.Wrong(), `job "home": a later run would fail: see above`)
+}
+
+// How to give up what was set aside.
+func TestAsideHint(t *testing.T) {
+	t.Parallel()
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Aside: []replicate.SetAside{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
+	var b strings.Builder
+	require.NoError(t, StatusText(&b, s, ""))
+	require.Contains(t, b.String(), "\n    hint: to give it up, there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'\n")
+}

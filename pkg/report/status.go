@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/size"
+	"zxfer/pkg/zfs"
 )
 
 // StatusText writes for a person how all jobs stand. flags name, on a command
@@ -45,6 +46,7 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 func keptText(b *strings.Builder, j *runner.JobStatus) {
 	for _, a := range j.Aside {
 		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
+		prefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
 	}
 	for _, g := range j.Gone {
 		stays := "stays"

@@ -98,7 +98,8 @@ func (w *work) removeGone(ctx context.Context, p *replicate.Pruning) (removed in
 // Denied is what a target's key, or its host, does not let the job do.
 type Denied struct {
 	Target string `json:"target"`
-	Key    string `json:"key"` // of the job file
+	Key    string `json:"key"`  // of the job file
+	When   string `json:"when"` // a run fails of it
 	Error  string `json:"error"`
 	Hint   string `json:"hint,omitempty"`
 }
@@ -107,19 +108,19 @@ type Denied struct {
 func (w *work) denied(ctx context.Context) (all []Denied) {
 	for _, t := range w.targets {
 		for _, may := range []struct {
-			key  string
-			set  bool
-			asks func(site.Site) error
+			key, when string
+			set       bool
+			asks      func(site.Site) error
 		}{
-			{`on_divergence = "rotate"`, t.target.OnDivergence == "rotate", site.In(func(st site.Curator) error { return st.SetAside(ctx, nil) })},
-			{"mirror", t.target.MirrorsSnapshots(), func(st site.Site) error { return st.Destroy(ctx, nil) }},
-			{"mirror.gone", t.target.MirrorsDatasets(), site.In(func(st site.Curator) error { return st.RemoveGone(ctx, nil) })},
+			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", site.In(func(st site.Curator) error { return st.SetAside(ctx, nil) })},
+			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st site.Site) error { return st.Destroy(ctx, nil) }},
+			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), site.In(func(st site.Curator) error { return st.RemoveGone(ctx, nil) })},
 		} {
 			if !may.set {
 				continue
 			}
 			if err := t.do(ctx, may.asks); fault.ClassOf(err) == fault.Refused { // what cannot be reached, its preview tells
-				all = append(all, Denied{Target: t.name, Key: may.key, Error: err.Error(), Hint: fault.HintOf(err)})
+				all = append(all, Denied{Target: t.name, Key: may.key, When: may.when, Error: err.Error(), Hint: fault.HintOf(err)})
 			}
 		}
 	}

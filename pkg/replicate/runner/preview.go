@@ -80,11 +80,14 @@ type TargetPreview struct {
 	Hint    string              `json:"hint,omitempty"`
 }
 
-// Wrong is why the next run would fail, in any part, as an error for the exit code.
+// Wrong is why the next run, or one that has more to do, would fail, in any part, as an error for the exit code.
 func (p *Preview) Wrong() error {
-	if p.Error != "" || len(p.Denied) > 0 || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
+	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
 		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
 		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
+	}
+	if len(p.Denied) > 0 {
+		return fault.Failf("", "job %q: a later run would fail: see above", p.Job)
 	}
 	return nil
 }

@@ -82,12 +82,12 @@ func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) 
 		if p.Error == "" {
 			continue
 		}
-		w.note("retention on %s: %s", p.Side, p.Error)
+		w.note("%s on %s: %s", p.Rule(), p.Side, p.Error)
 		if i < 0 {
 			failed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
 		} else {
 			t := w.run.Targets[i]
-			t.Outcome, t.Error, t.Hint = outcome.Failed, "retention: "+p.Error, p.Hint
+			t.Outcome, t.Error, t.Hint = outcome.Failed, p.Rule()+": "+p.Error, p.Hint
 		}
 	}
 	if len(d.Bookmarks) == 0 {
@@ -113,11 +113,7 @@ func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int
 	gone := w.side(p.Side).apply(ctx, p)
 	p.Removed = w.removeGone(ctx, p)
 	if due > 0 && !p.Refused {
-		rule := "retention"
-		if p.Mirror {
-			rule = "mirror"
-		}
-		w.Log(fmt.Sprintf("%s: %s removed %s on %s in %s", w.job.Name, rule, english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+		w.Log(fmt.Sprintf("%s: %s removed %s on %s in %s", w.job.Name, p.Rule(), english.Plural(gone, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
 	}
 	return gone
 }

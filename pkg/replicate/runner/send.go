@@ -89,6 +89,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 	}}
 	w.shared.Lock() // another target's batch may write down by now what it does
 	defer w.shared.Unlock()
+	v.Known(t.target, &b.Plan)
 	v.Rotation(t.target, &b.Plan)
 	return b
 }
@@ -170,6 +171,9 @@ func datasetRun(d *job.DatasetResult) record.DatasetRun {
 func (b *batch) learn(v *replicate.View, missed map[string]error) {
 	st := v.State
 	for _, name := range v.IdleAt(b.name) {
+		if v.TookAlong(b.target, name) {
+			continue // the next run sees that it is not there, and sends it
+		}
 		a := st.Arrival(name, b.name)
 		a.Bytes, a.Seconds = 0, 0
 		a.Ended(v.Started, nil)

@@ -224,3 +224,121 @@ func TestSettingAsideGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// first = "fail" keeps no copy away that the job set aside itself: neither a run that ends
+// in between, nor what went along with the one above and had nothing new. What vanishes
+// after it arrived again stays refused.
+func TestWhatWasSetAsideIsBegun(t *testing.T) {
+	t.Parallel()
+	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			r.job.First = plan.FirstFail
+			r.snapshot(diverged, "other")
+			r.take("s2")
+			r.fail(zfs.OpReceive, diverged, errors.New("the line was cut"))
+			run, _ := r.run(t)
+			require.Equal(t, outcome.Failed, run.Outcome)
+			require.Len(t, r.asides(), 1)
+			r.fail("", "", nil)
+			r.now += 100
+			r.Create("src/new", nil)
+			r.snapshot("src/new", "s2")
+			run, _ = r.run(t)
+			require.Equal(t, []string{"src/new"}, refusedOf(run), "what is new is no copy that was set aside")
+			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+			r.unhold("dst/copy/a")
+			r.Remove("dst/copy/a")
+			r.take("s3")
+			run, _ = r.run(t)
+			require.Equal(t, []string{"src/a", "src/new"}, refusedOf(run))
+		})
+	}
+}
+
+// refusedOf are the datasets that a run did not begin.
+func refusedOf(run *record.Run) (names []string) {
+	for _, d := range run.Targets[0].Datasets {
+		if d.Conflict == plan.FirstRefused {
+			names = append(names, d.Source)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A line that is cut within the run is gone on with, whatever first says.
+func TestSettingAsideIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.job.First = plan.FirstFail
+	r.snapshot("dst/copy/a", "other")
+	r.take("s2")
+	cut := false
+	r.before = func(op string, names []string) error {
+		if op == zfs.OpReceive && names[0] == "dst/copy/a" && !cut {
+			cut = true
+			return &zfs.Error{Kind: zfs.Killed}
+		}
+		return nil
+	}
+	run, _ := r.run(t)
+	require.True(t, cut)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+}
+
+// What had nothing new goes along with the copy above it, and comes back.
+func TestIdleOnesAreSetAsideAlong(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	r.job.Targets[0].OnDivergence, r.job.First = "rotate", plan.FirstFail
+	r.settle(t)
+	r.snapshot("dst/copy", "other")
+	r.now += 100
+	r.snapshot("src", "s3")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Empty(t, refusedOf(run))
+	r.now += 100
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Equal(t, r.names("src/h"), r.names("dst/copy/h"))
+}
+
+// A copy with something of others below it stays where it is.
+func TestOthersAreNotSetAsideAlong(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.Create("dst/copy/a/mine", nil)
+	r.snapshot("dst/copy/a", "other")
+	r.take("s2")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Outcome)
+	d := run.Targets[0].Datasets
+	at := slices.IndexFunc(d, func(d record.DatasetRun) bool { return d.Source == "src/a" })
+	require.Equal(t, plan.Diverged, d[at].Conflict)
+	require.Contains(t, d[at].Hint, "not of this job: dst/copy/a/mine; move that away")
+	require.Empty(t, r.asides())
+	r.Remove("dst/copy/a/mine")
+	r.now += 100
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Len(t, r.asides(), 1)
+}
+
+// That a copy is set aside is told once it is.
+func TestSettingAsideIsTold(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{true, false} {
+		r := rotating(t)
+		r.snapshot("dst/copy/a", "other")
+		r.take("s2")
+		if fails {
+			r.fail(zfs.OpRename, "dst/copy/a", errors.New("forbidden"))
+		}
+		var told []string
+		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { told = append(told, s) }).Run(t.Context(), r.job, true)
+		require.Equal(t, !fails, strings.Contains(strings.Join(told, "\n"), "dst/copy/a is set aside as"), "%v", told)
+	}
+}
