@@ -237,7 +237,8 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 		if err := m.change(ctx, site.In(func(st site.Curator) error { return st.SetAside(ctx, set) })); err != nil {
 			return err
 		}
-		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s", d.Target, a.As, a.Why))
+		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s; to give it up, once you do not need it: %s",
+			d.Target, a.As, a.Why, zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As})))
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))

@@ -340,5 +340,6 @@ func TestSettingAsideIsTold(t *testing.T) {
 		var told []string
 		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { told = append(told, s) }).Run(t.Context(), r.job, true)
 		require.Equal(t, !fails, strings.Contains(strings.Join(told, "\n"), "dst/copy/a is set aside as"), "%v", told)
+		require.Equal(t, !fails, strings.Contains(strings.Join(told, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", told)
 	}
 }
