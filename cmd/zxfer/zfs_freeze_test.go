@@ -221,6 +221,9 @@ func TestZFSFreezeElsewhere(t *testing.T) {
 	o = r.do(t, "run", "f")
 	require.NotEqual(t, 0, o.code)
 	require.Contains(t, o.stderr, "a restricted key freezes nothing")
+	checked := r.do(t, "check", "f")
+	require.Equal(t, 1, checked.code)
+	require.Regexp(t, "source: freeze: .*a restricted key freezes nothing", checked.stdout)
 	require.Contains(t, o.stderr, "have the job run on that host, and send from it")
 	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
 }

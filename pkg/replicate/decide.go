@@ -105,6 +105,8 @@ type Decision struct {
 	Snapshots []string
 	// Frozen are the applications that stand still meanwhile.
 	Frozen []freeze.Wanted
+	// Astray are those that cannot, as not all that they name is there.
+	Astray []Astray
 	// Copies are the datasets to look at on each target for what is to be sent, by
 	// the target's name; all of a target that is not in it.
 	Copies map[string][]string
@@ -124,7 +126,7 @@ type Decision struct {
 // it was tried to send to all targets.
 func Decide(v *View) *Decision {
 	d := &Decision{Snapshots: v.snapshots(), Copies: map[string][]string{}, Ask: map[string][]string{}}
-	d.Frozen = v.frozen(d.Snapshots)
+	d.Frozen, d.Astray = v.frozen(d.Snapshots)
 	for i := range v.Job.Targets {
 		if copies := v.copies(&v.Job.Targets[i]); copies != nil {
 			d.Copies[v.Job.Targets[i].Name] = copies

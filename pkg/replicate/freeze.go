@@ -3,7 +3,9 @@ package replicate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,9 +39,32 @@ func (z *Freeze) covers(source, dataset string) bool {
 	return len(z.Datasets) == 0 || covered(z.Datasets, below)
 }
 
+// Astray is a freeze that not all of what it names is there for: what it froze would be
+// no application, or half of one.
+type Astray struct {
+	freeze.Wanted
+	Error string
+}
+
+// astray tells which patterns of a freeze match none of the datasets that the job takes.
+func (v *View) astray(z *Freeze) (why string) {
+	var lost []string
+	for _, pattern := range z.Datasets {
+		alone := Freeze{Datasets: []string{pattern}}
+		covers := func(dataset string) bool { return alone.covers(v.Root, dataset) }
+		idle := slices.Collect(maps.Keys(v.Idle))
+		if !slices.ContainsFunc(idle, covers) && !slices.ContainsFunc(v.Source.Datasets, func(d *zfs.Dataset) bool { return covers(d.Name) }) {
+			lost = append(lost, strconv.Quote(pattern))
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(lost, ", "))
+}
+
 // frozen are those that stand still for snapshots to be taken, by full name.
-func (v *View) frozen(snapshots []string) []freeze.Wanted {
-	var out []freeze.Wanted
+func (v *View) frozen(snapshots []string) (out []freeze.Wanted, astray []Astray) {
 	for i := range v.Job.Freeze {
 		z := &v.Job.Freeze[i]
 		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
@@ -48,11 +73,13 @@ func (v *View) frozen(snapshots []string) []freeze.Wanted {
 				w.Datasets = append(w.Datasets, dataset)
 			}
 		}
-		if len(w.Datasets) > 0 {
+		if why := v.astray(z); why != "" {
+			astray = append(astray, Astray{w, why})
+		} else if len(w.Datasets) > 0 {
 			out = append(out, w)
 		}
 	}
-	return out
+	return out, astray
 }
 
 // together adds to the datasets that changed those that share an application with one

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
 )
@@ -57,12 +59,8 @@ func (w *work) snapshotAtOnce(ctx context.Context, names []string, frozen []free
 	}
 	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
 	r, err := site.Ask(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, q)
-	if errors.Is(err, site.ErrForbidden) {
-		err = &fault.Error{Class: fault.Refused, Err: err,
-			Hint: "a restricted key runs no program there: have the job run on that host, and send from it"}
-	}
 	if err != nil {
-		return err
+		return notByKey(err)
 	}
 	var why error
 	if r.Stopped {
@@ -87,6 +85,51 @@ func (w *work) snapshotAtOnce(ctx context.Context, names []string, frozen []free
 	}
 	w.unproved = errors.Join(w.unproved, why)
 	return nil
+}
+
+// notByKey says what to do where a restricted key freezes nothing.
+func notByKey(err error) error {
+	if !errors.Is(err, site.ErrForbidden) {
+		return err
+	}
+	return &fault.Error{Class: fault.Refused, Err: err,
+		Hint: "have the job run on that host, and send from it: there no key is in the way"}
+}
+
+// deniedFreezing asks the source whether anything may be frozen there, and looks whether
+// all that is to be is there.
+func (w *work) deniedFreezing(ctx context.Context, astray []replicate.Astray) (all []Denied) {
+	deny := func(key string, err error) {
+		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
+	}
+	if len(w.job.Freeze) > 0 { // of nothing, which no host does
+		_, err := site.Ask(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, freeze.Request{})
+		if errors.Is(err, site.ErrForbidden) {
+			deny("freeze", notByKey(err))
+		}
+	}
+	for i := range astray {
+		deny("freeze "+strconv.Quote(astray[i].Label()), fault.Failf(mendDatasets, "%s", astray[i].Error))
+	}
+	return all
+}
+
+const mendDatasets = "write into datasets of [[job.freeze]] what is the application's, and look whether include, exclude and property leave it in the job"
+
+// strayed has what cannot be frozen as it is written fail as any freeze does.
+func (w *work) strayed(astray []replicate.Astray, names []string) error {
+	required := slices.IndexFunc(astray, func(z replicate.Astray) bool { return z.Required })
+	if required >= 0 {
+		names = nil
+	}
+	for i := range astray {
+		w.froze(&astray[i].Wanted, freeze.Outcome{Error: astray[i].Error, Hint: mendDatasets}, names)
+	}
+	if required < 0 {
+		return nil
+	}
+	z := &astray[required]
+	return fault.Refusef(mendDatasets+"\non_failure = \"continue\" takes them all the same", "%w: %s: %s", errNotFrozen, z.Label(), z.Error)
 }
 
 // froze notes what came of one, in the record and of each dataset.

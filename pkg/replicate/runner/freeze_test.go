@@ -1,19 +1,23 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/freeze/guard"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -213,5 +217,78 @@ func TestFrozenPreview(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Frozen, 1)
 	require.Equal(t, []string{"src/a"}, p.Frozen[0].Datasets)
+	require.Empty(t, done(t, dir))
+}
+
+// A freeze whose datasets are not all there freezes nothing: its job takes no snapshot, or
+// one that is said not to be consistent, and a preview tells so.
+func TestFreezeOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t,
+		func(dir string) replicate.Freeze { return application(dir, "db", "a", "wall") },
+		func(dir string) replicate.Freeze { return application(dir, "mail", "nosuch") })
+	r.job.Freeze[0].OnFailure = "continue"
+	p, err := r.runner(t).Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Len(t, p.Denied, 2)
+	require.Equal(t, []string{"source", `freeze "mail"`, `datasets: "nosuch" matches none of the job's datasets`}, []string{p.Denied[1].Target, p.Denied[1].Key, p.Denied[1].Error})
+	require.Error(t, p.Wrong())
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Outcome)
+	require.Contains(t, run.Error, `no snapshot was taken: mail: datasets: "nosuch" matches none`)
+	require.Contains(t, run.Hint, `on_failure = "continue"`)
+	require.Empty(t, r.names("src/a"))
+
+	r.job.Freeze[1].OnFailure = "continue"
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.Error)
+	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: mail: datasets: "nosuch" matches`)
+	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: db: datasets: "wall" matches`)
+	require.Equal(t, []string{"src/a false"}, r.consistent(t), "half of an application is none")
+	require.Empty(t, done(t, dir))
+
+	// Once all is there, also where there is nothing to take of it, all is well.
+	for _, n := range []string{"wall", "nosuch"} {
+		r.Create("src/"+n, nil)
+	}
+	r.job.Snapshots.SkipUnchanged = true
+	for _, want := range []string{outcome.Done, outcome.UpToDate} {
+		r.now += 3600
+		run, _ = r.run(t)
+		require.Equal(t, want, run.Outcome, run.Error)
+		require.Empty(t, run.Notes)
+	}
+	p, err = r.runner(t).Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Empty(t, p.Denied)
+}
+
+// keyed is the host as one with a restricted key finds it.
+type keyed struct{ *replica }
+
+type bolted struct{ *site.Local }
+
+func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
+	return r, site.ErrForbidden
+}
+
+func (k keyed) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+	st, err := k.replica.Open(ctx, l)
+	return bolted{st.(*site.Local)}, err
+}
+
+// A preview knows that a restricted key freezes nothing, and says what a run says.
+func TestFreezeByRestrictedKey(t *testing.T) {
+	t.Parallel()
+	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db") })
+	by := New(r.dir, keyed{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+	p, err := by.Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Len(t, p.Denied, 1)
+	require.Equal(t, []string{"source", "freeze"}, []string{p.Denied[0].Target, p.Denied[0].Key})
+	require.Error(t, p.Wrong())
+	run, _ := by.Run(t.Context(), r.job, true)
+	require.Contains(t, run.Error, p.Denied[0].Error)
+	require.Equal(t, run.Hint, p.Denied[0].Hint)
 	require.Empty(t, done(t, dir))
 }

@@ -95,7 +95,8 @@ func (w *work) removeGone(ctx context.Context, p *replicate.Pruning) (removed in
 	return removed
 }
 
-// Denied is what a target's key, or its host, does not let the job do.
+// Denied is a key of the job file that a side does not let the job go by, as its restricted
+// key, its host or its datasets are.
 type Denied struct {
 	Target string `json:"target"`
 	Key    string `json:"key"`  // of the job file

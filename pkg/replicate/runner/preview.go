@@ -108,6 +108,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	p.Datasets = len(v.Source.Datasets)
 	d := replicate.Decide(v)
 	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
+	p.Denied = w.deniedFreezing(ctx, d.Astray)
 	taken := pretend(*v.Source, p.Snapshots)
 	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
@@ -123,7 +124,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		v.Targets = append(v.Targets, b.seen())
 	}
 	w.lookAside(ctx, v)
-	p.Denied = w.denied(ctx)
+	p.Denied = append(p.Denied, w.denied(ctx)...)
 	d = w.decide(ctx, v)
 	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {

@@ -26,6 +26,9 @@ func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *repli
 	if len(all) == 0 {
 		return v, missed, nil
 	}
+	if err := w.strayed(d.Astray, all); err != nil {
+		return v, missed, err
+	}
 	names, restoring := notRestoring(v, all, missed)
 	var first error
 	if len(names) > 0 {
