@@ -33,11 +33,11 @@ A and B are [[user@]host:]DATASET; B may also be a pool or NAME/, as the target
 of zxfer send. Snapshots are told by their GUIDs: a dataset that was renamed on
 one side is found, and two snapshots of one name are not taken for one.
 
-It exits 0 where both have the same snapshots, and 1 where they differ, or where
-one of them cannot be looked at. What was written since the newest snapshot is
-shown, and is no difference; nor is a copy that was set aside (send --rotate). With
---newest older snapshots are none, either: a copy may keep them for longer than its
-source.`,
+It exits 0 where both have the same snapshots, 1 where they differ, or one of them
+cannot be looked at, and 3 where A or B is not there. What was written since the
+newest snapshot is shown, and is no difference; nor is a copy that was set aside
+(send --rotate). With --newest older snapshots are none, either: a copy may keep
+them for longer than its source.`,
 		Example: `  zxfer compare tank/home backup1:vault/home
       what the copy lacks, and what only the copy has
   zxfer compare --newest -q tank/home backup1:vault || echo behind

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/policy"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/zfs"
@@ -144,6 +147,37 @@ func (k end) list(ctx context.Context, host, shell, before, name string) (out []
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	// The flag was declared: registering cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeGrants completes what --allow takes, but for the datasets.
+func completeGrants(cmd *cobra.Command) {
+	words := []string{statusGrant}
+	for _, verb := range policy.Verbs() {
+		words = append(words, verb+"=")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// completeValues has shells offer no files for the values of a command's flags that are
+// none, such as numbers and spans, and words where the flag takes one of a few. What has
+// a completion of its own keeps it.
+func completeValues(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		switch kind := f.Value.Type(); {
+		case strings.HasPrefix(kind, "string"): // may be a file
+		case strings.Contains(kind, "|"):
+			placeholder := func(word string) bool {
+				return strings.ContainsFunc(word, func(r rune) bool { return r == '[' || unicode.IsUpper(r) })
+			}
+			words := slices.DeleteFunc(strings.Split(kind, "|"), placeholder)
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		default:
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
+		}
+	})
+	for _, c := range cmd.Commands() {
+		completeValues(c)
+	}
 }
 
 // completeChecks completes the checks that --skip-check takes.

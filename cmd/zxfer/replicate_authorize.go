@@ -107,6 +107,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
 		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	})
+	completeGrants(cmd)
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
 		f.StringVar(&key, "key", "", "`FILE` of the public key, - for standard input")
 		f.StringVar(&program, "program", "", "`PATH` of zxfer on this host (default: this one)")

@@ -57,6 +57,7 @@ there.`,
 	help := newHelp(a)
 	root.SetHelpCommand(help)
 	root.AddCommand(help) // cobra itself would only once it executes
+	completeValues(root)
 	return root
 }
 

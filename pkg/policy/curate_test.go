@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -83,13 +84,40 @@ func TestRemoveGrant(t *testing.T) {
 	} {
 		require.Error(t, remove(g, dataset, tag), dataset)
 	}
-	for _, g := range []*Guard{guard(true, "receive=vault/a", "remove=vault/a"), guard(false, "receive=vault/a")} {
+	only := &Policy{AppendOnly: true, Receive: []string{"vault/a"}, Removed: []string{"vault/a"}}
+	for _, g := range []*Guard{NewGuard(only, s, func(string) {}), guard(false, "receive=vault/a")} {
 		require.Error(t, remove(g, "vault/a/x", "zxfer:j:t"))
 		require.Error(t, RemoveGone(t.Context(), g, &none), "who asks is told")
 	}
 	ask := []string{}
 	require.NoError(t, Destroy(t.Context(), g, &ask))
 	require.ErrorContains(t, Destroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
+}
+
+// What can have no effect is refused where a line is written, and where it is read.
+func TestGrantsThatContradict(t *testing.T) {
+	t.Parallel()
+	for want, allow := range map[string][]string{
+		"remove=vault/a has no effect with --append-only":                 {"receive=vault/a", "remove=vault/a"},
+		"rotate=vault/b has no effect: nothing may be received there":     {"receive=vault/a", "rotate=vault/b"},
+		"rotate=tank has no effect: nothing may be received there":        {"send=tank", "rotate=tank"},
+		"rotate=vault/a/b has no effect: nothing may be received there":   {"receive=vault/a/c", "rotate=vault/a/b"},
+		"rotate=vault/hosts has no effect: nothing may be received there": {"receive=vault/hosts2", "rotate=vault/hosts"},
+	} {
+		_, err := Parse(allow, nil, true)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
+		require.NotEmpty(t, fault.HintOf(err))
+	}
+	_, err := Parse([]string{"remove=vault/a"}, nil, false)
+	require.ErrorContains(t, err, "remove=vault/a has no effect: nothing may be received there")
+	require.Equal(t, "add --allow receive=vault/a", fault.HintOf(err))
+	for _, allow := range [][]string{{"receive=vault", "rotate=vault/a"}, {"receive=vault/a", "rotate=vault"}, {"restore=vault/a", "rotate=vault/a"}} {
+		_, err := Parse(allow, nil, true)
+		require.NoError(t, err)
+		_, err = Parse(append(allow, "remove=vault/a"), nil, false)
+		require.NoError(t, err)
+	}
 }
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"

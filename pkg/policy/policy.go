@@ -57,6 +57,16 @@ func (p *Policy) grants() []grants {
 		{"remove", "remove", &p.Removed, new([]string)}}
 }
 
+// Verbs are those of all grants.
+func Verbs() (out []string) {
+	for _, of := range new(Policy).grants() {
+		if out = append(out, of.verb); of.more != of.verb {
+			out = append(out, of.more)
+		}
+	}
+	return out
+}
+
 // Parse reads grants as they are written in authorized_keys. Peers are IP
 // addresses or prefixes ("10.0.0.0/8").
 func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
@@ -90,10 +100,28 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		}
 		p.Peers = append(p.Peers, prefix.Masked())
 	}
+	if err := p.contradicts(); err != nil {
+		return nil, err
+	}
 	if len(allow) == 0 && (appendOnly || len(peers) > 0) {
 		return nil, fault.Usagef("write --allow "+Grants, "a restricted agent that may do nothing: --allow is missing")
 	}
 	return p, nil
+}
+
+// contradicts refuses grants that can have no effect beside what else there is.
+func (p *Policy) contradicts() error {
+	if p.AppendOnly && len(p.Removed) > 0 {
+		return fault.Usagef("leave one of them out", "--allow remove=%s has no effect with --append-only, which lets nothing be destroyed", p.Removed[0])
+	}
+	for verb, all := range map[string][]string{"rotate": p.Rotated, "remove": p.Removed} {
+		for _, d := range all {
+			if !below(d, p.receivable()) && !slices.ContainsFunc(p.receivable(), func(r string) bool { return below(r, []string{d}) }) {
+				return fault.Usagef("add --allow receive="+d, "--allow %s=%s has no effect: nothing may be received there", verb, d)
+			}
+		}
+	}
+	return nil
 }
 
 // Flags are those of an agent that has the policy.

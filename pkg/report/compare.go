@@ -123,7 +123,7 @@ func pairNotes(p *plan.Pair) string {
 			notes = append(notes, fmt.Sprintf("%s has %s of a receive of %s to resume", side.name, size.Text(side.Resume.Bytes), oneLine(side.Resume.Snapshot)))
 		}
 		if side.Written > 0 {
-			notes = append(notes, fmt.Sprintf("%s written in %s since", size.Text(side.Written), side.name))
+			notes = append(notes, fmt.Sprintf("%s in %s without a snapshot", size.Text(side.Written), side.name))
 		}
 	}
 	return strings.Join(notes, "; ")
