@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kballard/go-shellquote"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
@@ -48,9 +51,14 @@ func (c *command) freeze(ctx context.Context) (frozen, error) {
 func (c *command) prove(context.Context) error { return nil }
 
 func (c *command) thaw(ctx context.Context) error {
-	_, err := run(ctx, c.Spec, c.Thaw, append(c.environment, "ZXFER_HOOK=thaw"))
+	env := append(slices.Clone(c.environment), "ZXFER_HOOK=thaw")
+	_, err := run(ctx, c.Spec, c.Thaw, env)
 	if err != nil {
-		err = fault.Failf("look whether it goes on; else: "+strings.Join(c.Thaw, " "), "thaw: %w", err)
+		words := slices.Concat([]string{"env"}, env, c.Thaw)
+		if c.RunAs != "" {
+			words = append([]string{"runuser", "-u", c.RunAs, "--"}, words...)
+		}
+		err = fault.Failf("look whether it goes on; else: "+shellquote.Join(words...), "thaw: %w", err)
 	}
 	return err
 }

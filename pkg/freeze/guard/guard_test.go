@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
 )
 
@@ -209,4 +210,13 @@ func TestBothKilled(t *testing.T) {
 		return err != nil
 	}, 10*time.Second, 10*time.Millisecond)
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
+}
+
+// The hint after a failed thaw is a command that thaws, with all that tells it to.
+func TestHintOfThaw(t *testing.T) {
+	t.Parallel()
+	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}
+	require.Equal(t, "look whether it goes on; else: env ZXFER_JOB=j ZXFER_HOOK=thaw /bin/false 'a b'", fault.HintOf(c.thaw(t.Context())))
+	c.RunAs = "nosuch"
+	require.Contains(t, fault.HintOf(c.thaw(t.Context())), "else: runuser -u nosuch -- env ")
 }

@@ -115,7 +115,9 @@ func (p *policy) byHand(k setting) string {
 		return "write [[job.freeze]], kind = \"command\", with the command as a list in freeze; it runs just before the snapshots, without SANOID_ variables"
 	case "post_snapshot_script":
 		return "write it as thaw of [[job.freeze]]; it runs just after the snapshots, without SANOID_ variables"
-	case "script_timeout", "no_inconsistent_snapshot", "force_post_snapshot_script":
+	case "script_timeout":
+		return fmt.Sprintf("write timeout = %q into [[job.freeze]]", k.value+"s")
+	case "no_inconsistent_snapshot", "force_post_snapshot_script":
 		return "see timeout and on_failure of [[job.freeze]], whose thaw always runs"
 	case "pre_pruning_script", "pruning_script":
 		return "[[job.after]] gets the run's record on standard input, which counts what was removed"

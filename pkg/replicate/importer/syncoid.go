@@ -80,6 +80,9 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	if c.has("skip-parent") && d.Recursive {
 		d.Exclude = []string{"."}
 	}
+	if d.Recursive {
+		s.left(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", source.Name)
+	}
 	if !c.has("no-sync-snap") {
 		d.Snapshots.Take = replicate.DefaultTemplate
 		s.left(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
