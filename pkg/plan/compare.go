@@ -158,12 +158,16 @@ func related(l, r *PairSide) (n int) {
 	return n
 }
 
+// maxCopies bounds the datasets of one side in which a version is looked for: one that
+// has it in each of a thousand would cost minutes.
+const maxCopies = 8
+
 // renamed are the pairs that have a version in common, those with the most first.
 func renamed(left, right map[string]*PairSide) [][2]*PairSide {
 	of := map[uint64][]*PairSide{}
 	for _, r := range inOrder(right) {
 		for _, v := range r.d.Versions {
-			if with := of[v.GUID]; len(with) == 0 || with[len(with)-1] != r {
+			if with := of[v.GUID]; len(with) == 0 || with[len(with)-1] != r && len(with) < maxCopies {
 				of[v.GUID] = append(with, r)
 			}
 		}
@@ -177,10 +181,13 @@ func renamed(left, right map[string]*PairSide) [][2]*PairSide {
 		seen := map[*PairSide]bool{}
 		for _, v := range l.d.Versions {
 			for _, r := range of[v.GUID] {
-				if n := related(l, r); !seen[r] && n > 0 {
-					all = append(all, match{[2]*PairSide{l, r}, n})
+				if seen[r] {
+					continue
 				}
 				seen[r] = true
+				if n := related(l, r); n > 0 {
+					all = append(all, match{[2]*PairSide{l, r}, n})
+				}
 			}
 		}
 	}

@@ -1,22 +1,16 @@
 package replicate
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/plan"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/way"
-	"zxfer/pkg/zfs"
 )
 
 // maxKept bounds the snapshots of one rule.
@@ -78,189 +72,6 @@ func (f *File) overlaps() []error {
 func (j *Job) overlaps(o *Job) bool {
 	a, b := j.Source, o.Source
 	return a == b || j.Recursive && strings.HasPrefix(b, a+"/") || o.Recursive && strings.HasPrefix(a, b+"/")
-}
-
-// faults are what is wrong with a part of a file.
-type faults struct {
-	at   string // what every message begins with
-	errs []error
-}
-
-func (f *faults) add(err error) {
-	if err != nil {
-		f.errs = append(f.errs, fmt.Errorf("%s%w", f.at, err))
-	}
-}
-
-func (f *faults) bad(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
-
-// named refuses what is no name of a job or target.
-func (f *faults) named(name string) {
-	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
-		f.bad(`name %q: write letters, digits, "-" and "_", at most 48`, name)
-	}
-}
-
-func (f *faults) word(key, value string, words ...string) {
-	if value != "" && !slices.Contains(words, value) {
-		f.bad("%s = %q: write one of %s", key, value, strings.Join(words, ", "))
-	}
-}
-
-func (f *faults) choice(c *Choice, recursive bool) {
-	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
-		f.bad("include, exclude and property have no effect without recursive = true")
-	}
-	f.patterns("include", c.Include)
-	f.patterns("exclude", c.Exclude)
-	name, value, valued := strings.Cut(c.Property, "=")
-	switch {
-	case c.Property == "":
-	case !zfs.UserProperty(name) || valued && value == "":
-		f.bad(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
-	default:
-		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
-			f.bad("property: %w", err)
-		}
-	}
-}
-
-func (f *faults) sent(s *Sent) {
-	f.number("snapshots.newest", s.Newest, 0, maxKept)
-	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
-		f.bad("snapshots.latest_only is newest = 1: leave one out")
-	}
-}
-
-func (f *faults) first(first plan.First) {
-	f.word("first", string(first), plan.FirstWays()...)
-}
-
-func (f *faults) number(key string, n, low, high int) {
-	if n < low || n > high {
-		f.bad("%s = %d: write %d to %d", key, n, low, high)
-	}
-}
-
-func (f *faults) patterns(key string, patterns []string) {
-	for _, p := range patterns {
-		if _, err := plan.ParsePattern(p); err != nil {
-			f.bad("%s: %w", key, err)
-		}
-	}
-}
-
-func (f *faults) endpoint(key, s string, target bool) {
-	if s == "" {
-		f.bad("%s is missing", key)
-		return
-	}
-	e, err := endpoint.Parse(s)
-	name := e.Name
-	if target {
-		name = strings.TrimSuffix(name, "/")
-	}
-	switch {
-	case err != nil:
-	case e.Path():
-		err = fmt.Errorf("%q is a path; write the name of a dataset", s)
-	default:
-		_, err = zfs.ParseDataset(name)
-	}
-	if err != nil {
-		f.bad("%s: %w", key, err)
-	}
-}
-
-func (f *faults) grid(key string, g *Grid) {
-	if g == nil {
-		return
-	}
-	for _, r := range g.rules() {
-		f.number(key+"."+r.name, r.count, 0, maxKept)
-	}
-	for _, a := range g.Also {
-		f.patterns(key+".also.names", a.Names)
-		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
-			f.bad("%s.also: write names, and last (0 to %d), age or both", key, maxKept)
-		}
-	}
-	if g.Empty() {
-		f.bad("%s keeps nothing; leave the table out to keep everything", key)
-	}
-}
-
-func (f *faults) mirror(j *Job, t *Target) {
-	if t.Mirror == nil {
-		return
-	}
-	f.number("mirror.limit", t.Mirror.AtMost(), 0, maxKept)
-	if t.Retention != nil && t.Mirror.Gone == 0 {
-		f.bad("mirror and retention: choose which snapshots stay by the one or the other; with retention only mirror.gone has an effect")
-	}
-	if t.Mirror.Gone != 0 && !j.Recursive {
-		f.bad("mirror.gone has no effect without recursive = true")
-	}
-	if t.Mirror.Gone != 0 && (j.Holds == "none" || j.Holds == "source") {
-		f.bad("mirror.gone knows the job's copies by its holds there: write holds = \"both\" or \"target\"")
-	}
-}
-
-func (f *faults) hook(key string, h *Hook) {
-	f.word(key+".on_failure", h.OnFailure, "stop", "continue")
-	if len(h.Command) == 0 || h.Command[0] == "" {
-		f.bad(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
-	} else if !path.IsAbs(h.Command[0]) {
-		f.bad("%s: command %q is not an absolute path: a timer has no PATH of yours", key, h.Command[0])
-	}
-	if key != "before" && h.OnFailure != "" {
-		f.bad("%s.on_failure has no effect: the run is over by then", key)
-	}
-}
-
-func (f *faults) drill(d *Drill) {
-	if d == nil {
-		return
-	}
-	if _, err := calendar.Parse(d.Schedule); d.Schedule != "" && err != nil {
-		f.bad("drill.schedule: %w", err)
-	}
-	if len(d.Command) > 0 && !path.IsAbs(d.Command[0]) {
-		f.bad("drill.command: %q is not an absolute path on the copy's host", d.Command[0])
-	}
-	if len(d.Command) == 0 && (d.Writable || d.Timeout != 0) {
-		f.bad("drill.writable and drill.timeout have no effect without drill.command")
-	}
-	if d.KeyFile != "" && CheckPath(d.KeyFile) != nil {
-		f.bad("drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
-	}
-}
-
-func (f *faults) transfer(t *Transfer) {
-	for _, err := range t.Way.Faults(way.JobFile) {
-		f.add(InKeys(err))
-	}
-	for _, id := range t.SkipChecks {
-		if !preflight.Skippable(id) {
-			f.bad("transfer.skip_checks: there is no check %q; docs/checks.md lists them", id)
-		}
-	}
-}
-
-func (f *faults) properties(p *Properties) {
-	for name, value := range p.Set {
-		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
-			f.bad("properties.set: %w", err)
-		}
-		if slices.Contains(p.Exclude, name) {
-			f.bad("properties: %s is both set and excluded", name)
-		}
-	}
-	for _, name := range p.Exclude {
-		if err := zfs.CheckProperty(name); err != nil {
-			f.bad("properties.exclude: %w", err)
-		}
-	}
 }
 
 // faults are all that is wrong with a job.
