@@ -146,6 +146,9 @@ target = [{ name = "vault", to = "backup:vault/{host}" }]
 // Hosts that are well, late, failed, down, that hang, lie, or have no zxfer, are
 // gathered as they stand, with a key that may do no more, and none keeps the others.
 func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long it takes
+	if os.Getenv("ZXFER_GUEST") != "" {
+		t.Skip("nine sshds of a guest beside others take longer than is waited for")
+	}
 	m := newManyHosts(t)
 	public, err := os.ReadFile(m.at("key.pub"))
 	require.NoError(t, err)
@@ -172,7 +175,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.NoError(t, os.Remove(m.at("none/zxfer")))
 	m.host("broken", "127.0.0.19", "[[job]]\nnmae = 'x'\n", "")
 	m.write("jobs.toml", manyJobs, 0o600)
-	flags := []string{"replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--state-dir", m.at("main/state"), "--host", "main", "--timeout", "6s"}
+	flags := []string{"replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--state-dir", m.at("main/state"), "--host", "main", "--timeout", "12s"}
 	m.ran("main", "home", outcome.Done, now)
 
 	began := time.Now()
@@ -191,7 +194,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable", "hangs": "unreachable",
 		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
 	require.Contains(t, why["down"], "Connection refused")
-	require.Contains(t, why["hangs"], "it did not answer within 6s")
+	require.Contains(t, why["hangs"], "it did not answer within 12s")
 	require.Contains(t, why["lies"], "more than 8388608 bytes")
 	require.Contains(t, why["agent"], "status")
 	require.Contains(t, why["none"], "zxfer: not found")
@@ -204,7 +207,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.NotContains(t, out, "main")
 	require.Regexp(t, `(?m)^web2 +home +FAILED +failed: .*no space left`, out)
 	require.Regexp(t, `(?m)^web3 +home +LATE +late by 5`, out)
-	require.Regexp(t, `(?m)^hangs +- +UNREACHABLE +it did not answer within 6s$`, out)
+	require.Regexp(t, `(?m)^hangs +- +UNREACHABLE +it did not answer within 12s$`, out)
 	require.Contains(t, out, "11 hosts")
 
 	out, _, code = m.zxfer(append(flags, "--nagios", "web1,main")...)

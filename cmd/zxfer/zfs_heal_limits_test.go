@@ -58,6 +58,7 @@ func TestZFSHealMetadata(t *testing.T) {
 	// What is left then is in a snapshot alone: nothing lists it, but it is told of.
 	zfsCmd(t, "destroy", "-r", "zxmeta/dnodes")
 	zfsCmd(t, "destroy", "-r", "zxmeta/indirect")
+	run(t, "zpool", "wait", "-t", "free", s.pool) // which finds the damage once more
 	run(t, "zpool", "scrub", "-w", s.pool)
 	run(t, "zpool", "scrub", "-w", s.pool)
 	o = zxfer(t, "heal", s.pool, dst)

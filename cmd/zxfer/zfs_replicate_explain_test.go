@@ -203,35 +203,31 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	require.Less(t, took, 5*time.Minute)
 }
 
-// A raw copy whose encryption root was changed on the target is left alone, as a
-// raw increment would make it unreadable (openzfs#12614), until the source's root
-// comes to that root with it.
+// A raw copy that was made to take another's key on the target is left alone, as a
+// raw increment would make it unreadable (openzfs#12614), until it is out of the way.
 func TestZFSReplicateTargetKeyChanged(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
-	zfsCmd(t, "create", src+"/c")
-	fill(t, src+"/c", "x", 50<<10)
-	job := "[[job]]\nname = 'j'\nsource = %q\nrecursive = %t\nsnapshots = { take = 'j-%%Y%%m%%d%%H%%M' }\n[[job.target]]\nname = 'near'\nto = 'beta:%s'\n"
-	tree := newReplication(t, fmt.Sprintf(job, src, true, dst))
-	child := newReplication(t, fmt.Sprintf(job, src+"/c", false, dst+"/c"))
+	encryptedDataset(t, dst)
+	fill(t, src, "x", 50<<10)
+	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nsnapshots = { take = 'j-%%Y%%m%%d%%H%%M' }\n[[job.target]]\nname = 'near'\nto = 'beta:%s'\n", src, dst+"/c"))
 	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-	tree.must(t, at, "run", "j")
-	child.must(t, at.Add(time.Hour), "run", "j")
-	for _, d := range []string{dst, dst + "/c"} {
-		zfsCmd(t, "load-key", "-L", "file://"+key, d)
-	}
+	r.must(t, at, "run", "j")
+	r.must(t, at.Add(time.Hour), "run", "j")
+	zfsCmd(t, "load-key", "-L", "file://"+key, dst+"/c")
 	zfsCmd(t, "change-key", "-i", dst+"/c")
-	zfsCmd(t, "unload-key", dst)
+	lock(t, dst)
 	before := snapshotNames(t, dst+"/c")
-	o := child.at(t, at.Add(2*time.Hour), "run", "j")
+	o := r.at(t, at.Add(2*time.Hour), "run", "j")
 	require.Equal(t, 1, o.code, o.String())
-	dr := datasetRecord(child.last(t, "j"), src+"/c")
-	require.Equal(t, "target-key-changed", dr.Conflict)
+	dr := datasetRecord(r.last(t, "j"), src)
+	require.Equal(t, "target-key-changed", dr.Conflict, o.String())
 	require.Contains(t, dr.Error, "from "+dst+"/c to "+dst)
 	require.Contains(t, dr.Hint, "zfs rename "+dst+"/c")
 	require.Equal(t, before, snapshotNames(t, dst+"/c"))
 
-	tree.must(t, at.Add(3*time.Hour), "run", "j")
-	opens(t, dst, dst+"/c", key)
+	zfsCmd(t, "rename", dst+"/c", dst+"/c-old")
+	r.must(t, at.Add(3*time.Hour), "run", "j")
+	opens(t, dst+"/c", dst+"/c", key)
 }

@@ -298,6 +298,10 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 // healed on suspicion, as all of it would cross.
 func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
+	if reason == zfs.DatasetGone {
+		return nil, fault.Refusef(h.onPool("zpool wait -t free")+"\n"+h.onPool("zpool scrub -w")+"\nthen the same command",
+			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
+	}
 	if reason != "" && reason != zfs.KeyNotLoaded {
 		return nil, fault.Refusef("as root\n"+h.onPool("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}

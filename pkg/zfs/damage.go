@@ -30,6 +30,10 @@ type Damage struct {
 // loaded.
 const KeyNotLoaded = "permission denied"
 
+// DatasetGone is why errors are not listed where one is of a dataset that was destroyed,
+// as while its damaged blocks are being freed. The next scrub drops it.
+const DatasetGone = "no such pool or dataset"
+
 // MaxDamage bounds a list of errors.
 const MaxDamage = 10000
 
