@@ -472,3 +472,19 @@ esac
 	require.NoError(t, err)
 	require.Equal(t, "3:send -w my src@1\n5:send -w -i my src@1 my src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }
+
+// What ZFS says of errors that it does not list comes with what is to be done.
+func TestErrorsThatAreNotListed(t *testing.T) {
+	t.Parallel()
+	for reason, says := range map[string][2]string{
+		zfs.DatasetGone:           {"of a dataset that was destroyed meanwhile", "zpool wait -t free src\nzpool scrub -w src\nthen the same command"},
+		"insufficient privileges": {"does not list the errors: insufficient privileges", "as root\nzpool status -v src"},
+	} {
+		w := sickWorld(t)
+		w.host.Damaged.Unlisted, w.host.Damaged.Reason = true, reason
+		_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, says[0])
+		require.Equal(t, says[1], fault.HintOf(err))
+	}
+}
