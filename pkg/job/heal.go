@@ -299,7 +299,7 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason == zfs.DatasetGone {
-		return nil, fault.Refusef(h.onPool("zpool wait -t free")+"\n"+h.onPool("zpool scrub -w")+"\nthen the same command",
+		return nil, fault.Refusef(h.onPool("zpool scrub -w")+"\nthen the same command",
 			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
 	}
 	if reason != "" && reason != zfs.KeyNotLoaded {
