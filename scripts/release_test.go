@@ -12,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // run runs a command in a directory, as somebody else's: with no git configuration.
@@ -62,7 +64,7 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// What is no release is refused before anything is built, with the remedy.
+// A release that cannot be made is refused before anything is built, with the remedy.
 func TestReleaseRefuses(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -90,34 +92,50 @@ func TestReleaseRefuses(t *testing.T) {
 	}
 }
 
-// Two releases of a commit, in clones at different places, under another umask and
-// in another time zone, are the same byte for byte; and hold what they should.
-func TestReleaseIsTheSameTwice(t *testing.T) {
-	t.Parallel()
+// needsZstd skips a test that builds zxfer for two architectures and compresses it.
+func needsZstd(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not at the quick level: builds zxfer for two architectures")
+	}
 	if _, err := exec.LookPath("zstd"); err != nil {
 		t.Skip("needs zstd")
 	}
+}
+
+// TestReleaseTree checks the files that every package of this architecture installs.
+func TestReleaseTree(t *testing.T) {
+	t.Parallel()
+	needsZstd(t)
+	dir := t.TempDir()
+	mustRun(t, "..", "scripts/release", "--tree", "0.99.0", dir)
+	machines := map[string][2]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64}}
+	holdsPrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
+	holdsPages(t, dir+"/usr/share/man/man1")
+	require.Contains(t, mustRun(t, "/", dir+"/usr/bin/zxfer", "version"), "zxfer 0.99.0")
+	require.FileExists(t, dir+"/usr/share/doc/zxfer/examples/replicate.toml")
+}
+
+// TestRelease makes a release twice, the second time in another directory, with another
+// umask and time zone. Both must be the same byte for byte.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	if !testenv.Long() {
+		t.Skip("only at the long level: builds zxfer four times, and the programs that make packages")
+	}
+	needsZstd(t)
 	one := repository(t)
+	mustRun(t, one, "scripts/release", "0.99.0")
+	dist := one + "/dist/0.99.0"
+	mustRun(t, dist, "sha256sum", "--quiet", "-c", "SHA256SUMS")
+	sums, err := os.ReadFile(dist + "/SHA256SUMS")
+	require.NoError(t, err)
 	other := t.TempDir() + "/clone"
 	mustRun(t, "/", "git", "clone", "-q", one, other)
-	t.Run("made", func(t *testing.T) {
-		for dir, script := range map[string]string{
-			one:   "scripts/release 0.99.0",
-			other: "umask 077; TZ=Asia/Tokyo LC_ALL=C.UTF-8 GOFLAGS=-count=1 scripts/release 0.99.0 dist/0.99.0",
-		} {
-			t.Run(filepath.Base(dir), func(t *testing.T) {
-				t.Parallel()
-				mustRun(t, dir, "bash", "-ec", script)
-				mustRun(t, dir+"/dist/0.99.0", "sha256sum", "--quiet", "-c", "SHA256SUMS")
-			})
-		}
-	})
-	sums, err := os.ReadFile(one + "/dist/0.99.0/SHA256SUMS")
-	require.NoError(t, err)
+	mustRun(t, other, "bash", "-ec", "umask 077; TZ=Asia/Tokyo LC_ALL=C.UTF-8 GOFLAGS=-count=1 scripts/release 0.99.0 dist/0.99.0")
 	again, err := os.ReadFile(other + "/dist/0.99.0/SHA256SUMS")
 	require.NoError(t, err)
 	require.Equal(t, string(sums), string(again))
-	dist := one + "/dist/0.99.0"
 	for _, name := range []string{
 		"zxfer_0.99.0_amd64.deb", "zxfer_0.99.0_arm64.deb", "zxfer-0.99.0-1.x86_64.rpm", "zxfer-0.99.0-1.aarch64.rpm",
 		"zxfer-0.99.0-linux-amd64.tar.gz", "zxfer-0.99.0-linux-arm64.tar.gz", "zxfer-0.99.0-linux-amd64.cdx.json",
@@ -135,30 +153,16 @@ func TestReleaseIsTheSameTwice(t *testing.T) {
 	}
 }
 
-// holds looks into the packages of an architecture: its own program and the other's,
-// and a man page for every verb.
+// holds checks the contents of the packages of one architecture.
 func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	t.Helper()
 	deb, tarball := t.TempDir(), t.TempDir()
 	mustRun(t, dist, "dpkg-deb", "-x", "zxfer_0.99.0_"+arch+".deb", deb)
 	mustRun(t, dist, "tar", "-xzf", "zxfer-0.99.0-linux-"+arch+".tar.gz", "--strip-components=1", "-C", tarball)
-	for _, at := range [][2]string{{deb + "/usr/bin", deb + "/usr/lib/zxfer"}, {tarball + "/bin", tarball + "/bin"}} {
-		require.Equal(t, machines[0], machine(t, at[0]+"/zxfer"))
-		others, err := filepath.Glob(at[1] + "/zxfer-linux-*.zst")
-		require.NoError(t, err)
-		require.Len(t, others, 1)
-		plain := t.TempDir() + "/plain"
-		unpack(t, others[0], plain)
-		require.Equal(t, machines[1], machine(t, plain))
-	}
-	pages, err := filepath.Glob("../docs/cli/zxfer*.md")
-	require.NoError(t, err)
-	require.Greater(t, len(pages), 20)
-	for _, page := range pages {
-		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(page), ".md"), "_", "-")
-		require.FileExists(t, deb+"/usr/share/man/man1/"+name+".1.gz")
-		require.FileExists(t, tarball+"/share/man/man1/"+name+".1.gz")
-	}
+	holdsPrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
+	holdsPrograms(t, tarball+"/bin", tarball+"/bin", machines)
+	holdsPages(t, deb+"/usr/share/man/man1")
+	holdsPages(t, tarball+"/share/man/man1")
 	copyright, err := os.ReadFile(deb + "/usr/share/doc/zxfer/copyright")
 	require.NoError(t, err)
 	require.Contains(t, string(copyright), "github.com/klauspost/compress v")
@@ -172,6 +176,31 @@ func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	if arch == runtime.GOARCH {
 		require.Contains(t, mustRun(t, "/", deb+"/usr/bin/zxfer", "version"), "zxfer 0.99.0, commit ")
 		require.FileExists(t, deb+"/usr/share/doc/zxfer/examples/replicate.toml")
+	}
+}
+
+// holdsPrograms requires a zxfer for machines[0] in bin, and a compressed one for
+// machines[1] in lib.
+func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
+	t.Helper()
+	require.Equal(t, machines[0], machine(t, bin+"/zxfer"))
+	others, err := filepath.Glob(lib + "/zxfer-linux-*.zst")
+	require.NoError(t, err)
+	require.Len(t, others, 1)
+	plain := t.TempDir() + "/plain"
+	unpack(t, others[0], plain)
+	require.Equal(t, machines[1], machine(t, plain))
+}
+
+// holdsPages requires a man page for every verb.
+func holdsPages(t *testing.T, dir string) {
+	t.Helper()
+	pages, err := filepath.Glob("../docs/cli/zxfer*.md")
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 20)
+	for _, page := range pages {
+		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(page), ".md"), "_", "-")
+		require.FileExists(t, dir+"/"+name+".1.gz")
 	}
 }
 

@@ -37,6 +37,9 @@ func vulnerabilities(t *testing.T, database string) string {
 
 func TestNoVulnerabilityIsKnown(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("not at the quick level: needs a network")
+	}
 	database := cmp.Or(os.Getenv("ZXFER_VULNDB"), "https://vuln.go.dev")
 	if strings.HasPrefix(database, "https:") {
 		answer, err := (&http.Client{Timeout: 20 * time.Second}).Get(database + "/index/db.json")
@@ -48,9 +51,12 @@ func TestNoVulnerabilityIsKnown(t *testing.T) {
 	require.Empty(t, vulnerabilities(t, database))
 }
 
-// A database that knows of one in what zxfer uses.
+// The check finds a vulnerability that a database lists for a module of zxfer.
 func TestAVulnerabilityIsFound(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("not at the quick level: builds govulncheck")
+	}
 	for name, tt := range map[string]struct {
 		symbol string
 		want   string

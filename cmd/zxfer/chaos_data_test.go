@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/device/devicetest"
+	"zxfer/pkg/testenv"
 )
 
 // chaCha is a source of bytes that do not compress.
@@ -112,7 +113,7 @@ func volumeNode(t *testing.T, name string) (node string) {
 			}
 		}
 		return false
-	}, 20*time.Second, 50*time.Millisecond, "%s has no device", name)
+	}, testenv.Timeout(), 50*time.Millisecond, "%s has no device", name)
 	return node
 }
 

@@ -106,11 +106,11 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 		time.Sleep(h.lasts)
 		run(r.t, labScript(), "mend")
 	case "reset":
-		resetConnections(r.t)
+		resetConnections(r.t, p)
 	case "clock":
 		return r.setClock(h.arg)
 	case "rival":
-		o := start(r.t, argv...).within(r.t, hangs)
+		o := start(r.t, argv...).wait(r.t)
 		r.logf("the rival: %s", o)
 	case "full":
 		return r.fill()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/device/devicetest"
+	"zxfer/pkg/testenv"
 )
 
 // beyondBuffer is what either end of a copy may use beside --buffer, in bytes.
@@ -27,6 +28,9 @@ type metered struct{ dir, binary, shell string }
 
 func buildMetered(t *testing.T) *metered {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("not at the quick level: builds zxfer and copies images")
+	}
 	if os.Getenv("ZXFER_GUEST") != "" {
 		t.Skip("the guest has no Go to build zxfer with")
 	}
@@ -53,7 +57,7 @@ func (m *metered) command(ctx context.Context, args ...string) *exec.Cmd {
 // in bytes.
 func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Scale(10*time.Minute))
 	defer cancel()
 	cmd := m.command(ctx, args...)
 	var out bytes.Buffer
@@ -133,14 +137,14 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 	}
 }
 
-// Neither end takes more than its buffer and 128 MiB, whatever the size: 64 GiB
-// in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer chooses;
-// with -short a quarter of that.
+// Neither end takes more than its buffer and 128 MiB, whatever the size. At the long
+// level, 64 GiB in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer
+// chooses.
 func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
 	m := buildMetered(t)
-	large, noise := int64(64<<30), int64(2<<30)
-	if testing.Short() {
-		large, noise = 4<<30, 256<<20
+	large, noise := int64(4<<30), int64(256<<20)
+	if testenv.Long() {
+		large, noise = 64<<30, 2<<30
 	}
 	for _, c := range []struct {
 		name       string

@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/testenv"
 )
 
 // A target image that was missing when the copy was planned is there after a
 // cut: the same command goes on with it by itself, and so does the next one.
-func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for parts of a second
+func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
 	m := buildMetered(t)
 	const size = 48 << 20
 	for name, agent := range map[string]bool{"the agent is killed": true, "zxfer is killed": false} {
@@ -32,7 +33,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			cmd.Stdout, cmd.Stderr = &report, &out
 			require.NoError(t, cmd.Start())
 			// Long enough for one sync, which comes every two seconds.
-			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, time.Minute, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
 			victims := []string{strconv.Itoa(cmd.Process.Pid)}
 			if agent {
 				victims = m.agents(cmd.Process.Pid)
@@ -46,7 +47,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			err := cmd.Wait()
 			if !agent {
 				require.Error(t, err)
-				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, time.Minute, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, testenv.Timeout(), 10*time.Millisecond)
 				cmd, report = m.command(t.Context(), args...), bytes.Buffer{}
 				cmd.Stdout, cmd.Stderr = &report, &out
 				err = cmd.Run()
@@ -69,16 +70,21 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 	}
 }
 
-// stored is the size in bytes of the journal of a copy to an image. Its first
-// line names the image.
-func (m *metered) stored(image string) (n int) {
+// stored returns the size in bytes of the journal of a copy to an image.
+func (m *metered) stored(image string) int {
 	dir := filepath.Join(m.dir, "zxfer")
 	if os.Geteuid() == 0 {
 		dir = "/var/lib/zxfer"
 	}
-	journals, _ := filepath.Glob(filepath.Join(dir, "*.journal"))
-	for _, j := range journals {
-		if b, err := os.ReadFile(j); err == nil && bytes.Contains(b, []byte(image)) {
+	return journalBytes(dir, image)
+}
+
+// journalBytes returns the size in bytes of the journals in a directory that contain a
+// name: the first line of a journal names the image.
+func journalBytes(dir, name string) (n int) {
+	all, _ := filepath.Glob(filepath.Join(dir, "*.journal"))
+	for _, j := range all {
+		if b, err := os.ReadFile(j); err == nil && bytes.Contains(b, []byte(name)) {
 			n += len(b)
 		}
 	}

@@ -14,32 +14,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/testenv"
 )
 
-// farHosts are two network namespaces of this host, far from each other: the
-// kernel's TCP at full speed, without ZFS. near is where zxfer is run, and far
-// has an sshd.
+// farHosts are two network namespaces of this host with a delayLine between them: the
+// kernel's TCP at full speed, without ZFS. zxfer runs on near; far has an sshd.
 type farHosts struct {
 	line      *delayLine
 	near, far lineEnd
 	dir       string
 }
 
-// newFarHosts makes them, the far one's sshd with further lines of configuration.
-// Windows there are Linux's default.
-func newFarHosts(t *testing.T, s lineShape, sshd ...string) *farHosts {
+// newFarHosts makes the hosts, with the socket buffers that Linux has by default. sshd
+// are additional lines of sshd's configuration.
+func newFarHosts(t testing.TB, s lineShape, sshd ...string) *farHosts {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
+	testenv.NeedsRoot(t, "to make network namespaces")
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skipf("needs %v", err)
 	}
-	for _, need := range []string{"/dev/net/tun", "/usr/sbin/sshd"} {
-		if _, err := os.Stat(need); err != nil {
-			t.Skipf("needs %v", err)
-		}
-	}
+	sshdPath(t)
 	host := func(name, address string) lineEnd {
-		return lineEnd{Namespace: fmt.Sprintf("zxfar-%d-%s", os.Getpid(), name), Device: "zxfar" + name, Address: netip.MustParsePrefix(address)}
+		return lineEnd{Namespace: fmt.Sprintf("zxfar-%d-%s", os.Getpid(), name), Device: fmt.Sprintf("zxfar%x%s", os.Getpid(), name), Address: netip.MustParsePrefix(address)}
 	}
 	f := &farHosts{near: host("a", "10.80.0.1/24"), far: host("b", "10.80.0.2/24"), dir: t.TempDir()}
 	var err error
@@ -54,8 +50,19 @@ func newFarHosts(t *testing.T, s lineShape, sshd ...string) *farHosts {
 	return f
 }
 
-// sshd starts one on the far host, which the near one knows as beta.
-func (f *farHosts) sshd(t *testing.T, lines []string) {
+// sshdPath returns the absolute path of sshd, as sshd wants it to start itself again. It
+// skips the test if PATH has none: scripts/programs provides it.
+func sshdPath(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("sshd")
+	if err != nil {
+		t.Skip("needs sshd in PATH, see scripts/programs")
+	}
+	return path
+}
+
+// sshd starts an sshd on the far host, which the near host knows as beta.
+func (f *farHosts) sshd(t testing.TB, lines []string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll("/run/sshd", 0o755))
 	address := f.far.Address.Addr().String()
@@ -74,7 +81,7 @@ func (f *farHosts) sshd(t *testing.T, lines []string) {
 	} {
 		require.NoError(t, os.WriteFile(at(name), []byte(text), 0o600))
 	}
-	cmd := f.command(f.far, "/usr/sbin/sshd", "-D", "-f", at("sshd_config"), "-E", at("sshd.log"))
+	cmd := f.command(f.far, sshdPath(t), "-D", "-f", at("sshd_config"), "-E", at("sshd.log"))
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -83,67 +90,38 @@ func (f *farHosts) sshd(t *testing.T, lines []string) {
 	require.Eventually(t, func() bool {
 		out, err := f.command(f.far, "ss", "-Hltn", "sport = :22").Output()
 		return err == nil && len(out) > 0
-	}, 10*time.Second, 20*time.Millisecond, "sshd does not listen")
+	}, testenv.Timeout(), 20*time.Millisecond, "sshd does not listen")
 }
 
-// Linux's default windows.
+// Socket buffers that Linux has by default.
 const (
 	defaultRead  = "net.ipv4.tcp_rmem=4096 131072 6291456"
 	defaultWrite = "net.ipv4.tcp_wmem=4096 16384 4194304"
 )
 
-// command is one to be run on a host, before the machine's other work: what it
-// measures is not to be how busy the machine is.
+// command returns a command on a host. It runs with a higher priority than other work of
+// this machine, which would distort what it measures.
 func (f *farHosts) command(h lineEnd, argv ...string) *exec.Cmd {
 	return exec.Command("nice", append([]string{"-n", "-10", "ip", "netns", "exec", h.Namespace}, argv...)...)
 }
 
 // on runs a command on a host.
-func (f *farHosts) on(t *testing.T, h lineEnd, argv ...string) {
+func (f *farHosts) on(t testing.TB, h lineEnd, argv ...string) {
 	t.Helper()
 	out, err := f.command(h, argv...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// doctor runs zxfer doctor on the near host, with the congestion control that every
-// kernel has.
-func (f *farHosts) doctor(t *testing.T, args ...string) (r job.DoctorReport) {
+// zxfer runs zxfer on the near host, with congestion control that every kernel has, and
+// decodes its JSON into report.
+func (f *farHosts) zxfer(t testing.TB, report any, verb string, args ...string) {
 	t.Helper()
 	argv := append([]string{"env", "PATH=" + f.dir + ":" + os.Getenv("PATH"), "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config"),
-		"zxfer", "doctor", "--json", "--only", "link,mtu", "--congestion", "reno"}, args...)
-	cmd := f.command(f.near, append(argv, "beta")...)
+		"zxfer", verb, "--json", "--congestion", "reno"}, args...)
+	cmd := f.command(f.near, argv...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s%s", out, &stderr)
-	require.NoError(t, json.Unmarshal(out, &r), "%s", out)
-	for _, c := range r.Ceilings {
-		t.Logf("%v: %s: %.1f MB/s, limited by %s", args, c.Title, float64(c.BytesPerSecond)/1e6, c.Limit)
-	}
-	return r
-}
-
-// measured makes a test of measurements up to three times: as long as it was
-// the machine that was too busy for it, not zxfer that was wrong. The line
-// tells, which must have a processor at once whenever a packet is due.
-func (f *farHosts) measured(t *testing.T, try func() error) {
-	t.Helper()
-	for n := 1; ; n++ {
-		f.line.Record()
-		err := try()
-		there, back := f.line.Record()
-		late := max(there.LateShare(), back.LateShare())
-		t.Logf("try %d: %.1f %% of the bytes came late", n, 100*late)
-		if err == nil {
-			return
-		}
-		busy := othersBusy(t)
-		t.Logf("%.1f processors are busy with other things: %v", busy, err)
-		if late < 0.05 && busy < 0.5 {
-			require.NoError(t, err)
-		}
-		if n == 3 {
-			t.Skipf("this host is busy: %.1f processors with other things, %.0f %% of the bytes were late; %v", busy, 100*late, err)
-		}
-	}
+	require.NoError(t, json.Unmarshal(out, report), "%s", out)
 }

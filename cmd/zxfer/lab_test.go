@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs/zfstest"
 )
 
@@ -53,8 +53,8 @@ func lab(t *testing.T) {
 	require.NoError(t, labState.err)
 }
 
-// randomRounds is how often a test breaks something at a random moment: 20
-// times, 6 with -short. ZXFER_TEST_ROUNDS overrides it.
+// randomRounds returns how often a test breaks something at a random moment: 4
+// times, 20 at the long level. ZXFER_TEST_ROUNDS overrides it.
 func randomRounds(t *testing.T) int {
 	t.Helper()
 	if s := os.Getenv("ZXFER_TEST_ROUNDS"); s != "" {
@@ -62,10 +62,10 @@ func randomRounds(t *testing.T) int {
 		require.NoError(t, err)
 		return rounds
 	}
-	if testing.Short() {
-		return 6
+	if testenv.Long() {
+		return 20
 	}
-	return 20
+	return 4
 }
 
 // labDown removes the hosts after the last test.
@@ -100,7 +100,7 @@ func installSelf(path string) error {
 }
 
 // run runs a command and fails the test if it fails.
-func run(t *testing.T, argv ...string) string {
+func run(t testing.TB, argv ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -192,18 +192,22 @@ func (p *process) start(t *testing.T) {
 	})
 }
 
+// ended reports whether zxfer has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait waits for the end of zxfer.
 func (p *process) wait(t *testing.T) ending {
 	t.Helper()
-	return p.within(t, 10*time.Minute)
-}
-
-// within waits for the end of zxfer, which hangs after so long.
-func (p *process) within(t *testing.T, limit time.Duration) ending {
-	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(limit):
+	case <-time.After(testenv.Scale(10 * time.Minute)):
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // goroutine traces into stderr
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
@@ -233,27 +237,34 @@ func dataset(t *testing.T) (source, target string) {
 	source, target = alphaPool+"/"+name, betaPool+"/"+name
 	t.Cleanup(func() {
 		for _, d := range []string{target, source} {
-			_ = destroyAll(d) // the pools go with the lab
+			cleanUp(d)
 		}
 	})
 	return source, target
 }
 
-// destroyAll destroys a dataset with all that is below it and all holds. A receive
-// that was just cut off may still hold it.
+// destroyAll destroys a dataset, its descendants and all holds. It retries until the
+// timeout: an interrupted receive may still hold the dataset.
 func destroyAll(d string) error {
+	return destroyBefore(time.Now().Add(testenv.Timeout()), d)
+}
+
+// cleanUp destroys what a test leaves, without waiting long: the pools are destroyed with
+// the lab.
+func cleanUp(d string) { _ = destroyBefore(time.Now().Add(5*time.Second), d) }
+
+func destroyBefore(deadline time.Time, d string) error {
 	releaseAll(d)
-	var err error
-	for range 20 {
-		var out []byte
-		out, err = exec.Command("zfs", "destroy", "-R", "-f", d).CombinedOutput()
+	for {
+		out, err := exec.Command("zfs", "destroy", "-R", "-f", d).CombinedOutput()
 		if err == nil || strings.Contains(string(out), "does not exist") {
 			return nil
 		}
-		err = fmt.Errorf("zfs destroy %s: %w: %s", d, err, out)
-		time.Sleep(250 * time.Millisecond)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("zfs destroy %s: %w: %s", d, err, out)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	return err
 }
 
 // releaseAll removes all holds below a dataset.
@@ -323,8 +334,8 @@ func guids(t *testing.T, d string) map[string]string {
 	return m
 }
 
-// state is everything that a refused command must not change. What was destroyed before
-// is freed over some transactions: it is read until two in a row are the same.
+// state returns everything that a refused command must not change. ZFS frees destroyed
+// data over several transactions: state reads until two results are equal.
 func state(t *testing.T) string {
 	t.Helper()
 	read := func() string {
@@ -337,94 +348,13 @@ func state(t *testing.T) string {
 		return b.String()
 	}
 	now := read()
-	for range 20 {
+	for deadline := time.Now().Add(testenv.Timeout()); ; {
 		before := now
 		if now = read(); now == before {
-			break
+			return now
 		}
+		require.True(t, time.Now().Before(deadline), "the pools do not settle")
 	}
-	return now
-}
-
-// leftovers lists processes and listeners of zxfer and zfs streams, and
-// temporary files, which must be gone once zxfer has ended.
-func leftovers(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	procs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(t, err)
-	for _, p := range procs {
-		if filepath.Base(p) == strconv.Itoa(os.Getpid()) {
-			continue
-		}
-		raw, err := os.ReadFile(filepath.Join(p, "cmdline"))
-		if err != nil || len(raw) == 0 {
-			continue
-		}
-		argv := strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")
-		line := strings.Join(argv, " ")
-		switch base := filepath.Base(argv[0]); {
-		case base == "zxfer", base == "zfs", base == "ssh", strings.Contains(line, "libzfs_core"):
-			fmt.Fprintf(&b, "process %s: %s\n", filepath.Base(p), line)
-		}
-	}
-	for _, host := range []string{"alpha", "beta"} {
-		for _, port := range listening(t, host) {
-			if port != 22 {
-				fmt.Fprintf(&b, "listener on %s: port %d\n", host, port)
-			}
-		}
-	}
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
-	for _, pattern := range []string{"/tmp/zxfer*", filepath.Join(cache, "zxfer", ".*")} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, f := range files {
-			if f != labDir && f != filepath.Dir(alphaBin) {
-				fmt.Fprintf(&b, "file %s\n", f)
-			}
-		}
-	}
-	return b.String()
-}
-
-// listening are the TCP ports that something on a host listens on.
-func listening(t *testing.T, host string) (ports []uint64) {
-	t.Helper()
-	pid, err := os.ReadFile(filepath.Join(labDir, host, "sshd.pid")) // one that is there as long as the host is
-	require.NoError(t, err)
-	for _, table := range []string{"tcp", "tcp6"} {
-		text, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "net", table))
-		require.NoError(t, err)
-		for l := range strings.Lines(string(text)) {
-			f := strings.Fields(l) // sl local_address rem_address st
-			const listen = "0A"
-			if len(f) < 4 || f[3] != listen {
-				continue
-			}
-			_, port, _ := strings.Cut(f[1], ":")
-			n, err := strconv.ParseUint(port, 16, 16)
-			require.NoError(t, err)
-			ports = append(ports, n)
-		}
-	}
-	return ports
-}
-
-// nothingLeft waits until both hosts are clean again.
-func nothingLeft(t *testing.T, within time.Duration) {
-	t.Helper()
-	var left string
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	for ctx.Err() == nil {
-		if left = leftovers(t); left == "" {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	t.Fatalf("left behind after %s:\n%s", within, left)
 }
 
 // pidsOn returns the processes on a host whose command line matches.

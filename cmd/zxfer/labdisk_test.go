@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// labDisk is a disk that can be made slow, or to fail: device mapper over a loop
-// device.
+// labDisk is a disk that can be made to fail: device mapper over a loop device.
 type labDisk struct {
 	t          *testing.T
 	name, loop string
@@ -35,15 +34,12 @@ func newLabDisk(t *testing.T, name string, size int64) *labDisk {
 
 func (d *labDisk) path() string { return "/dev/mapper/" + d.name }
 
-// The tables of dmsetup(8): all is well, no read and no write succeeds, writes
-// are taken and dropped, each takes so many milliseconds.
+// Tables of dmsetup(8): a sound disk, one on which every read and write fails, and one
+// that accepts writes and drops them.
 func (d *labDisk) sound() string   { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
 func (d *labDisk) failing() string { return fmt.Sprintf("0 %d error", d.sectors) }
 func (d *labDisk) lying() string {
 	return fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", d.sectors, d.loop)
-}
-func (d *labDisk) slow(read, write int) string {
-	return fmt.Sprintf("0 %d delay %s 0 %d %s 0 %d", d.sectors, d.loop, read, d.loop, write)
 }
 
 // become gives the disk another table.

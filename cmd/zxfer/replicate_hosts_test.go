@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/testenv"
 )
 
 // manyHosts are sshds in a network namespace of their own, each a host with a job
@@ -32,12 +33,11 @@ type manyHosts struct {
 
 func newManyHosts(t *testing.T) *manyHosts {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
+	if os.Getenv("ZXFER_GUEST") != "" {
+		t.Skip("runs on the host of the guest")
 	}
-	if _, err := os.Stat("/usr/sbin/sshd"); err != nil {
-		t.Skipf("needs %v", err)
-	}
+	testenv.NeedsRoot(t, "to make network namespaces")
+	sshdPath(t)
 	m := &manyHosts{t: t, namespace: fmt.Sprintf("zxhosts-%d", os.Getpid()), dir: t.TempDir()}
 	run(t, "ip", "netns", "add", m.namespace)
 	t.Cleanup(func() { run(t, "ip", "netns", "del", m.namespace) })
@@ -78,7 +78,7 @@ func (m *manyHosts) host(name, address, jobs, authorized string, lines ...string
 	m.write(name+"/authorized", authorized, 0o600)
 	m.write(name+"/sshd_config", "ListenAddress "+address+"\nHostKey "+m.at("host_key")+"\nAuthorizedKeysFile "+m.at(name+"/authorized")+
 		"\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPrintMotd no\nMaxStartups 200\nSetEnv PATH="+m.at(name)+":/usr/sbin:/usr/bin:/sbin:/bin\n"+strings.Join(lines, "\n")+"\n", 0o600)
-	cmd := exec.Command("ip", "netns", "exec", m.namespace, "/usr/sbin/sshd", "-D", "-f", m.at(name+"/sshd_config"), "-E", m.at(name+"/sshd.log"))
+	cmd := exec.Command("ip", "netns", "exec", m.namespace, sshdPath(m.t), "-D", "-f", m.at(name+"/sshd_config"), "-E", m.at(name+"/sshd.log"))
 	require.NoError(m.t, cmd.Start())
 	m.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -87,7 +87,7 @@ func (m *manyHosts) host(name, address, jobs, authorized string, lines ...string
 	require.Eventually(m.t, func() bool {
 		out, err := exec.Command("ip", "netns", "exec", m.namespace, "ss", "-Hltn", "src "+address).Output()
 		return err == nil && len(out) > 0
-	}, 20*time.Second, 20*time.Millisecond, "sshd does not listen")
+	}, testenv.Timeout(), 20*time.Millisecond, "sshd does not listen")
 }
 
 // ran writes the record of a run of a host's job.
@@ -127,7 +127,7 @@ names = ["web[1-3]"]
 
 [[host]]
 name = "bad"
-names = ["down", "hangs", "lies", "shouts", "agent", "none", "broken"]
+names = ["down", "lies", "shouts", "agent", "none", "broken"]
 address = "root@{host}"
 
 [[host]]
@@ -143,12 +143,9 @@ snapshots.adopt = ["*"]
 target = [{ name = "vault", to = "backup:vault/{host}" }]
 `
 
-// Hosts that are well, late, failed, down, that hang, lie, or have no zxfer, are
-// gathered as they stand, with a key that may do no more, and none keeps the others.
-func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long it takes
-	if os.Getenv("ZXFER_GUEST") != "" {
-		t.Skip("nine sshds of a guest beside others take longer than is waited for")
-	}
+// The status of hosts is collected with a key that permits nothing else: of hosts that
+// are ok, late, failed, down, that hang, send nonsense, or have no zxfer.
+func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	m := newManyHosts(t)
 	public, err := os.ReadFile(m.at("key.pub"))
 	require.NoError(t, err)
@@ -167,7 +164,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	m.host("web3", "127.0.0.13", strings.ReplaceAll(manyJobs, "hourly", "*:0/1"), "")
 	m.ran("web3", "home", outcome.Done, now.Add(-time.Hour))
 	m.known("down", "127.0.0.99")
-	m.host("hangs", "127.0.0.14", "", "", "ForceCommand sleep 600")
+	m.host("hangs", "127.0.0.14", "", "", "ForceCommand sleep infinity")
 	m.host("lies", "127.0.0.15", "", "", `ForceCommand printf '{"schema":"'; exec yes "$(printf '\033[2Jx%01000d')"`)
 	m.host("shouts", "127.0.0.16", "", "", `ForceCommand printf '{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","state":"\\u001b[2J","source":"\\u009b","problems":[{"state":"failed","error":"\\u001b]0;x\\u0007<b>"}],"datasets":[]}]}\n'`)
 	m.host("agent", "127.0.0.17", "", `restrict,command="`+m.at("zxfer")+` agent --allow send=tank --audit `+m.at("audit")+`" `+string(public))
@@ -175,15 +172,12 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.NoError(t, os.Remove(m.at("none/zxfer")))
 	m.host("broken", "127.0.0.19", "[[job]]\nnmae = 'x'\n", "")
 	m.write("jobs.toml", manyJobs, 0o600)
-	flags := []string{"replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--state-dir", m.at("main/state"), "--host", "main", "--timeout", "12s"}
+	flags := []string{"replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--state-dir", m.at("main/state"), "--host", "main", "--timeout", testenv.Timeout().String()}
 	m.ran("main", "home", outcome.Done, now)
 
-	began := time.Now()
 	out, said, code := m.zxfer(append(flags, "--json")...)
-	took := time.Since(began)
-	t.Logf("%s; stderr: %s", took, said)
+	t.Logf("stderr: %s", said)
 	require.Equal(t, 1, code)
-	require.Less(t, took, 60*time.Second)
 	var f fleet.Fleet
 	require.NoError(t, json.Unmarshal([]byte(out), &f))
 	require.Equal(t, fleet.Schema, f.Schema)
@@ -191,24 +185,22 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	for _, h := range f.Hosts {
 		states[h.Host], why[h.Host] = h.State, h.Error
 	}
-	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable", "hangs": "unreachable",
+	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable",
 		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
 	require.Contains(t, why["down"], "Connection refused")
-	require.Contains(t, why["hangs"], "it did not answer within 12s")
 	require.Contains(t, why["lies"], "more than 8388608 bytes")
 	require.Contains(t, why["agent"], "status")
 	require.Contains(t, why["none"], "zxfer: not found")
 	require.Contains(t, why["broken"], `unknown key "job.nmae"`)
-	require.Equal(t, 6, f.Unreachable)
+	require.Equal(t, 5, f.Unreachable)
 
 	out, _, code = m.zxfer(append(flags, "--short")...)
 	require.Equal(t, 1, code)
 	require.NotContains(t, out, "\x1b")
 	require.NotContains(t, out, "main")
 	require.Regexp(t, `(?m)^web2 +home +FAILED +failed: .*no space left`, out)
-	require.Regexp(t, `(?m)^web3 +home +LATE +late by 5`, out)
-	require.Regexp(t, `(?m)^hangs +- +UNREACHABLE +it did not answer within 12s$`, out)
-	require.Contains(t, out, "11 hosts")
+	require.Regexp(t, `(?m)^web3 +home +LATE +late by (59 min|1 h 0 min)`, out)
+	require.Contains(t, out, "10 hosts")
 
 	out, _, code = m.zxfer(append(flags, "--nagios", "web1,main")...)
 	require.Equal(t, 0, code, out)
@@ -231,6 +223,9 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.Equal(t, 1, code)
 	require.Regexp(t, `(?m)^web2 +home +FAILED`, out)
 	require.Regexp(t, `(?m)^root@web1 +home +ok`, out)
+	out, _, code = m.zxfer("replicate", "status", "--hosts", "--short", "--config", m.at("no.toml"), "--timeout", "1s", "hangs")
+	require.Equal(t, 1, code)
+	require.Regexp(t, `(?m)^hangs +- +UNREACHABLE +it did not answer within 1s$`, out)
 	for _, args := range [][]string{{"--hosts", "--config", m.at("no.toml")}, {"--hosts", "-oProxyCommand=x"}, {"--hosts", "--timeout", "0s"}, {"--parallel", "3"}, {"--rsh", "x", "home"}} {
 		_, said, code = m.zxfer(append([]string{"replicate", "status"}, args...)...)
 		require.Equal(t, 2, code, "%s: %s", args, said)
@@ -240,8 +235,8 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it is about how long
 	require.NotContains(t, string(shell), "uid=")
 }
 
-// A hundred hosts take not much longer than a hundred logins, so many at once.
-func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it is about how long it takes
+// The status of a hundred hosts is collected at once.
+func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both processors busy
 	m := newManyHosts(t)
 	m.host("web1", "127.0.0.11", strings.ReplaceAll(manyJobs, "web[1-3]", "web[1-100]"), "")
 	m.ran("web1", "home", outcome.Done, time.Now())
@@ -252,9 +247,7 @@ func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it is about how 
 	for i := range 100 {
 		names = append(names, fmt.Sprintf("root@web%d", i+1))
 	}
-	began := time.Now()
-	out, said, code := m.zxfer(append([]string{"replicate", "status", "--hosts", "--json", "--timeout", "2m", "--config", m.at("no.toml")}, names...)...)
-	t.Logf("100 hosts in %s", time.Since(began))
+	out, said, code := m.zxfer(append([]string{"replicate", "status", "--hosts", "--json", "--timeout", testenv.Timeout().String(), "--config", m.at("no.toml")}, names...)...)
 	require.Zero(t, code, "%s%s", out, said)
 	var f fleet.Fleet
 	require.NoError(t, json.Unmarshal([]byte(out), &f))

@@ -17,6 +17,7 @@ import (
 
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/testenv"
 )
 
 // Commands to paste name the job file and the state directory that were given.
@@ -72,10 +73,27 @@ func TestRunAsService(t *testing.T) {
 		unlock, err := store.Lock(t.Context(), false)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(100*time.Millisecond, func() { cancel(tt.cause) })
+		go func() {
+			for deadline := time.Now().Add(testenv.Timeout()); opened(dir, "lock") < 2 && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond)
+			}
+			cancel(tt.cause) // while the run waits for the lock
+		}()
 		var stderr bytes.Buffer
 		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, now: time.Now}
 		require.Equal(t, tt.code, executeApp(ctx, a, []string{"replicate", "run", "--wait", tt.flag, "-c", config, "--state-dir", dir, "a"}), &stderr)
 		unlock()
 	}
+}
+
+// opened returns how many open files of this process are a file of that name below dir.
+func opened(dir, name string) (n int) {
+	all, _ := filepath.Glob("/proc/self/fd/*")
+	for _, fd := range all {
+		file, err := os.Readlink(fd)
+		if err == nil && strings.HasPrefix(file, dir) && filepath.Base(file) == name {
+			n++
+		}
+	}
+	return n
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -31,7 +32,11 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitcode},
+		Setup: func(env *testscript.Env) error { // zxfer keeps journals below it if it does not run as root
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitcode},
 		Condition: func(cond string) (bool, error) {
 			file, ok := map[string]string{"zfs": "/dev/zfs", "bash-completion": "/usr/share/bash-completion/bash_completion"}[cond]
 			if !ok {

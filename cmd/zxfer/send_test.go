@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/way"
 )
 
@@ -127,7 +128,7 @@ func TestSignals(t *testing.T) {
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	select {
 	case <-reports:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		t.Fatal("no report after SIGUSR1")
 	}
 	require.NoError(t, ctx.Err(), "a report ends nothing")
@@ -136,7 +137,7 @@ func TestSignals(t *testing.T) {
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	select {
 	case <-ctx.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		t.Fatal("SIGTERM did not cancel")
 	}
 	require.ErrorIs(t, context.Cause(ctx), errSignal)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
 )
 
 // openTerminal opens a terminal of so many columns, and returns its end for a
@@ -37,16 +39,19 @@ func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuff
 	return tty, shown
 }
 
-// shows waits until a terminal has shown what matches.
+// shows waits until the output on a terminal matches a pattern.
 func shows(t *testing.T, shown fmt.Stringer, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, time.Minute, 50*time.Millisecond, "%s\n%q", pattern, shown)
+	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, testenv.Timeout(), 50*time.Millisecond, "%s\n%q", pattern, shown)
 }
 
 // A copy on a terminal: a bar, the rate, the time left, one line for a signal, and
 // in the end nothing but what came of it.
 func TestOnATerminal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not at the quick level: copies for four seconds")
+	}
 	t.Parallel()
 	tty, shown := openTerminal(t, 100)
 	dir := t.TempDir()

@@ -126,10 +126,4 @@ func TestZFSOldFilesystemWithLargeDnodes(t *testing.T) {
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "ZPL version 4")
 	require.Equal(t, before, state(t))
-	require.Equal(t, 3, zxfer(t, "doctor", "--quick", src, "beta:"+dst).code)
-
-	// Whether there are such dnodes is not known: only a warning.
-	zfsCmd(t, "set", "dnodesize=legacy", src)
-	o = mustZxfer(t, "send", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "ZPL version 4")
 }

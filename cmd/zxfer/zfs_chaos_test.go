@@ -14,13 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// hangs is after how long a command that did not end is taken for one that never
-// will; leftAfter is what processes of a cut transfer may take to end.
-const (
-	hangs     = 4 * time.Minute
-	leftAfter = 75 * time.Second
+	"zxfer/pkg/testenv"
 )
 
 // maxFailures is after how many failed rounds it ends.
@@ -51,9 +46,8 @@ func TestZFSChaos(t *testing.T) {
 	}
 }
 
-// chaosSeeds are the seeds and the number of rounds: by the environment, as
-// scripts/chaos sets it, else a dozen: some that are always the same and some that
-// are not.
+// chaosSeeds returns the seeds and the number of rounds. scripts/chaos sets them in the
+// environment. Otherwise the first rounds have fixed seeds and the others random ones.
 func chaosSeeds(t *testing.T) (seed func(i int) uint64, rounds int) {
 	t.Helper()
 	number := func(name string, otherwise uint64) uint64 {
@@ -67,7 +61,10 @@ func chaosSeeds(t *testing.T) (seed func(i int) uint64, rounds int) {
 	}
 	random := uint64(rand.Uint32())
 	if os.Getenv("ZXFER_CHAOS_SEED") == "" && os.Getenv("ZXFER_CHAOS_ROUNDS") == "" {
-		const fixed, more = 8, 4
+		fixed, more := 3, 1
+		if testenv.Long() {
+			fixed, more = 8, 12
+		}
 		return func(i int) uint64 {
 			if i < fixed {
 				return uint64(i)
@@ -79,16 +76,13 @@ func chaosSeeds(t *testing.T) (seed func(i int) uint64, rounds int) {
 	return func(i int) uint64 { return first + uint64(i) }, int(number("ZXFER_CHAOS_ROUNDS", 100))
 }
 
-// chaosTime is after how long no further round begins.
+// chaosTime returns the time after which no further round starts.
 func chaosTime(t *testing.T) time.Duration {
 	t.Helper()
 	if s := os.Getenv("ZXFER_CHAOS_MINUTES"); s != "" {
 		minutes, err := strconv.ParseFloat(s, 64)
 		require.NoError(t, err)
 		return time.Duration(minutes * float64(time.Minute))
-	}
-	if os.Getenv("ZXFER_CHAOS_ROUNDS") == "" && testing.Short() {
-		return 2 * time.Minute
 	}
 	return 100 * time.Hour
 }
@@ -134,7 +128,7 @@ func (c chaos) run(t *testing.T, codes map[string]int) {
 			break
 		}
 		if c.patient {
-			nothingLeft(t, leftAfter)
+			nothingLeft(t)
 		}
 	}
 	switch {
@@ -143,7 +137,7 @@ func (c chaos) run(t *testing.T, codes map[string]int) {
 	case c.again && r.work.repeatable():
 		r.finish()
 	}
-	nothingLeft(t, leftAfter)
+	nothingLeft(t)
 	r.logf("nothing runs any more")
 	require.Equal(t, before, footprint(t), "files were left behind")
 }
@@ -182,7 +176,7 @@ func (r *round) attempt(h hit) ending {
 	env, undo := r.before(h)
 	p := startAs(t, env, alphaBin, argv...)
 	after := r.strike(p, h, argv)
-	o := p.within(t, hangs)
+	o := p.wait(t)
 	after()
 	undo()
 	r.logf("%s", o)
@@ -231,7 +225,7 @@ func (r *round) judge(h hit, o ending, was string) {
 
 // settled is the state once all that ran has ended.
 func (r *round) settled() string {
-	nothingLeft(r.t, leftAfter)
+	nothingLeft(r.t)
 	return r.work.state(r.t)
 }
 
@@ -259,7 +253,7 @@ func (r *round) finish() {
 	t := r.t
 	for try := 0; ; try++ {
 		r.logf("again")
-		o := start(t, r.work.argv()...).within(t, hangs)
+		o := start(t, r.work.argv()...).wait(t)
 		r.logf("%s", o)
 		if o.code == 0 {
 			r.work.whole(t)
@@ -267,7 +261,7 @@ func (r *round) finish() {
 		}
 		require.Equal(t, 4, o.code, "the same command does not finish it: %s", o)
 		require.True(t, try == 0 && !r.c.patient, "it never gets done: %s", o)
-		nothingLeft(t, leftAfter)
+		nothingLeft(t)
 	}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +15,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
-// faultSize is the size of the datasets that are cut off: at faultRate a
-// transfer takes about three seconds.
+// faultSize is the size of the datasets of interrupted transfers. At faultRate a
+// transfer takes at least three seconds.
 const (
 	faultSize = 24 << 20
 	faultRate = "8MiB"
@@ -43,19 +47,14 @@ func untilDone(t *testing.T, first *process, args ...string) {
 func moving(t *testing.T, p *process) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		select {
-		case <-p.done:
-			return true
-		default:
-		}
-		return len(pidsOn(t, betaPool, isZFS("receive"))) > 0
-	}, 60*time.Second, 50*time.Millisecond, "no receive was started: %s", p.stderr)
+		return p.ended() || len(pidsOn(t, betaPool, isZFS("receive"))) > 0
+	}, testenv.Timeout(), 50*time.Millisecond, "no receive was started: %s", p.stderr)
 }
 
 // arriving waits until a first receive has begun to store its dataset.
 func arriving(t *testing.T, dst string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return zfsList(dst) != "" }, 60*time.Second, 50*time.Millisecond, "%s did not appear", dst)
+	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s did not appear", dst)
 }
 
 func isZFS(verb string) func([]string) bool {
@@ -91,22 +90,20 @@ func TestZFSKilled(t *testing.T) {
 			zfsCmd(t, "create", src)
 			fill(t, src, "a", faultSize)
 			zfsCmd(t, "snapshot", src+"@one")
-			fill(t, src, "b", faultSize)
+			fill(t, src, "b", 1<<20)
 			zfsCmd(t, "snapshot", src+"@two")
-			// With a small buffer zfs send, too, is at work until the end.
-			args := []string{"send", "--bwlimit", faultRate, "--buffer", "4MiB", src, "beta:" + dst}
-			p := start(t, args...)
-			moving(t, p)
-			time.Sleep(time.Second)
+			// With a small buffer, zfs send also runs until the end.
+			p := start(t, "send", "--bwlimit", faultRate, "--buffer", "4MiB", src, "beta:"+dst)
+			received(t, p, betaPool, isZFS("receive"), 2<<20)
 			pids := pidsOn(t, v.host, v.is)
 			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
 			for _, pid := range pids {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
 			}
-			untilDone(t, p, args...)
+			untilDone(t, p, "send", src, "beta:"+dst)
 			require.Equal(t, guids(t, src), guids(t, dst))
 			sameFiles(t, src, dst)
-			nothingLeft(t, 20*time.Second)
+			nothingLeft(t)
 		})
 	}
 }
@@ -125,19 +122,21 @@ func TestZFSLinkCut(t *testing.T) {
 			zfsCmd(t, "snapshot", src+"@one")
 			args := []string{"send", "--bwlimit", faultRate, "--wire", []string{"signed", "tls"}[i%2], src, "beta:" + dst}
 			p := start(t, args...)
-			early := i%5 == 0 // maybe before beta was even reached
-			if !early {
-				moving(t, p)
+			early := i%5 == 0 // possibly before zxfer has connected to beta
+			if early {
+				time.Sleep(rand.N(2 * time.Second))
+			} else {
+				received(t, p, betaPool, isZFS("receive"), rand.Int64N(faultSize))
 			}
-			time.Sleep(rand.N(3 * time.Second))
 			if i%4 == 3 {
-				// The peer's resets, as a firewall that lost its state sends.
-				resetConnections(t)
+				// A firewall that lost its state sends such resets.
+				resetConnections(t, p)
 			} else {
 				run(t, labScript(), "cut")
-				time.Sleep(rand.N(3 * time.Second))
 				if i == 1 {
-					time.Sleep(25 * time.Second) // longer than TCP_USER_TIMEOUT
+					gone(t, betaPool, isZFS("receive")) // after TCP_USER_TIMEOUT
+				} else {
+					time.Sleep(rand.N(3 * time.Second))
 				}
 				run(t, labScript(), "mend")
 			}
@@ -152,7 +151,7 @@ func TestZFSLinkCut(t *testing.T) {
 			sameFiles(t, src, dst)
 		})
 	}
-	nothingLeft(t, 45*time.Second)
+	nothingLeft(t)
 }
 
 // A zfs send that is stopped for a moment, as a host that is suspended stops it, gives
@@ -171,18 +170,16 @@ func TestZFSStoppedSend(t *testing.T) {
 				zfsCmd(t, "snapshot", src+"@"+name)
 			}
 			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), src, "beta:"+dst)...)
-			moving(t, p)
-			time.Sleep(time.Second)
-			// Between two system calls it does not mind.
-			for range 6 {
-				for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-					for _, pid := range pidsOn(t, alphaPool, isZFS("send")) {
-						_ = syscall.Kill(pid, s) // which may have ended
-					}
-					time.Sleep(300 * time.Millisecond)
-				}
+			// A stop between two system calls has no effect.
+			for i := range int64(6) {
+				received(t, p, betaPool, isZFS("receive"), (4+i)<<19)
 				if strings.Contains(p.stderr.String(), "signal received") {
 					break
+				}
+				for _, pid := range pidsOn(t, alphaPool, isZFS("send")) {
+					_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+					inState(t, pid, 'T')
+					_ = syscall.Kill(pid, syscall.SIGCONT)
 				}
 			}
 			o := p.wait(t)
@@ -192,15 +189,32 @@ func TestZFSStoppedSend(t *testing.T) {
 			require.Equal(t, guids(t, src), guids(t, dst))
 		})
 	}
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
-// resetConnections answers every packet that beta gets with a reset, for a
-// moment.
-func resetConnections(t *testing.T) {
+// resetConnections answers every packet to beta with a reset until alpha has lost its
+// data connections, or, if all data passes through ssh, the first connection. It returns
+// if p, which may be nil, has ended.
+func resetConnections(t *testing.T, p *process) {
 	t.Helper()
+	connections := func() (data, all int) {
+		for _, s := range sockets(t, "alpha") {
+			if s.state != tcpEstablished {
+				continue
+			}
+			all++
+			if s.local != 22 && s.remote != 22 {
+				data++
+			}
+		}
+		return data, all
+	}
+	hadData, had := connections()
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset")
-	time.Sleep(500 * time.Millisecond)
+	require.Eventually(t, func() bool {
+		data, all := connections()
+		return p != nil && p.ended() || data == 0 && (hadData > 0 || all < had || had == 0)
+	}, testenv.Timeout(), 20*time.Millisecond, "no connection is reset")
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT")
 }
 
@@ -212,14 +226,12 @@ func TestZFSInterrupt(t *testing.T) {
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
-	moving(t, p)
-	arriving(t, dst)
-	time.Sleep(time.Second)
+	received(t, p, betaPool, isZFS("receive"), 1<<20)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, o.String())
 	require.Contains(t, o.stderr, "hint: the same command resumes")
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
 	require.NotEqual(t, "-", token, "what arrived is kept")
 	o = mustZxfer(t, "send", "-n", src, "beta:"+dst)
@@ -236,9 +248,7 @@ func TestZFSUnusableToken(t *testing.T) {
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
-	moving(t, p)
-	arriving(t, dst)
-	time.Sleep(time.Second)
+	received(t, p, betaPool, isZFS("receive"), 1<<20)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.Equal(t, 4, p.wait(t).code)
 	zfsCmd(t, "destroy", src+"@one")
@@ -249,51 +259,41 @@ func TestZFSUnusableToken(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// Whoever connects to the listener without knowing the session's secret is
-// dropped, and the transfer goes on unharmed.
+// The listener drops clients that do not know the session's secret. The transfer is not
+// affected.
 func TestZFSStrangers(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 2<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	// The listener must be found while it waits: its ssh-started end dials
-	// late when the link is slow.
+	// On a high-latency link the other end connects late: the listener waits for it.
 	run(t, labScript(), "net", "delay", "300ms")
 	t.Cleanup(func() { run(t, labScript(), "mend") })
 	p := start(t, "send", "-v", "--port-range", "50100-50100", src, "beta:"+dst)
-	var strangers int
-	deadline := time.Now().Add(60 * time.Second)
-	for time.Now().Before(deadline) && strangers < 4 {
-		select {
-		case <-p.done:
-			deadline = time.Now()
-		default:
+	says := []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}
+	strangers := 0
+	require.NoError(t, inNetns(betaPool, func() error { // from beta itself: the link delays only alpha
+		deadline := time.Now().Add(testenv.Timeout())
+		for strangers < len(says) && !p.ended() && time.Now().Before(deadline) {
+			c, err := net.Dial("tcp", betaIP+":50100")
+			if err != nil { // nothing listens yet
+				time.Sleep(5 * time.Millisecond)
+				continue
+			}
+			defer c.Close()
+			_, _ = io.WriteString(c, says[strangers]) // zxfer may have dropped it already
+			_ = c.(*net.TCPConn).CloseWrite()
+			strangers++
 		}
-		// From beta itself, the way is not delayed.
-		c, err := inNamespace(t, betaPool, []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}[strangers])
-		if err != nil {
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		_ = c
-		strangers++
-	}
+		return nil
+	}))
 	o := p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
-	require.Equal(t, 4, strangers, "strangers reached the listener: %s", o)
+	require.Len(t, says, strangers, "strangers reached the listener: %s", o)
 	require.Contains(t, o.stderr, "dropped", "strangers are logged")
 	sameFiles(t, src, dst)
-	nothingLeft(t, 20*time.Second)
-}
-
-// inNamespace connects to the listener from within a host and says something.
-func inNamespace(t *testing.T, ns, say string) (string, error) {
-	t.Helper()
-	cmd := exec.Command("ip", "netns", "exec", ns, "nc", "-w", "1", betaIP, "50100")
-	cmd.Stdin = strings.NewReader(say)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	nothingLeft(t)
 }
 
 // The target's pool is full: an error that says so, the source unharmed.
@@ -312,7 +312,7 @@ func TestZFSNoSpace(t *testing.T) {
 	o = zxfer(t, "send", "--skip-check", id, src, "beta:"+dst+"/")
 	require.Equal(t, 1, o.code, o.String())
 	require.True(t, slices.ContainsFunc([]string{"space", "quota"}, func(s string) bool { return strings.Contains(o.stderr, s) }), o.String())
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // Another receive holds the target: busy, not broken.
@@ -322,10 +322,10 @@ func TestZFSBusy(t *testing.T) {
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
-	p := start(t, "send", "--bwlimit", "4MiB", src, "beta:"+dst)
+	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
 	moving(t, p)
 	arriving(t, dst)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it shall not be done before the other has come
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it must not end before the other starts
 	o := zxfer(t, "send", "--retries", "0", src, "beta:"+dst)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	require.NotEqual(t, 0, o.code, o.String())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/testenv"
 )
 
 // fleetBeta is beta as a host of its own: a root that begins as the guest's and goes its
@@ -135,8 +136,8 @@ func TestZFSFleetWatched(t *testing.T) {
 // end it takes all back.
 func TestZFSFleet(t *testing.T) {
 	tools := fleetTools(t)
-	if testing.Short() {
-		t.Skip("Ansible takes its time: scripts/test --long")
+	if !testenv.Long() {
+		t.Skip("only at the long level: Ansible is slow")
 	}
 	python := filepath.Join(tools, "ansible/usr/lib/python3/dist-packages")
 	if out, err := exec.Command("env", "PYTHONPATH="+python, "python3", "-c", "import apt_pkg").CombinedOutput(); err != nil {
@@ -189,7 +190,6 @@ all:
 	recap := regexp.MustCompile(`(?m)^(\w+)\S* +: ok=(\d+) +changed=(\d+) +unreachable=0 +failed=0 `)
 	play := func(args ...string) (changed map[string]string) {
 		t.Helper()
-		began := time.Now()
 		cmd := exec.Command("ip", append([]string{"netns", "exec", alphaPool, "env", "PYTHONPATH=" + python, "LC_ALL=C.UTF-8", "ANSIBLE_HOME=" + dir,
 			"ANSIBLE_HOST_KEY_CHECKING=False", "ANSIBLE_PIPELINING=True", "python3",
 			filepath.Join(tools, "ansible/usr/bin/ansible-playbook"), "-i", inventory, fleetFile("ansible", "site.yml")}, args...)...)
@@ -200,7 +200,7 @@ all:
 			changed[host[1]] = host[3]
 		}
 		require.Len(t, changed, 2, "%s", out)
-		t.Logf("%s in %.0f s\n%s", args, time.Since(began).Seconds(), out)
+		t.Logf("%s\n%s", args, out)
 		return changed
 	}
 	nothing := map[string]string{"web1": "0", "backup1": "0"}
@@ -218,7 +218,7 @@ all:
 	require.Eventually(t, func() bool {
 		runs, err := record.Peek(stateDir, "home").Runs(1)
 		return err == nil && len(runs) == 1 && runs[0].Succeeded()
-	}, 2*time.Minute, time.Second, "the timer starts the job: %s", m.journal(unit))
+	}, testenv.Timeout(), time.Second, "the timer starts the job: %s", m.journal(unit))
 	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))
 	require.Contains(t, fileText(fleetTextfiles+"/zxfer.prom"), `zxfer_replicate_last_run_success{job="home"} 1`)
 	m.run(t, "systemctl", "start", "zxfer-drill-home.service")
@@ -306,7 +306,7 @@ scrape_configs:
 	require.Eventually(t, func() bool {
 		n, err := series(`zxfer_replicate_drill_good{exported_job="home"}`)
 		return err == nil && n > 0
-	}, time.Minute, 500*time.Millisecond, "the metrics come to Prometheus")
+	}, testenv.Timeout(), 500*time.Millisecond, "the metrics come to Prometheus")
 	n, err := series("node_textfile_scrape_error == 0")
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -335,5 +335,5 @@ scrape_configs:
 			require.Equal(t, []string{"ok", "inactive"}, []string{r.Health, r.State}, r.Name)
 		}
 		return true
-	}, time.Minute, 500*time.Millisecond, "the rules are evaluated")
+	}, testenv.Timeout(), 500*time.Millisecond, "the rules are evaluated")
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // versions are all datasets and snapshots with what a heal must leave as it was.
@@ -51,10 +53,10 @@ func TestZFSHealCut(t *testing.T) {
 			fresh := len(pids) > 0 && !slices.Contains(seen, pids[0])
 			seen = append(seen, pids...)
 			return fresh
-		}, 30*time.Second, 20*time.Millisecond, "no stream comes: %s", p.stderr)
-		time.Sleep(500 * time.Millisecond)
+		}, testenv.Timeout(), 20*time.Millisecond, "no stream comes: %s", p.stderr)
+		received(t, p, alphaPool, corrects, 1<<20)
 		if is == nil {
-			resetConnections(t)
+			resetConnections(t, p)
 			return
 		}
 		pids := pidsOn(t, host, is)
@@ -68,20 +70,19 @@ func TestZFSHealCut(t *testing.T) {
 	// While the copy gets what is new.
 	fill(t, src, "new", 6<<20)
 	p := start(t, args...)
-	moving(t, p)
-	time.Sleep(500 * time.Millisecond)
+	received(t, p, betaPool, isZFS("receive"), 1<<20)
 	for _, pid := range pidsOn(t, alphaPool, heals) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	require.Equal(t, -1, p.wait(t).code)
-	nothingLeft(t, 40*time.Second)
+	nothingLeft(t)
 	require.NotEqual(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
 
 	// While the good blocks come.
 	p = start(t, args...)
 	strike(p, alphaPool, heals)
 	require.Equal(t, -1, p.wait(t).code)
-	nothingLeft(t, 40*time.Second)
+	nothingLeft(t)
 	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")
 	contents(dst+"@a", dst+"@b")
 
@@ -102,7 +103,7 @@ func TestZFSHealCut(t *testing.T) {
 	run(t, "sh", "-c", "zfs send -i @b "+src+"@zxfer-heal-killed | zfs receive "+dst)
 	require.Contains(t, mustZxfer(t, args...).stderr, "removed "+src+"@zxfer-heal-killed")
 	require.Equal(t, had, versions(t, src, dst))
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // A restricted key heals with grants of its own, also where it destroys nothing else.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // What no copy can heal is said, each with the reason and what remains to be done,
@@ -269,7 +271,7 @@ func TestZFSHealScrubs(t *testing.T) {
 		if by != "" {
 			require.Eventually(t, func() bool {
 				return strings.Contains(run(t, "zpool", "status", s.pool), "scrub in progress")
-			}, 60*time.Second, 100*time.Millisecond, "%s", p.stderr)
+			}, testenv.Timeout(), 100*time.Millisecond, "%s", p.stderr)
 			run(t, "zpool", "scrub", by, s.pool)
 		}
 		o := p.wait(t)

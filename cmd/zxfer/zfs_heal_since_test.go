@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/testenv"
 )
 
 // What came after a snapshot in which the damaged file is whole is healed by an
@@ -64,21 +65,21 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	// While something else is received into the copy it is not healed through.
 	fill(t, plain, "newer", 1<<20)
 	zfsCmd(t, "snapshot", plain+"@d")
-	cmd := exec.Command("bash", "-c", fmt.Sprintf("zfs send -i @c %s@d | (head -c 100000; sleep 60) | zfs receive -u %s/plain", plain, dst))
+	cmd := exec.Command("bash", "-c", fmt.Sprintf("zfs send -i @c %s@d | (head -c 100000; sleep infinity) | zfs receive -u %s/plain", plain, dst))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())
 	stop := sync.OnceFunc(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait() })
 	t.Cleanup(stop)
 	require.Eventually(t, func() bool {
 		return strings.Contains(zfsCmd(t, "get", "-H", "-o", "value", "clones", dst+"/plain@c"), "%recv")
-	}, 20*time.Second, 200*time.Millisecond)
+	}, testenv.Timeout(), 200*time.Millisecond)
 	o := zxfer(t, "heal", plain, "beta:"+dst+"/plain")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stdout, "half received")
 	stop()
 	require.Eventually(t, func() bool {
 		return !strings.Contains(zfsCmd(t, "get", "-H", "-o", "value", "clones", dst+"/plain@c"), "%recv")
-	}, 20*time.Second, 200*time.Millisecond)
+	}, testenv.Timeout(), 200*time.Millisecond)
 	zfsCmd(t, "destroy", plain+"@d")
 	o = mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
 	r = healReport(t, o)

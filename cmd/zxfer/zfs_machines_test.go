@@ -6,12 +6,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
-// Datasets cross between zxfers for both architectures, in either direction. The
-// guest's kernel starts no arm64 programs by itself: what makes beta one is a remote
-// shell that starts its agent there; what beta gets from an arm64 alpha is copied.
+// TestZFSArm64 sends datasets between builds for both architectures, in both directions.
+// The kernel of the guest starts no arm64 programs itself: a remote shell starts the agent
+// of beta with QEMU. TestArm64Dev is the shorter form, without ZFS.
 func TestZFSArm64(t *testing.T) {
+	if !testenv.Long() {
+		t.Skip("only at the long level: emulation in a guest is slow")
+	}
 	tools := arm64Tools(t)
 	lab(t)
 	shell := filepath.Join(t.TempDir(), "rsh")
@@ -30,7 +35,7 @@ func TestZFSArm64(t *testing.T) {
 			}
 			src, dst := dataset(t)
 			back := src + "-back"
-			t.Cleanup(func() { _ = destroyAll(back) })
+			t.Cleanup(func() { cleanUp(back) })
 			zfsCmd(t, "create", "-o", "compression=lz4", src)
 			for i, snapshot := range []string{"@one", "@two"} {
 				fill(t, src, []string{"a", "b"}[i], 8<<20)

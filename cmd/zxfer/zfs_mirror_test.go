@@ -36,7 +36,7 @@ func TestZFSRotate(t *testing.T) {
 	src, dst := dataset(t)
 	t.Cleanup(func() {
 		for _, d := range append(asidesAt(t, dst), src+"-anew") {
-			_ = destroyAll(d)
+			cleanUp(d)
 		}
 	})
 	zfsCmd(t, "create", src)

@@ -92,5 +92,5 @@ snapshots = { since = "1h" }
 	require.Equal(t, []string{"s4", "s5", "s6"}, snapshotNames(t, dst+"/b"))
 	mustZxfer(t, "send", "--since", "1h", "beta:"+src+"/a/sub", dst+"/c")
 	require.Len(t, snapshotNames(t, dst+"/c"), 9)
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }

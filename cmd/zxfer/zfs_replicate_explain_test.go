@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/testenv"
 )
 
 // datasetRecord is a dataset's part of the newest record, nil where it had
@@ -123,7 +124,7 @@ to = "beta:%s"
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "here"))
 		return err == nil
-	}, 50*time.Second, 100*time.Millisecond)
+	}, testenv.Timeout(), 100*time.Millisecond)
 	o = r.at(t, at.Add(2*time.Hour), "run", "j")
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "running already")
@@ -151,29 +152,17 @@ func TestZFSReplicateManyPending(t *testing.T) {
 	for i := range 25 {
 		zfsCmd(t, "snapshot", fmt.Sprintf("%s@s%02d", src, i+1))
 	}
-	began := time.Now()
 	r.must(t, at, "run", "j")
-	together := time.Since(began)
 	require.Equal(t, 1, datasetRecord(r.last(t, "j"), src).Streams)
 	require.Equal(t, guids(t, src), guids(t, dst))
-
-	// One by one, as zfs itself would be told to.
-	zfsCmd(t, "create", dst+"-single")
-	t.Cleanup(func() { run(t, "zfs", "destroy", "-r", dst+"-single") })
-	began = time.Now()
-	run(t, "sh", "-c", fmt.Sprintf("zfs send %s@s00 | zfs receive -u %s-single/x", src, dst))
-	for i := range 25 {
-		run(t, "sh", "-c", fmt.Sprintf("zfs send -i @s%02d %s@s%02d | zfs receive -u %s-single/x", i, src, i+1, dst))
-	}
-	t.Logf("25 empty snapshots: %.1f s for the whole run with ssh, in one stream; %.1f s one by one without a network", together.Seconds(), time.Since(began).Seconds())
 }
 
-// Retention removes 10,000 snapshots (2,000 with -short), and no protected one.
+// Retention destroys 2,000 snapshots, 10,000 at the long level, and no protected one.
 func TestZFSReplicatePruneMany(t *testing.T) {
 	lab(t)
-	datasets, snapshots := 100, 101
-	if testing.Short() {
-		datasets = 20
+	datasets, snapshots := 20, 101
+	if testenv.Long() {
+		datasets = 100
 	}
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", src)
@@ -191,43 +180,8 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	at := begin.AddDate(0, 1, 0)
 	o := r.must(t, at, "prune", "-n", "j")
 	require.Contains(t, o.stdout, "would remove "+humanize.Comma(int64(datasets*(snapshots-1)-2))+" snapshots")
-	began := time.Now()
-	o = r.must(t, at, "prune", "j")
-	took := time.Since(began)
-	t.Logf("%s%s%.1f s", o.stdout, o.stderr, took.Seconds())
+	r.must(t, at, "prune", "j")
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))
-	// Undisturbed it took 27.7 s, of them 20.6 s in the kernel, which needs 2 ms
-	// for each snapshot there; a busy host takes several times as long.
-	require.Less(t, took, 5*time.Minute)
-}
-
-// A raw copy that was made to take another's key on the target is left alone, as a
-// raw increment would make it unreadable (openzfs#12614), until it is out of the way.
-func TestZFSReplicateTargetKeyChanged(t *testing.T) {
-	lab(t)
-	src, dst := dataset(t)
-	key := encryptedDataset(t, src)
-	encryptedDataset(t, dst)
-	fill(t, src, "x", 50<<10)
-	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nsnapshots = { take = 'j-%%Y%%m%%d%%H%%M' }\n[[job.target]]\nname = 'near'\nto = 'beta:%s'\n", src, dst+"/c"))
-	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-	r.must(t, at, "run", "j")
-	r.must(t, at.Add(time.Hour), "run", "j")
-	zfsCmd(t, "load-key", "-L", "file://"+key, dst+"/c")
-	zfsCmd(t, "change-key", "-i", dst+"/c")
-	lock(t, dst)
-	before := snapshotNames(t, dst+"/c")
-	o := r.at(t, at.Add(2*time.Hour), "run", "j")
-	require.Equal(t, 1, o.code, o.String())
-	dr := datasetRecord(r.last(t, "j"), src)
-	require.Equal(t, "target-key-changed", dr.Conflict, o.String())
-	require.Contains(t, dr.Error, "from "+dst+"/c to "+dst)
-	require.Contains(t, dr.Hint, "zfs rename "+dst+"/c")
-	require.Equal(t, before, snapshotNames(t, dst+"/c"))
-
-	zfsCmd(t, "rename", dst+"/c", dst+"/c-old")
-	r.must(t, at.Add(3*time.Hour), "run", "j")
-	opens(t, dst+"/c", dst+"/c", key)
 }

@@ -67,7 +67,7 @@ func TestZFSReplicateImport(t *testing.T) {
 	// Sanoid would keep both, as there are no more of their kind.
 	r.must(t, now.Add(2*time.Hour), "run", job)
 	require.Subset(t, snapshotNames(t, src+"/a"), sanoids)
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // The first run after an import leaves all that sanoid itself leaves, at dates

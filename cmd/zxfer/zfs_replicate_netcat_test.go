@@ -76,7 +76,7 @@ to = %q
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", dst))
 	sameFiles(t, src+"/a b", back+"/a b")
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", back), "/c", "it is not marked, whatever it says")
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 
 	// What cannot be done is refused by the check, with what to do.
 	text := fmt.Sprintf("[[job]]\nname = \"out\"\nsource = %q\ntransfer = { wire = \"nc\"%%s }\n[[job.target]]\nname = \"far\"\nto = %%q\n", "beta:"+dst)

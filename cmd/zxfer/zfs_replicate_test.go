@@ -194,5 +194,5 @@ properties = { set = { "org.example:kept" = "yes" } }
 	require.Equal(t, 4, strings.Count(o.stdout, "released"), o.stdout)
 	require.Empty(t, holdsOf(t, src))
 	require.Empty(t, holdsOf(t, dst))
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }

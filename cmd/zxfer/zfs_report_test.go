@@ -4,10 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,8 +31,7 @@ func TestZFSReport(t *testing.T) {
 	page(`planned, nothing changed`, `<td>full @a<`)
 	args := []string{"send", "--report", file, "--bwlimit", "4MiB", src + "@a", "beta:" + dst}
 	p := start(t, args...)
-	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "full @a") }, 20*time.Second, 50*time.Millisecond)
-	time.Sleep(2 * time.Second)
+	received(t, p, betaPool, isZFS("receive"), 12<<20) // of 24: three seconds, which are in the plot
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, "%s", o)

@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -45,13 +46,17 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	mustZxfer(t, "send", src, "beta:"+dst)
 	small(t, "tight", 128)
 	zfsCmd(t, "create", "tight/other")
-	args := []string{"restore", "--bwlimit", "8MiB", "beta:" + dst, "tight/back"}
-	p := start(t, args...)
-	require.Eventually(t, func() bool { return exec.Command("zfs", "list", "tight/back@one").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
-	time.Sleep(2 * time.Second)
-	ballast := mountpoint(t, "tight/other") + "/ballast"
-	_ = exec.Command("dd", "if=/dev/urandom", "of="+ballast, "bs=1M", "conv=fsync").Run() // until it is full
+	fill(t, "tight/other", "f", 1<<20)
+	ballast := mountpoint(t, "tight/other") + "/f"
 	kept := run(t, "sha256sum", ballast)
+	args := []string{"restore", "--bwlimit", "4MiB", "beta:" + dst, "tight/back"}
+	p := start(t, args...)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", "tight/back@one").Run() == nil }, testenv.Timeout(), 50*time.Millisecond, "%s", p.stderr)
+	received(t, p, alphaPool, isZFS("receive"), 8<<20)
+	require.Eventually(t, func() bool { // what arrives meanwhile is no longer available
+		available, err := strconv.ParseInt(value(t, "tight", "available"), 10, 64)
+		return err == nil && exec.Command("zfs", "set", fmt.Sprintf("reservation=%d", available), "tight/other").Run() == nil
+	}, testenv.Timeout(), 10*time.Millisecond)
 	o := p.wait(t)
 	t.Log(o)
 	require.Contains(t, []int{1, 4}, o.code, o)
@@ -65,16 +70,16 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	require.Equal(t, kept, run(t, "sha256sum", ballast))
 	require.Equal(t, had, guids(t, "tight/back"))
 	require.Equal(t, "on", value(t, "tight/back", "readonly"))
-	require.NoError(t, os.Remove(ballast))
-	run(t, "zpool", "sync")
+	zfsCmd(t, "set", "reservation=none", "tight/other")
 	mustZxfer(t, args...)
 	require.Equal(t, guids(t, src), guids(t, "tight/back"))
 	require.Empty(t, local(t, "tight/back"))
 	sameFiles(t, src, "tight/back")
 }
 
-// Killed at each of the operations of its last stage, before or after: the same
-// command ends a restore, and the tree is as if nothing had been.
+// TestZFSRestoreKilledInTheEnd kills a restore before or after an operation of its last
+// stage: at each operation at the long level, otherwise at every third. The same command
+// completes the restore, and the tree is as if it had not been killed.
 func TestZFSRestoreKilledInTheEnd(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -88,7 +93,7 @@ func TestZFSRestoreKilledInTheEnd(t *testing.T) {
 		had[below] = carried(t, src+below)
 	}
 	zfsCmd(t, "rename", src, src+"-lost")
-	t.Cleanup(func() { _ = destroyAll(src + "-lost") })
+	t.Cleanup(func() { cleanUp(src + "-lost") })
 
 	dir := t.TempDir()
 	zfs := strings.TrimSpace(run(t, "sh", "-c", "command -v zfs"))
@@ -111,7 +116,7 @@ exit $code
 		_ = cmd.Run() // its exit code tells
 		return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, fileText(dir + "/calls")
 	}
-	for at := 1; ; at++ {
+	for at := 1; ; at += testenv.Rounds(3, 3, 1) {
 		o, calls := restore(at)
 		killed := o.code == -1
 		if killed {
@@ -161,13 +166,13 @@ func TestZFSRestoreParallel(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	zfsCmd(t, "rename", src, src+"-lost")
-	t.Cleanup(func() { _ = destroyAll(src + "-lost") })
+	t.Cleanup(func() { cleanUp(src + "-lost") })
 	args := []string{"restore", "-R", "--parallel", "3", "beta:" + dst, src}
 	p := start(t, append(args, "--bwlimit", "4MiB")...)
-	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"/a").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"/a").Run() == nil }, testenv.Timeout(), 50*time.Millisecond, "%s", p.stderr)
 	require.NoError(t, p.cmd.Process.Kill())
 	<-p.done
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 	mustZxfer(t, args...)
 	for _, b := range below {
 		require.Equal(t, guids(t, src+"-lost"+b), guids(t, src+b))
@@ -205,7 +210,7 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	src += " vm"
 	before := devices()
 	zfsCmd(t, "create", "-V", "8m", src)
-	t.Cleanup(func() { _ = destroyAll(src) })
+	t.Cleanup(func() { cleanUp(src) })
 	device := ""
 	require.Eventually(t, func() bool {
 		for _, d := range devices() {
@@ -214,7 +219,7 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 			}
 		}
 		return device != ""
-	}, 10*time.Second, 50*time.Millisecond)
+	}, testenv.Timeout(), 50*time.Millisecond)
 	link := zfs.DeviceOf(src) // the guest has no udev
 	require.Equal(t, "/dev/zvol/"+run(t, "/usr/lib/udev/zvol_id", device), link+"\n")
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
@@ -263,11 +268,11 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	want := guids(t, dst)
 	require.NoError(t, destroyAll(src))
 	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, src)
-	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, testenv.Timeout(), 50*time.Millisecond, "%s", p.stderr)
 	o := r.at(t, at.Add(time.Hour), "run", "home") // its first stream comes
 	t.Log(o)
 	require.NotEqual(t, 0, o.code, o)
-	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, testenv.Timeout(), 50*time.Millisecond, "%s", p.stderr)
 	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two
 	t.Log(o)
 	require.Equal(t, 1, o.code, o)
@@ -309,8 +314,8 @@ func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	go func() { _ = writes.Wait() }()
 	require.Eventually(t, func() bool {
 		return strings.Contains(fileText("/proc/spl/kstat/zfs/sick/state"), "SUSPENDED") // zpool list may wait
-	}, time.Minute, 200*time.Millisecond)
-	o = start(t, args...).within(t, 2*time.Minute)
+	}, testenv.Timeout(), 200*time.Millisecond)
+	o = start(t, args...).wait(t)
 	t.Log(o)
 	require.Contains(t, []int{1, 3}, o.code, o)
 	require.Contains(t, strings.ToLower(o.stderr), "suspended")
@@ -329,27 +334,32 @@ func TestZFSRestoreFilesWithOneKey(t *testing.T) {
 	fill(t, src, "f", 24<<20)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", src, "beta:"+dst)
-	read := func(rate string) *process {
-		return start(t, "restore", "--key-file", key, "--bwlimit", rate, "--buffer", "4MiB", "--files", "f", dst, t.TempDir())
+	// read starts a restore and stops it as soon as it reads.
+	read := func() *process {
+		to := t.TempDir()
+		p := start(t, "restore", "--key-file", key, "--bwlimit", "6MiB", "--buffer", "4MiB", "--files", "f", dst, to)
+		require.Eventually(t, func() bool {
+			entries, err := os.ReadDir(to)
+			return err == nil && len(entries) > 0
+		}, testenv.Timeout(), 5*time.Millisecond, "%s", p.stderr)
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+		return p
 	}
+	goOn := func(p *process) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 	status := func() string { return value(t, dst, "keystatus") }
 	for _, kill := range []bool{false, true} {
-		first := read("6MiB") // long enough for the second to begin on a busy host
-		require.Eventually(t, func() bool { return status() == "available" }, time.Minute, 20*time.Millisecond, "%s", first.stderr)
-		second := read("3MiB")
+		first, second := read(), read()
 		if kill {
-			time.Sleep(time.Second)
 			require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
+		} else {
+			goOn(first)
 		}
 		if o := first.wait(t); !kill {
 			require.Equal(t, 0, o.code, o)
-			select {
-			case <-second.done:
-				t.Fatal(errors.New("the second was to be the last"))
-			default:
-			}
-			require.Equal(t, "available", status(), "%s", second.stderr)
+			require.False(t, second.ended(), "%s", second.stderr)
 		}
+		require.Equal(t, "available", status(), "%s", second.stderr)
+		goOn(second)
 		o := second.wait(t)
 		require.Equal(t, 0, o.code, o)
 		require.Equal(t, "unavailable", status())

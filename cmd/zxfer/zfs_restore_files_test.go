@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/files"
+	"zxfer/pkg/testenv"
 )
 
 // requireSameTree demands that two directories hold the same, owners, times and
@@ -68,17 +69,20 @@ func TestZFSRestoreFiles(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", src, "beta:"+dst)
 	before := state(t)
-	for _, way := range [][]string{{"--wire", "signed"}, {"--wire", "tls", "--streams", "3"}, {"--wire", "plain", "--trusted-link"}, {"--wire", "ssh"}} {
+	for i, way := range [][]string{{"--wire", "signed"}, {"--wire", "tls", "--streams", "3"}, {"--wire", "plain", "--trusted-link"}, {"--wire", "ssh"}} {
 		to := filepath.Join(t.TempDir(), "new")
 		args := append([]string{"restore", "--files", "/", "beta:" + dst, to}, way...)
-		o := mustZxfer(t, append([]string{"restore", "-n"}, args[1:]...)...)
-		require.Contains(t, o.stdout, "alice/docs/big")
-		require.NoDirExists(t, to)
-		o = mustZxfer(t, args...)
-		t.Log(o)
+		if i == 0 {
+			o := mustZxfer(t, append([]string{"restore", "-n"}, args[1:]...)...)
+			require.Contains(t, o.stdout, "alice/docs/big")
+			require.NoDirExists(t, to)
+		}
+		mustZxfer(t, args...)
 		requireSameTree(t, dir, to)
-		o = mustZxfer(t, args...)
-		require.Contains(t, o.stdout, "up to date")
+		if i == 0 {
+			o := mustZxfer(t, args...)
+			require.Contains(t, o.stdout, "up to date")
+		}
 	}
 	require.Equal(t, before, state(t))
 
@@ -100,12 +104,7 @@ func TestZFSRestoreFiles(t *testing.T) {
 		o = zxfer(t, append([]string{"restore"}, args...)...)
 		require.Equal(t, 3, o.code, o.String())
 	}
-	for _, args := range [][]string{{"--files", "../x", "beta:" + dst, to}, {"--files", "x", "beta:" + dst, "tank/x"}, {"--files", "x", "-R", "beta:" + dst, to},
-		{"--files", "x", "--wire", "nc", "--trusted-link", "beta:" + dst, to}, {"--overwrite", "beta:" + dst, src}} {
-		o = zxfer(t, append([]string{"restore"}, args...)...)
-		require.Contains(t, []int{2, 3}, o.code, o.String())
-	}
-	nothingLeft(t, 10*time.Second)
+	nothingLeft(t)
 	zfsCmd(t, "destroy", dst+"@one") // nothing holds it
 }
 
@@ -132,20 +131,20 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	cut := filepath.Join(t.TempDir(), "cut")
 	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, cut}
 	p := start(t, append(args, "--bwlimit", "4MiB")...)
-	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, testenv.Timeout(), 50*time.Millisecond)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	p.wait(t)
 	require.NoFileExists(t, cut+"/alice/docs/slow")
 	require.Eventually(t, func() bool {
 		return strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)) == "unavailable"
-	}, 60*time.Second, time.Second)
+	}, testenv.Timeout(), time.Second)
 	o = mustZxfer(t, args...)
 	require.Contains(t, o.stdout, "passed over")
 	requireSameTree(t, dir+"/alice", cut+"/alice")
 	left, err := filepath.Glob(cut + "/alice/docs/.zxfer-*")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	nothingLeft(t, 10*time.Second)
+	nothingLeft(t)
 }
 
 // A key that may send reads files of what is not encrypted; one that may receive,

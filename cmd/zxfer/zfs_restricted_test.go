@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -59,7 +60,7 @@ func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, a
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
-	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(testenv.Timeout(), func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	_, err = in.Write(message)
 	require.NoError(t, err)
@@ -111,7 +112,8 @@ func request(op, body string) []byte {
 	return framed(`{"kind":"call","id":7,"op":"` + op + `","body":` + body + `}`)
 }
 
-// Who has the key can neither read nor change anything that was not granted.
+// TestRestrictedAgentHostile sends one forbidden request of each kind over ssh. pkg/agent
+// has all of them.
 func TestRestrictedAgentHostile(t *testing.T) {
 	lab(t)
 	vault, vm := betaPool+"/vault", betaPool+"/vm"
@@ -139,52 +141,16 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		says    string // of the refusal; "" = the session ends without an answer
 	}{
 		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
-		{"destroy another's snapshot", request("destroy", `["`+vault+`/secret@a"]`), "append-only"},
-		{"destroy a dataset", request("destroy", `["`+b+`"]`), "no snapshot or bookmark"},
-		{"release a hold of the administrator", request("release", `{"tag":"legal","snapshots":["`+b+`@a"]}`), "append-only"},
-		{"release a hold elsewhere", request("release", `{"tag":"zxfer:x:y","snapshots":["`+vault+`/secret@a"]}`), "not below"},
-		{"hold elsewhere", request("hold", `{"tag":"t","snapshots":["`+vault+`/secret@a"]}`), "not below"},
-		{"snapshot the target", request("snapshot", `["`+b+`@evil"]`), "not below"},
-		{"snapshot the pool", request("snapshot", `["`+betaPool+`@evil"]`), "not below"},
-		{"bookmark elsewhere", request("bookmark", `{"`+vault+`/secret#b":"`+vault+`/secret@a"}`), "not below"},
-		{"bookmark across datasets", request("bookmark", `{"`+vm+`#b":"`+vault+`/secret@a"}`), "not below"},
-		{"list the pool", request("list", `{"dataset":"`+betaPool+`","recursive":true}`), "not below"},
 		{"list a name with the same beginning", request("list", `{"dataset":"`+b+`2"}`), "not below"},
-		{"list by a path escape", request("list", `{"dataset":"`+b+`/../secret"}`), "not below"},
-		{"properties of another dataset", request("properties", `{"names":["`+vault+`/secret"],"properties":["used"]}`), "not below"},
-		{"all properties of the pool", request("properties", `{"names":["`+betaPool+`"],"properties":null}`), "not below"},
-		{"holds elsewhere", request("holds", `["`+vault+`/secret@a"]`), "not below"},
-		{"what is mounted at a path", request("dataset-of", `"/"`), "may be sent"},
 		{"send another dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "not below"},
-		{"send what may only be received", send(`{"dataset":"` + b + `","to":"a","flags":{}}`), "not below"},
-		{"send a name with the same beginning", send(`{"dataset":"` + vm + `2","to":"a","flags":{}}`), "not below"},
-		{"send from a base elsewhere", send(`{"dataset":"` + vm + `","from":"` + vault + `/secret@a","to":"a","flags":{}}`), "not below"},
-		{"send with an option for a name", send(`{"dataset":"` + vm + `","to":"a -R","from":"@-R/../x","flags":{}}`), "forbids"},
-		{"a forged resume token", send(`{"dataset":"` + vm + `","to":"a","flags":{},"token":"1-0-0-00"}`), "token"},
-		{"digest of another dataset", request("digest", `{"dataset":"`+vault+`/secret","to":"a","flags":{}}`), "not below"},
 		{"receive elsewhere", receive(`{"target":"` + vault + `/secret"}`), "nothing may be received"},
-		{"receive into the pool", receive(`{"target":"` + betaPool + `"}`), "nothing may be received"},
-		{"receive with -F", receive(`{"target":"` + b + `/x","rollback":true}`), "rolls back"},
 		{"receive with a mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
-		{"receive and share", receive(`{"target":"` + b + `/x","set":{"sharenfs":"on"}}`), "sharenfs"},
-		{"receive a replica that mounts", receive(`{"target":"` + b + `/x","set":{"canmount":"on"}}`), "canmount"},
-		{"receive a replica that changes", receive(`{"target":"` + b + `/x","set":{"readonly":"off"}}`), "readonly"},
-		{"receive a clone of another's", receive(`{"target":"` + b + `/x","origin":"` + vault + `/secret@a"}`), "not below"},
-		{"receive on behalf of a local send", task(streamEnd(`{"dataset":"`+vault+`/secret","to":"a","flags":{}}`), streamEnd(`{"target":"`+b+`/x"}`)), "not below"},
-		{"parents elsewhere", request("create-parents", `"`+vault+`/new/x"`), "nothing may be received"},
-		{"discard elsewhere", request("discard-partial", `"`+vault+`/secret"`), "nothing may be received"},
 		{"connect to another host", task(strings.Replace(dialled, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "may not connect"},
 		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
-		{"a listener for years", request("offer", `{"mode":"plain","streams":1,"address":"10.77.0.2","deadline":900000000000000000}`), "deadline"},
-		{"no end of waiting", task(accepted, `{"stream":{"spec":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}}`), "out of bounds"},
 		{"an operation that there is not", request("shell", `"id"`), "no rule"},
-		{"a field that there is not", request("list", `{"dataset":"`+b+`","x":1}`), "malformed"},
 		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
-		{"no JSON", framed(`zfs destroy`), ""},
 		{"an oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
-		{"a kind that there is not", framed(`{"kind":"result","id":7}`), ""},
 	}
-	require.GreaterOrEqual(t, len(tests), 30)
 	before := state(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +178,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		})
 	}
 	require.Equal(t, before, state(t), "nothing changed on either host")
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // What was granted works, with the bootstrap script as the command that sshd
@@ -346,20 +312,16 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	}
 
 	rsh, _ := restricted(t, "--allow", "send="+source, "--append-only")
-	for name, spec := range map[string]string{
-		"stream":            `{"dataset":"` + enc + `","to":"a","flags":{}}`,
-		"stream of a child": `{"dataset":"` + enc + `/child","to":"a","flags":{"compressed":true}}`,
-		"token":             `{"dataset":"` + enc + `","to":"a","flags":{"raw":true},"token":"` + tokens["plain"] + `"}`,
-		"token by another":  `{"dataset":"` + source + `/plain","to":"a","flags":{},"token":"` + tokens["plain"] + `"}`,
+	for name, message := range map[string][]byte{
+		"estimate of a stream":     request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{}}]`),
+		"digest of a child":        request("digest", `{"dataset":"`+enc+`/child","to":"a","flags":{"compressed":true}}`),
+		"transfer by a token":      task(streamEnd(`{"dataset":"`+enc+`","to":"a","flags":{"raw":true},"token":"`+tokens["plain"]+`"}`), dialled),
+		"transfer for another one": task(streamEnd(`{"dataset":"`+source+`/plain","to":"a","flags":{},"token":"`+tokens["plain"]+`"}`), dialled),
 	} {
-		for op, message := range map[string][]byte{
-			"estimate": request("estimate", `[`+spec+`]`), "digest": request("digest", spec), "transfer": task(streamEnd(spec), dialled),
-		} {
-			answer, all := hostile(t, rsh, message)
-			require.NotNil(t, answer, "%s of a %s: %s", op, name, all)
-			require.NotContains(t, answer, "body", "%s of a %s", op, name)
-			require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+enc, "%s of a %s", op, name)
-		}
+		answer, all := hostile(t, rsh, message)
+		require.NotNil(t, answer, "%s: %s", name, all)
+		require.NotContains(t, answer, "body", name)
+		require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+enc, name)
 	}
 	for name, message := range map[string][]byte{
 		"raw digest":    request("digest", `{"dataset":"`+enc+`","to":"a","flags":{"raw":true}}`),

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/testenv"
 )
 
 // encryptedDataset creates a dataset with its own key, which it returns.
@@ -30,7 +30,7 @@ func encryptedDataset(t *testing.T, name string) (keyFile string) {
 func lock(t *testing.T, name string) {
 	t.Helper()
 	zfsCmd(t, "unmount", name)
-	require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", name).Run() == nil }, 10*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", name).Run() == nil }, testenv.Timeout(), 100*time.Millisecond)
 }
 
 // An encrypted dataset arrives with its key loaded nowhere: in full, by three
@@ -54,7 +54,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 	var dumpLog lockedBuffer
 	dump.Stderr = &dumpLog
 	require.NoError(t, dump.Start())
-	require.Eventually(t, func() bool { return strings.Contains(dumpLog.String(), "listening on") }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(dumpLog.String(), "listening on") }, testenv.Timeout(), 50*time.Millisecond)
 
 	for i := range 4 {
 		if i > 0 {
@@ -124,7 +124,7 @@ func TestZFSDefaults(t *testing.T) {
 
 	o = mustZxfer(t, "send", src, "beta:"+betaPool)
 	require.Contains(t, o.stdout+o.stderr, "up to date")
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 func TestZFSDirections(t *testing.T) {
@@ -166,9 +166,8 @@ func TestZFSDirections(t *testing.T) {
 func TestZFSWires(t *testing.T) {
 	lab(t)
 	for _, flags := range [][]string{
-		{"--wire", "signed"}, {"--wire", "tls"}, {"--wire", "plain", "--trusted-link"}, {"--wire", "ssh"},
-		{"--wire", "signed", "--streams", "4"}, {"--wire", "tls", "--streams", "3"}, {"--wire", "plain", "--trusted-link", "--streams", "2"},
-		{"--dial", "target"}, {"--port-range", "50000-50010"}, {"--compress", "auto"}, {"--window", "1MiB"}, {"--bwlimit", "50MiB"},
+		{"--wire", "signed", "--dial", "target"}, {"--wire", "tls", "--port-range", "50000-50010"}, {"--wire", "plain", "--trusted-link", "--compress", "auto"}, {"--wire", "ssh"},
+		{"--wire", "signed", "--streams", "4", "--window", "1MiB"}, {"--wire", "tls", "--streams", "3", "--bwlimit", "50MiB"}, {"--wire", "plain", "--trusted-link", "--streams", "2"},
 	} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			src, dst := dataset(t)
@@ -180,7 +179,7 @@ func TestZFSWires(t *testing.T) {
 			sameFiles(t, src, dst)
 		})
 	}
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 func TestZFSRecursive(t *testing.T) {
@@ -196,7 +195,7 @@ func TestZFSRecursive(t *testing.T) {
 	fill(t, src+"/clone", "b", 1<<20)
 	mustZxfer(t, "send", "-R", "--snapshot", "two", "--parallel", "3", src, "beta:"+betaPool)
 	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
-	time.Sleep(time.Second) // the next one's name is another second
+	nextSecond(t) // the name of the next snapshot holds the second
 	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
 	require.Len(t, guids(t, src), 4)
 	for _, d := range []string{"", "/fs", "/vol", "/fs/deep er", "/clone"} {
@@ -222,7 +221,8 @@ func TestZFSHoldAndProperties(t *testing.T) {
 	}
 }
 
-// Whatever is refused, or only planned, leaves both pools as they were.
+// TestZFSRefusalsChangeNothing runs refusals that depend on ZFS, ssh or the other host, and
+// a dry run. pkg/plan and pkg/job have the other refusals.
 func TestZFSRefusalsChangeNothing(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -232,27 +232,12 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 	mustZxfer(t, "send", src, "beta:"+dst)
 	zfsCmd(t, "snapshot", src+"@two")
 
-	diverged := dst + "-diverged"
-	zfsCmd(t, "create", diverged)
-	zfsCmd(t, "snapshot", diverged+"@one")
-	zfsCmd(t, "snapshot", diverged+"@theirs")
 	modified := dst + "-modified"
 	mustZxfer(t, "send", "-o", "readonly=off", src+"@one", "beta:"+modified)
 	mount(t, modified)
 	require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, modified), "theirs"), []byte("x"), 0o644))
 	zfsCmd(t, "unmount", modified)
-	t.Cleanup(func() {
-		for _, d := range []string{diverged, modified} {
-			_ = exec.Command("zfs", "destroy", "-R", d).Run()
-		}
-	})
-	enc := src + "/enc"
-	encryptedDataset(t, enc)
-	zfsCmd(t, "snapshot", enc+"@x")
-	lock(t, enc)
-	big := src + "/big"
-	zfsCmd(t, "create", "-s", "-V", "8g", big)
-	zfsCmd(t, "snapshot", big+"@x")
+	t.Cleanup(func() { _ = exec.Command("zfs", "destroy", "-R", modified).Run() })
 
 	// A remote shell to the same host whose user has never had zxfer there.
 	withoutCache := filepath.Join(t.TempDir(), "rsh")
@@ -265,26 +250,13 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"dry run", []string{"-n", src, "beta:" + dst}, 0, []string{"zfs send", src + "@two"}},
 		{"dry run with a new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
 		{"no such dataset", []string{alphaPool + "/nowhere", "beta:" + betaPool}, 3, []string{"no such dataset", "hint:"}},
-		{"no such snapshot", []string{src + "@nope", "beta:" + dst}, 3, []string{"nope", "one", "two"}},
 		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list the pools there: zpool list"}},
-		{"no such pool of the source", []string{"nopool/x", "beta:" + betaPool}, 3, []string{"no such pool: nopool"}},
 		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
-		{"a snapshot that is there", []string{"--snapshot", "one", "-R", src, "beta:" + dst}, 3,
-			[]string{"--snapshot one takes a new snapshot, but there is one of that name: " + src + "@one", "hint: --snapshot= takes one", "the same command, with " + src + "@one as its source and without --snapshot"}},
-		{"diverged", []string{src, "beta:" + diverged}, 3, []string{"@one", "@theirs", "beta"}},
 		{"modified", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
-		{"onto itself", []string{src, src}, 3, nil},
-		{"key not loaded for --decrypt", []string{"--decrypt", enc, "beta:" + dst + "-new"}, 3, []string{"load-key"}},
-		{"volume onto filesystem", []string{big, "beta:" + dst}, 3, []string{"volume", "filesystem"}},
-		{"illegal target", []string{src, "beta:" + betaPool + "/a%b"}, 2, []string{"a%b"}},
-		{"name too long", []string{src, "beta:" + betaPool + "/" + strings.Repeat("x", 250)}, 2, []string{"255"}},
-		{"device", []string{"/dev/null", "beta:" + betaPool}, 2, []string{"is a device, and the other end is not"}},
 		{"no zxfer there", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
 		{"no such host", []string{src, "gamma.invalid:" + betaPool}, 1, []string{"gamma.invalid", "ssh"}},
-		{"set a read-only property", []string{"-o", "used=3", src, "beta:" + dst}, 3, []string{"used"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -297,38 +269,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 			require.Equal(t, before, state(t))
 		})
 	}
-	nothingLeft(t, 20*time.Second)
-}
-
-func TestZFSRollback(t *testing.T) {
-	lab(t)
-	src, dst := dataset(t)
-	zfsCmd(t, "create", src)
-	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
-	zfsCmd(t, "snapshot", dst+"@theirs")
-	fill(t, src, "a", 1<<20)
-	zfsCmd(t, "snapshot", src+"@two")
-	o := zxfer(t, "send", src, "beta:"+dst)
-	require.Equal(t, 3, o.code, o.String())
-	require.Contains(t, o.stderr, "@theirs")
-	o = mustZxfer(t, "send", "-n", "--rollback", src, "beta:"+dst)
-	require.Contains(t, o.stdout, "@theirs", "the plan lists what would be lost")
-
-	// ZFS would say so at the end of the stream.
-	zfsCmd(t, "hold", "mine", dst+"@theirs")
-	zfsCmd(t, "clone", dst+"@theirs", dst+"-clone")
-	before := state(t)
-	o = zxfer(t, "send", "--rollback", src, "beta:"+dst)
-	require.Equal(t, 3, o.code, o.String())
-	for _, text := range []string{"zfs release mine " + dst + "@theirs", "zfs destroy " + dst + "-clone"} {
-		require.Contains(t, o.stderr, text)
-	}
-	require.Equal(t, before, state(t))
-	zfsCmd(t, "release", "mine", dst+"@theirs")
-	zfsCmd(t, "destroy", dst+"-clone")
-	mustZxfer(t, "send", "--rollback", src, "beta:"+dst)
-	require.Equal(t, guids(t, src), guids(t, dst))
+	nothingLeft(t)
 }
 
 // A broken raw chain is found at plan time although the GUIDs match
@@ -354,14 +295,13 @@ func TestZFSBrokenRawChain(t *testing.T) {
 	require.Equal(t, before, state(t))
 }
 
-// 300 datasets with 20 snapshots each (25 with 10 with -short) on both sides, the source
-// mounted and the copy not; one new snapshot each: at most two processes per
-// dataset, and planning takes seconds.
+// Sending one new snapshot of each of many datasets takes at most two processes per
+// dataset. The source is mounted, the copy is not.
 func TestZFSManyDatasets(t *testing.T) {
 	lab(t)
-	datasets, snapshots := 300, 20
-	if testing.Short() {
-		datasets, snapshots = 25, 10
+	datasets, snapshots := 25, 10
+	if testenv.Long() {
+		datasets, snapshots = 300, 20
 	}
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
@@ -387,30 +327,12 @@ func TestZFSManyDatasets(t *testing.T) {
 		require.NoError(t, os.Remove(log))
 		return strings.Count(string(raw), "\n")
 	}
-	// What ZFS itself takes to list both sides, one after the other as this
-	// kernel has one CPU. Planning thousands of snapshots takes less, as it lists the
-	// target's newest only; of few, starting takes longest. The ten seconds are for
-	// what else may run on the host.
-	began := time.Now()
-	for _, pool := range []string{src, betaPool} {
-		zfsCmd(t, "list", "-Hp", "-r", "-t", "snapshot", "-o", "name,guid,createtxg", pool)
-		zfsCmd(t, "get", "-Hp", "-r", "-t", "filesystem,volume", "used", pool)
-	}
-	bare := time.Since(began)
-	began = time.Now()
 	o := mustZxfer(t, "send", "-n", "--json", "-R", src, "beta:"+betaPool)
-	planning := time.Since(began)
-	var report job.Report
-	require.NoError(t, json.Unmarshal([]byte(o.stdout), &report))
-	t.Logf("planning %d datasets × %d snapshots: %.1f s, %.1f s with ssh, zfs list and get of both sides alone take %.1f s; %d zfs and zpool processes",
-		datasets, snapshots+1, report.PlanSeconds, planning.Seconds(), bare.Seconds(), calls())
 	require.Contains(t, o.stdout, "@new")
-	require.Less(t, planning, bare+10*time.Second)
-
-	began = time.Now()
+	t.Logf("planning %d datasets × %d snapshots: %d zfs and zpool processes", datasets, snapshots+1, calls())
 	mustZxfer(t, "send", "-q", "-R", src, "beta:"+betaPool)
 	n := calls()
-	t.Logf("sending %d increments: %.1f s, %d zfs and zpool processes", datasets, time.Since(began).Seconds(), n)
+	t.Logf("sending %d increments: %d zfs and zpool processes", datasets, n)
 	beside := 11 // the surveys, and two looks at what arrived
 	if !tellsWhatChanged() {
 		beside++ // it is asked once

@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/testenv"
 )
 
 // machine is a systemd on alpha: the first process of a PID namespace, with
@@ -62,7 +63,7 @@ cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target -
 		}
 		out, _ = m.command("systemctl", "is-active", "sysinit.target").Output()
 		return strings.TrimSpace(string(out)) == "active"
-	}, 2*time.Minute, 500*time.Millisecond, "systemd does not come up: %s", fileText(log.Name()))
+	}, testenv.Timeout(), 500*time.Millisecond, "systemd does not come up: %s", fileText(log.Name()))
 	return m
 }
 
@@ -177,7 +178,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool {
 		runs, err := record.Peek(stateDir, "timed").Runs(10)
 		return err == nil && len(runs) >= 2
-	}, 5*time.Minute, time.Second, "the timer starts the job again and again")
+	}, testenv.Timeout(), time.Second, "the timer starts the job again and again")
 	require.Equal(t, "success", m.show(t, timed, "Result"), m.journal(timed))
 	require.NotEmpty(t, guids(t, dst+"/timed"), m.journal(timed))
 	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
@@ -190,9 +191,9 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool {
 		status = m.show(t, slow, "StatusText")
 		return regexp.MustCompile(`^far: ` + src + `/slow@\S+: \S+ MiB of \d+ MiB \(\d+ %\), \S+ [KM]iB/s, ETA `).MatchString(status)
-	}, time.Minute, time.Second, "what systemctl status shows")
+	}, testenv.Timeout(), time.Second, "what systemctl status shows")
 	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=USR1", slow)
-	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, time.Minute, time.Second, "a report: %s", m.journal(slow))
+	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, testenv.Timeout(), time.Second, "a report: %s", m.journal(slow))
 	m.run(t, "systemctl", "stop", slow)
 	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
@@ -208,15 +209,13 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	place(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "start", "--no-block", slow)
-	require.Eventually(t, func() bool { return len(pidsOn(t, betaPool, isZFS("receive"))) > 0 }, time.Minute, 100*time.Millisecond)
-	time.Sleep(2 * time.Second)
-	resetConnections(t)
-	require.Eventually(t, func() bool { return m.show(t, slow, "SubState") == "auto-restart" }, 2*time.Minute, 200*time.Millisecond, "%s", m.journal(slow))
+	received(t, nil, betaPool, isZFS("receive"), 3<<20)
+	resetConnections(t, nil)
+	require.Eventually(t, func() bool { return m.show(t, slow, "SubState") == "auto-restart" }, testenv.Timeout(), 200*time.Millisecond, "%s", m.journal(slow))
 	require.Equal(t, "exit-code", m.show(t, slow, "Result"), m.journal(slow))
 	require.Equal(t, "4", m.show(t, slow, "ExecMainStatus"), m.journal(slow))
 	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
-	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" },
-		5*time.Minute, time.Second, "it ends well when it is started again")
+	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "it ends well when it is started again")
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
 	require.Regexp(t, `(?s)slow: interrupted in .*slow: interrupted in .*slow: done in `, m.journal(slow))
 	runs, err = record.Peek(stateDir, "slow").Runs(1)
@@ -241,5 +240,5 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	left, err := filepath.Glob("/etc/systemd/system/zxfer-replicate-*.*r")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }

@@ -159,7 +159,8 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	tree := map[string]string{"": "", "/a": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a", key)
-	time.Sleep(2 * time.Second) // until nothing to do is remembered
+	nextSecond(t) // zxfer remembers nothing to do two seconds after a change
+	nextSecond(t)
 	next()
 	fill(t, src+"/a", "g", 100<<10)
 	zfsCmd(t, "snapshot", src+"/a@s2")

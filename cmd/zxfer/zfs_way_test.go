@@ -14,11 +14,8 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/meet"
+	"zxfer/pkg/testenv"
 )
-
-// promptly is how long a command may take whose way is looked for: far less than the
-// half minute that data would wait for connections, on a machine with other work.
-const promptly = 25 * time.Second
 
 // closed has the packet filters of hosts take no new connection but ssh's, until the
 // function that it returns is called. The packets are dropped, or refused as reject says.
@@ -40,24 +37,19 @@ func closed(t *testing.T, reject string, hosts ...string) (open func()) {
 	return open
 }
 
-// crossed runs zxfer send or dev and returns the wire that carried data, and how
-// the way was found.
+// crossed runs zxfer send or dev and returns the wire that carried data, the end that
+// connected, and the finding about the network path. The first try must succeed: zxfer
+// looks for a path before it sends.
 func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Finding) {
 	t.Helper()
-	limit := promptly
-	if oldKernel(t) { // one connection of ssh through a jump host takes it two seconds, and there are eight
-		limit *= 2
-	}
-	began := time.Now()
 	o := mustZxfer(t, append([]string{args[0], "--json"}, args[1:]...)...)
-	require.Less(t, time.Since(began), limit, o.String())
 	var r struct { // what reports of datasets and of devices have in common
 		Wire     meet.Report
 		Findings []finding.Finding
 		Results  []struct{ Wire string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o.String())
-	require.NotEmpty(t, r.Results, o.String())
+	require.Len(t, r.Results, 1, o.String())
 	for _, f := range r.Findings {
 		if f.ID == "way" {
 			way = f
@@ -96,7 +88,7 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 			require.Equal(t, "ssh", wire, "pull")
 
 			if reject != "" {
-				nothingLeft(t, 20*time.Second)
+				nothingLeft(t)
 				return
 			}
 			image := filepath.Join(t.TempDir(), "image")
@@ -105,13 +97,13 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 			require.Equal(t, "ssh", wire)
 
 			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { adopt = [\"o*\"] }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
-			t.Cleanup(func() { _ = destroyAll(dst + "2") })
+			t.Cleanup(func() { cleanUp(dst + "2") })
 			o = r.must(t, time.Now(), "check")
 			require.Contains(t, o.stdout, "wire ssh")
 			o = r.must(t, time.Now(), "run", "home")
 			require.Contains(t, o.stderr, "trying through ssh")
 			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "once for all datasets")
-			nothingLeft(t, 20*time.Second)
+			nothingLeft(t)
 		})
 	}
 }
@@ -120,9 +112,7 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	lab(t)
 	closed(t, "", alphaPool, betaPool)
-	began := time.Now()
 	r := doctor(t, "--only", "link", "beta")
-	require.Less(t, time.Since(began), promptly)
 	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
@@ -166,10 +156,8 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 			// What is asked for is obeyed; that it does not pass is told soon, with
 			// the other ways.
 			require.NoError(t, destroyAll(dst))
-			began := time.Now()
 			o := zxfer(t, "send", "--dial", "source", src, "beta:"+dst)
 			require.Equal(t, 3, o.code, o.String())
-			require.Less(t, time.Since(began), promptly)
 			require.Contains(t, o.stderr, "--dial target")
 			require.Contains(t, o.stderr, "--wire ssh")
 			require.Contains(t, o.stderr, betaIP)
@@ -178,7 +166,7 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 			_, dial, way = crossed(t, "send", src, "beta:"+dst)
 			require.Equal(t, "source", dial, "nothing was remembered")
 			require.Empty(t, way)
-			nothingLeft(t, 20*time.Second)
+			nothingLeft(t)
 		})
 	}
 }
@@ -192,14 +180,12 @@ func TestZFSNoWayBetweenOthers(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	closed(t, "", alphaPool, betaPool)
 	before := state(t)
-	began := time.Now()
 	o := zxfer(t, "send", "alpha:"+src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o.String())
-	require.Less(t, time.Since(began), promptly)
 	require.Contains(t, o.stderr, "no data passes between the two hosts")
 	require.Contains(t, o.stderr, "--port-range")
 	require.Equal(t, before, state(t))
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // A restricted key may be reached by the way that its policy permits, and by no
@@ -220,12 +206,10 @@ func TestRestrictedWays(t *testing.T) {
 	open()
 	zfsCmd(t, "snapshot", src+"@two")
 	closed(t, "", alphaPool, betaPool)
-	began := time.Now()
 	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o.String())
-	require.Less(t, time.Since(began), promptly)
 	require.Contains(t, o.stderr, "always starts an agent")
-	nothingLeft(t, 20*time.Second)
+	nothingLeft(t)
 }
 
 // Behind a jump host of ssh the addresses of the control connection are the jump
@@ -285,6 +269,6 @@ func jumpHost(t *testing.T) (rsh string) {
 		"Host *\n User root\n IdentityFile "+labDir+"/user_key\n IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"), 0o600))
 	require.Eventually(t, func() bool {
 		return exec.Command("ip", "netns", "exec", alphaPool, "ssh", "-F", config, "inner", "true").Run() == nil
-	}, 20*time.Second, 200*time.Millisecond, "ssh through the jump host")
+	}, testenv.Timeout(), 200*time.Millisecond, "ssh through the jump host")
 	return "ssh -F " + config
 }

@@ -46,6 +46,9 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		require.NoError(t, os.WriteFile(os.Getenv(floodedEnv), []byte(strconv.FormatUint(m.HeapSys, 10)), 0o600))
 		return
 	}
+	if testing.Short() {
+		t.Skip("not at the quick level: sends 80 MiB")
+	}
 	const long = 8 << 20
 	fill := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", long/(len(each)+1)-1) + each + tail

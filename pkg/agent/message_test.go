@@ -29,6 +29,7 @@ func TestReadMessage(t *testing.T) {
 		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, at most 100 are allowed"},
 		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, at most 100 are allowed"},
 		"empty":              {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
+		"two values":         {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
 		"no JSON":            {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,6 +123,9 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 }
 
 func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not at the quick level: encodes messages of the maximum size")
+	}
 	inBubble(t, func(t *testing.T) {
 		g := start(t, moving(func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
 			return site.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil

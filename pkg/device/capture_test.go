@@ -19,15 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/testenv"
 )
 
-// A capture is all that an inspection asked a host for: files of /proc, /sys
-// and /run, directories, the output of wipefs and device numbers. It replays
-// without the devices. Those in testdata/captured were made with
-//
-//	ZXFER_CAPTURE=$PWD/pkg/device/testdata/captured go test -exec "$PWD/scripts/guest run --" -run Refused ./pkg/device
-//
-// on Linux 7.2 with util-linux 2.41, LVM 2.03.31, mdadm 4.4 and OpenZFS 2.3.
+// A capture holds everything that an inspection reads from a host: files of /proc, /sys
+// and /run, directories, the output of wipefs and device numbers. It replays without
+// the devices. testdata/README.md tells how to make those of testdata/devices.
 type capture struct {
 	mu    sync.Mutex
 	files map[string][]byte
@@ -192,7 +189,8 @@ func captureIf(t *testing.T, dev string) {
 func TestCapturedDevices(t *testing.T) {
 	t.Parallel()
 	for _, c := range setups() {
-		name := filepath.Join("testdata", "captured", strings.ReplaceAll(c.name, " ", "-")+".txtar")
+		file := strings.ReplaceAll(c.name, " ", "-")
+		name := testenv.Data(t, "devices", file+".txtar")
 		if _, err := os.Stat(name); err != nil {
 			continue // an image file, of which there is nothing to capture
 		}
@@ -208,10 +206,10 @@ func TestCapturedDevices(t *testing.T) {
 			require.Empty(t, f.Unprobed)
 			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the kernel itself tells
 			require.Equal(t, c.want, ids(checkTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
-			golden(t, strings.TrimSuffix(name, ".txtar")+".json", f)
+			golden(t, filepath.Join("testdata", "captured", file+".json"), f)
 		})
 	}
-	all, err := filepath.Glob("testdata/captured/*.txtar")
+	all, err := filepath.Glob(testenv.Data(t, "devices", "*.txtar"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(all), 20)
 }

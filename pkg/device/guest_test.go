@@ -18,12 +18,14 @@ import (
 	"zxfer/pkg/device/devicetest"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/testenv"
 )
 
 // guest skips a test that makes, mounts and breaks devices: it runs as root in
 // the guest only, one after the other.
 func guest(t *testing.T) {
 	t.Helper()
+	testenv.NeedsRoot(t, "to make devices")
 	if os.Getenv("ZXFER_GUEST") != "1" {
 		t.Skip("needs devices that may be broken: scripts/guest")
 	}

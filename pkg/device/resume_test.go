@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 )
 
@@ -39,40 +41,43 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			old := make([]byte, size)
 			copy(old, "LUKS\xba\xbe\x00\x01")
 			copy(old[168:], "0a0b0c0d-0000-4000-8000-000000000001")
-			require.NoError(t, os.WriteFile(to, old, 0o600))
 
-			task := func(allow Allow) Task {
+			task := func(allow Allow, limit int64) Task {
 				src, err := Inspect(t.Context(), from)
 				require.NoError(t, err)
 				dst, err := Inspect(t.Context(), to)
 				require.NoError(t, err)
 				require.Equal(t, "crypto_LUKS", dst.Signatures[0].Type)
 				return Task{Source: src, Target: dst, Read: true, Write: true, Request: Request{Allow: allow,
-					Options: Options{Options: transfer.Options{Block: block, BandLimit: 2 << 20}, NoVerify: noVerify}}}
+					Options: Options{Options: transfer.Options{Block: block, BandLimit: limit}, NoVerify: noVerify}}}
 			}
 			consent := Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
-			first := task(consent)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			_, err := Copy(ctx, first, nil, Streams{}, func(p transfer.Progress) {
-				if p.Bytes >= 8*block {
-					cancel()
+			// The copy must last longer than this test takes to interrupt it.
+			testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
+				require.NoError(t, os.WriteFile(to, old, 0o600))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				_, err := Copy(ctx, task(consent, size/int64(lasts.Seconds())), nil, Streams{}, func(p transfer.Progress) {
+					if p.Bytes >= 8*block {
+						cancel()
+					}
+				})
+				if err == nil {
+					return errors.New("the copy was complete before it could be interrupted")
 				}
+				require.ErrorIs(t, err, context.Canceled)
+				return nil
 			})
-			if err == nil {
-				t.Skip("the copy was complete before it could be interrupted")
-			}
 
-			again := task(consent)
+			again := task(consent, 0)
 			state, err := StateOf(again)
 			require.NoError(t, err)
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
 			require.False(t, state.Begun, "what is recognised on it is not the copy's")
-			_, err = Copy(t.Context(), task(Allow{}), nil, Streams{}, nil)
+			_, err = Copy(t.Context(), task(Allow{}, 0), nil, Streams{}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
-			again.Options.BandLimit = 0
 			res, err := Copy(t.Context(), again, nil, Streams{}, nil)
 			require.NoError(t, err)
 			require.Equal(t, state.Stored, res.Device.Resumed)

@@ -3,58 +3,69 @@ package device
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/wire"
 )
 
 const (
-	stallLimit  = 3 * time.Second // a busy machine may move nothing for a second
+	// firstStall is the first stall limit that a test tries, see testenv.Widen.
+	firstStall  = 400 * time.Millisecond
 	stallBlocks = 300
 )
 
-// slowly makes every read of a device take a while: all of it takes longer
-// than the limit allows the receiver to wait.
-func slowly(int64) bool { time.Sleep(stallLimit * 3 / 2 / stallBlocks); return false }
+// slowly delays each read of a device, so that reading all of it takes longer than stall.
+func slowly(stall time.Duration) func(int64) bool {
+	return func(int64) bool { time.Sleep(stall * 3 / 2 / stallBlocks); return false }
+}
 
-func stalling(o *Options) { o.Stall = stallLimit }
+func stalling(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
 
-// Where the target holds all but the end of a device already, nothing crosses
-// while the source is read.
+// TestAResumedCopyWithNothingToSendIsNoStall reads a source of which the target already
+// holds all but the end.
 func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
-	dst, j := newMemory(make([]byte, len(data))), &memoryJournal{}
-	dst.FailWrite = func(off int64) bool { return off == 0 } // which is written last
-	require.ErrorIs(t, local(newMemory(data), dst, j, deviceOptions()).sendErr, errDisk)
-	require.GreaterOrEqual(t, j.Len(), stallBlocks-3)
+	testenv.Widen(t, firstStall, func(stall time.Duration) error {
+		dst, j := newMemory(make([]byte, len(data))), &memoryJournal{}
+		dst.FailWrite = func(off int64) bool { return off == 0 } // which is written last
+		require.ErrorIs(t, local(newMemory(data), dst, j, deviceOptions()).sendErr, errDisk)
+		require.GreaterOrEqual(t, j.Len(), stallBlocks-3)
 
-	dst.FailWrite, dst.Closed = nil, false
-	src := newMemory(data)
-	src.FailRead = slowly
-	o := moveDevice(t, wire.Signed, 1, nil, src, dst, j, deviceOptions(stalling))
-	require.NoError(t, o.receiveErr)
-	require.NoError(t, o.sendErr)
-	require.True(t, bytes.Equal(data, dst.Bytes()))
-	require.NotZero(t, o.received.Device.Resumed)
+		dst.FailWrite, dst.Closed = nil, false
+		src := newMemory(data)
+		src.FailRead = slowly(stall)
+		o := moveDevice(t, wire.Signed, 1, nil, src, dst, j, deviceOptions(stalling(stall)))
+		if err := errors.Join(o.receiveErr, o.sendErr); err != nil {
+			return err
+		}
+		require.True(t, bytes.Equal(data, dst.Bytes()))
+		require.NotZero(t, o.received.Device.Resumed)
+		return nil
+	})
 }
 
-// A target that is hashed, slowly, gets on.
+// TestADeltaOfEqualDevicesIsNoStall hashes a slow target.
 func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
-	src, dst := newMemory(data), newMemory(data)
-	dst.FailRead = slowly
-	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(stalling, func(o *Options) { o.Delta = true }))
-	require.NoError(t, o.receiveErr)
-	require.NoError(t, o.sendErr)
-	require.Zero(t, dst.Written)
+	testenv.Widen(t, firstStall, func(stall time.Duration) error {
+		src, dst := newMemory(data), newMemory(data)
+		dst.FailRead = slowly(stall)
+		o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(stalling(stall), func(o *Options) { o.Delta = true }))
+		require.Zero(t, dst.Written)
+		return errors.Join(o.receiveErr, o.sendErr)
+	})
 }
 
 // A device that hangs for good also hangs what uses it: the other end must
@@ -85,50 +96,61 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			})
 			return src, dst, reached, sync.OnceFunc(func() { close(hung) })
 		}
-		opt := deviceOptions(stalling, func(o *Options) { o.Delta = c.delta })
+		opt := func(stall time.Duration) Options {
+			return deviceOptions(stalling(stall), func(o *Options) { o.Delta = c.delta })
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, dst, reached, free := prepare()
-			defer free()
-			sender, receiver := transfertest.Links(t, wire.Signed, 2, nil)
-			sent, received := make(chan error, 1), make(chan error, 1)
-			go func() {
-				_, err := send(context.Background(), src, sender, opt, nil)
-				sent <- err
-			}()
-			go func() {
-				_, err := receive(context.Background(), receiver, dst, nil, int64(len(data)), opt, nil)
-				received <- err
-			}()
-			own, other := received, sent
-			if name == "source" {
-				own, other = sent, received
-			}
-			<-reached
-			select {
-			case err := <-other:
-				require.ErrorAs(t, err, new(*transfer.PeerError))
-				require.ErrorContains(t, err, c.says)
-			case <-time.After(10 * stallLimit):
-				require.Fail(t, "the other end heard nothing")
-			}
-			free()
-			err := <-own
-			require.ErrorIs(t, err, transfer.ErrStall)
-			require.ErrorContains(t, err, c.says)
-			require.NotErrorIs(t, err, wire.ErrCut)
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				src, dst, reached, free := prepare()
+				defer free()
+				sender, receiver := transfertest.Links(t, wire.Signed, 2, nil)
+				sent, received := make(chan error, 1), make(chan error, 1)
+				go func() {
+					_, err := send(context.Background(), src, sender, opt(stall), nil)
+					sent <- err
+				}()
+				go func() {
+					_, err := receive(context.Background(), receiver, dst, nil, int64(len(data)), opt(stall), nil)
+					received <- err
+				}()
+				own, other := received, sent
+				if name == "source" {
+					own, other = sent, received
+				}
+				var told error
+				select {
+				case told = <-other:
+				case <-time.After(testenv.Timeout()):
+					require.Fail(t, "the other end heard nothing")
+				}
+				select {
+				case <-reached:
+				default: // it stalled before
+					return told
+				}
+				free()
+				err := <-own
+				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, wire.ErrCut) || !strings.Contains(err.Error(), c.says) {
+					return err
+				}
+				if !errors.As(told, new(*transfer.PeerError)) || !strings.Contains(told.Error(), c.says) {
+					return told
+				}
+				return nil
+			})
 		})
 		t.Run(name+", local", func(t *testing.T) {
 			t.Parallel()
-			src, dst, reached, free := prepare()
-			go func() {
-				<-reached
-				time.Sleep(2 * stallLimit)
-				free()
-			}()
-			_, err := copyWithin(t.Context(), src, dst, nil, opt, nil)
-			require.ErrorIs(t, err, transfer.ErrStall)
-			require.ErrorContains(t, err, c.says)
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				src, dst, _, free := prepare()
+				defer time.AfterFunc(3*stall, free).Stop()
+				_, err := copyWithin(t.Context(), src, dst, nil, opt(stall), nil)
+				if err == nil || !errors.Is(err, transfer.ErrStall) || !strings.Contains(err.Error(), c.says) {
+					return fmt.Errorf("%w instead of a stall", err)
+				}
+				return nil
+			})
 		})
 	}
 }

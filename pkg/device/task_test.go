@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -106,7 +107,7 @@ func TestATaskWithoutABlockSizeIsCopied(t *testing.T) {
 	select {
 	case err := <-copied:
 		require.NoError(t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		require.Fail(t, "the copy does not end")
 	}
 	task.Source, task.Target = look("to"), look("again")

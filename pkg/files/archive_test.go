@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
 )
 
 // packed is an archive of files of a directory.
@@ -279,7 +281,7 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorContains(t, err, "GNU.sparse")
-	case <-time.After(20 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		t.Fatal("it does not end")
 	}
 }

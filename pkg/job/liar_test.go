@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +21,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 )
 
 // lying is a host beyond a remote shell, whose agent's answers are altered.
@@ -98,10 +98,7 @@ func (h *lying) relay(in *bufio.Reader, out io.Writer) error {
 // a report that can be told.
 func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
-	rounds := 1500
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds := testenv.Rounds(40, 300, 1500)
 	seed := rand.Uint64()
 	if s := os.Getenv("ZXFER_TEST_SEED"); s != "" {
 		_, err := fmt.Sscan(s, &seed)
@@ -133,7 +130,7 @@ func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 				s.TakeSnapshot = "now"
 			}
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 		r, err := RunSend(ctx, req, hosts.New(h), silent{})
 		require.NoError(t, ctx.Err(), "%s: it took too long", told)
 		cancel()

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +51,18 @@ func TestMissingNamesAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, name)
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.NotEmpty(t, fault.HintOf(err))
+	}
+	require.Empty(t, w.did)
+}
+
+// TestIllegalTargetsAreUsageErrors plans targets that no dataset can have.
+func TestIllegalTargetsAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	for target, says := range map[string]string{"dst/a%b": "a%b", "dst/" + strings.Repeat("x", 252): "255"} {
+		_, err := RunSend(t.Context(), request(func(s *Send) { s.Target.Name, s.Plan.Target = target, target }), hosts.New(w), silent{})
+		require.ErrorContains(t, err, says)
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
 	}
 	require.Empty(t, w.did)
 }

@@ -32,6 +32,7 @@ type Host struct {
 	log   func(string)
 
 	silence time.Duration // see dialer
+	ending  time.Duration // limit for the tools to end after their connection, see endWithin
 }
 
 var _ site.Site = (*Host)(nil)
@@ -52,7 +53,7 @@ func Open(ctx context.Context, o rsh.Options) (*Host, error) {
 
 // Reach looks at a host, for what needs no stream: what it lacks is not asked for.
 func Reach(ctx context.Context, o rsh.Options) (*Host, error) {
-	h := &Host{name: o.Host, log: o.Log, silence: rsh.BeatTimeout}
+	h := &Host{name: o.Host, log: o.Log, silence: rsh.BeatTimeout, ending: endWithin}
 	if h.log == nil {
 		h.log = func(string) {}
 	}

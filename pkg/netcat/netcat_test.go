@@ -20,6 +20,7 @@ import (
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 )
@@ -136,19 +137,26 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o rsh.Options) {
 
 func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
 	t.Helper()
-	if bin := strings.Fields(nc)[0]; !strings.HasPrefix(bin, "/") {
-		if _, err := exec.LookPath(bin); err != nil {
-			t.Skipf("%s is not installed", bin)
-		}
-	}
-	dir, o := plainHost(t, nc, zfs)
+	dir, o := plainHost(t, inPath(t, nc), zfs)
 	h, err := Open(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return dir, h
 }
 
-func offer() wire.Offer { return wire.Offer{Address: "127.0.0.1", Deadline: 10 * time.Second} }
+// inPath returns a command line with the absolute path of its program, because the PATH of
+// a plain host lacks those of scripts/programs. It skips the test if there is none.
+func inPath(t *testing.T, command string) string {
+	t.Helper()
+	program, args, _ := strings.Cut(command, " ")
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skipf("%s is not in PATH", program)
+	}
+	return strings.TrimSpace(path + " " + args)
+}
+
+func offer() wire.Offer { return wire.Offer{Address: "127.0.0.1", Deadline: testenv.Timeout()} }
 
 func random(n int) []byte {
 	b := make([]byte, n)
@@ -159,16 +167,16 @@ func random(n int) []byte {
 // The fake zfs keeps what it receives in a file, and sends what is in it.
 const keeps = `case $1 in receive) cat >stream;; send) cat stream;; esac`
 
-// freebsd is FreeBSD's nc: OpenBSD's, which does not say so.
-const freebsd = `sh -c '[ "$1" != -h ] || { nc.openbsd -h 2>&1 | sed 1d; exit; }; exec nc.openbsd "$@"' nc`
+// freebsd is a command like FreeBSD's nc: OpenBSD's without the first line of its help.
+const freebsd = `sh -c 'nc=$0; [ "$1" != -h ] || { "$nc" -h 2>&1 | sed 1d; exit; }; exec "$nc" "$@"' `
 
 func TestDialects(t *testing.T) {
 	t.Parallel()
 	for name, nc := range map[string]string{"nc.openbsd": "nc.openbsd", "nc.traditional": "nc.traditional", "ncat": "ncat", "busybox nc": "busybox nc", "FreeBSD's": freebsd} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath("nc.openbsd"); nc == freebsd && err != nil {
-				t.Skip("nc.openbsd is not installed")
+			if nc == freebsd {
+				nc += inPath(t, "nc.openbsd")
 			}
 			dir, h := open(t, nc, keeps)
 			for _, size := range []int{0, 1, 3_000_000} {
@@ -240,7 +248,8 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	nc := filepath.Join(dir, "nc")
 	text, err := os.ReadFile(nc)
 	require.NoError(t, err)
-	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 1000\n"...)
+	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 100000\n"...)
+	h.ending = 24 * time.Hour // nothing waits for it
 	require.NoError(t, os.WriteFile(nc, text, 0o700))
 	opened, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
@@ -249,9 +258,7 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.NoError(t, opened.(*sink).conn.Close())
 	_, err = opened.Write(random(1000))
 	require.ErrorIs(t, err, wire.ErrCut)
-	began := time.Now()
 	require.NoError(t, opened.Abort(err))
-	require.Less(t, time.Since(began), endWithin/2)
 	stored, err := os.ReadFile(filepath.Join(dir, "stream"))
 	require.NoError(t, err)
 	require.Len(t, stored, 1000)
@@ -267,7 +274,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 		"fails":     {`head -c 5000 /dev/zero; echo "warning: cannot send 'pool/a@x': Input/output error" >&2; exit 1`, &zfs.Error{Kind: zfs.PoolFault}},
 		"killed":    {`head -c 5000 /dev/zero; kill -9 $$`, &zfs.Error{Kind: zfs.Killed}},
 		"at once":   {`echo "cannot open 'pool/a@x': dataset does not exist" >&2; exit 1`, &zfs.Error{Kind: zfs.NotFound}},
-		"nc killed": {`head -c 5000 /dev/zero; sleep 1; kill -9 $(cat nc.pid); exec yes`, wire.ErrCut},
+		"nc killed": {`head -c 5000 /dev/zero; while [ ! -e connected ]; do sleep 0.01; done; kill -9 $(cat nc.pid); exec yes`, wire.ErrCut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,6 +285,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 			require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1), 0o700))
 			src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
 			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "connected"), nil, 0o600))
 			_, err = io.ReadAll(src)
 			require.ErrorIs(t, err, c.want)
 			require.NoError(t, src.Close())
@@ -351,12 +359,10 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
-	began := time.Now()
 	for err == nil {
 		_, err = sink.Write([]byte("x"))
 		time.Sleep(10 * time.Millisecond)
 	}
-	require.Less(t, time.Since(began), 20*time.Second)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Incomplete})
 	require.NoError(t, sink.Abort(err))
 	require.FileExists(t, filepath.Join(dir, "stream"))

@@ -227,13 +227,13 @@ func (s *sink) result() error {
 func (s *sink) Commit(ctx context.Context) error {
 	defer s.conn.Close()
 	if err := s.conn.CloseWrite(); err != nil && !s.ended(tellWithin) {
-		s.run.End(endWithin)
+		s.run.End(s.host.ending)
 		return s.cut(err)
 	}
 	select {
 	case <-s.run.Done():
 	case <-ctx.Done():
-		s.run.End(endWithin)
+		s.run.End(s.host.ending)
 	}
 	return s.result()
 }
@@ -244,8 +244,8 @@ func (s *sink) Abort(error) error {
 	_ = s.conn.Close() // the end of the stream, but without its END record
 	switch {
 	case s.broken.Load():
-		s.run.End(endWithin)
-	case !s.ended(endWithin):
+		s.run.End(s.host.ending)
+	case !s.ended(s.host.ending):
 		s.run.End(quitWithin)
 	}
 	err := s.result()

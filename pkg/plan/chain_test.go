@@ -38,6 +38,7 @@ func TestEncryption(t *testing.T) {
 		{"raw though the key is loaded", nil, []string{encrypted, unlocked}, nil, "w", "", nil},
 		{"raw goes on", nil, []string{encrypted, locked}, []string{encrypted, locked, recordedRaw}, "w", "", nil},
 		{"raw goes on, begun elsewhere", nil, []string{encrypted, locked}, []string{encrypted, locked}, "w", "", nil},
+		{"raw goes on with large blocks", nil, []string{encrypted, locked, "recordsize=1048576"}, []string{encrypted, locked}, "w", "", nil},
 		{"decrypted", decrypt, []string{encrypted, unlocked}, nil, "Lc", "", nil},
 		{"decrypted goes on", decrypt, []string{encrypted, unlocked}, []string{zfs.FlagsProperty + "=Lc"}, "Lc", "", nil},
 		{"decrypted without a key", decrypt, []string{encrypted, locked, "encryptionroot=tank"}, nil, "", KeyNotLoaded, []string{"alpha:tank/a", "zfs load-key tank\n", "without {{decrypt}}"}},
@@ -45,6 +46,7 @@ func TestEncryption(t *testing.T) {
 		{"raw onto what was received decrypted", nil, []string{encrypted, locked}, []string{encrypted, unlocked, recordedPlain}, "", EncryptionMixed, []string{"beta:vault/a was not received raw"}},
 		{"decrypted onto a raw chain", decrypt, []string{encrypted, unlocked}, []string{encrypted, unlocked, recordedRaw}, "", EncryptionMixed, []string{"was received raw", "8758"}},
 		{"plain onto encrypted", nil, nil, []string{encrypted, unlocked, recordedPlain}, "Lc", "", nil},
+		{"plain onto encrypted, with the root above", nil, nil, []string{encrypted, unlocked, recordedPlain, "encryptionroot=vault"}, "Lc", "", nil},
 		{"plain onto encrypted and locked", nil, nil, []string{encrypted, locked, "encryptionroot=vault"}, "", KeyNotLoaded, []string{"zfs load-key vault"}},
 	}
 	for _, tt := range tests {
@@ -69,6 +71,7 @@ func TestEncryption(t *testing.T) {
 				require.Equal(t, flags(tt.flags), st.Send.Flags, steps(d))
 			}
 			require.Equal(t, flags(tt.flags).Raw, d.Encrypted)
+			require.Empty(t, p.Notes)
 		})
 	}
 }
@@ -262,7 +265,9 @@ func TestIVSets(t *testing.T) {
 	}{
 		{"equal", request(), map[uint64]string{1: "7"}, map[uint64]string{1: "7"}, ""},
 		{"different", request(), map[uint64]string{1: "7"}, map[uint64]string{1: "8"}, "the raw chain is broken: alpha:tank/a@a and beta:vault/a@x"},
-		{"unknown on one side", request(), map[uint64]string{1: "7"}, nil, ""},
+		{"unknown on the target", request(), map[uint64]string{1: "7"}, nil, ""},
+		{"unknown on the source", request(), nil, map[uint64]string{1: "7"}, ""},
+		{"unknown on both sides", decrypt, nil, nil, ""},
 		{"decrypted onto its own", decrypt, map[uint64]string{1: "7"}, map[uint64]string{1: "8"}, ""},
 		{"decrypted onto raw", decrypt, map[uint64]string{1: "7"}, map[uint64]string{1: "7"}, "beta:vault/a@x was received raw"},
 	}
@@ -291,7 +296,10 @@ func TestIVSets(t *testing.T) {
 		"not encrypted": given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1")),
 		"full":          given(dataset(t, "tank/a", "@a,1", encrypted)),
 	} {
-		source, target := NeedIVSets(made(t, request(), s))
+		p := made(t, request(), s)
+		CheckIVSets(&p, s)
+		require.Empty(t, p.Conflicts, name)
+		source, target := NeedIVSets(p)
 		require.Empty(t, source, name)
 		require.Empty(t, target, name)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -121,11 +122,8 @@ func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 func TestPlansAreSound(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]int{}
-	seeds := uint64(8000)
-	if testing.Short() {
-		seeds = 3000
-	}
-	for seed := range seeds {
+	seeds := testenv.Rounds(600, 3000, 8000)
+	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		source, there := randomSides(r)
 		req := request().with(func(q *Request) {

@@ -103,3 +103,22 @@ func TestRestoreOverAVolume(t *testing.T) {
 	req.Rollback = true
 	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop what uses it first")
 }
+
+// A restore brings back no property that depends on the place, and reports which.
+func TestRestoreLeavesPlacesBehind(t *testing.T) {
+	t.Parallel()
+	d := dataset(t, "tank/a", "@a,1", "quota=7", "atime=off")
+	p := Make(request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), given(d))
+	require.Empty(t, p.Conflicts)
+	require.NotContains(t, p.Datasets[0].Steps[0].Receive.Set, "quota")
+	require.Equal(t, "off", p.Datasets[0].Steps[0].Receive.Set["atime"])
+	require.Contains(t, notes(p), "does not come back: quota of tank/a;")
+}
+
+// If the original was written to, a restore next to it is the first remedy.
+func TestRestoreOverAModifiedOriginal(t *testing.T) {
+	t.Parallel()
+	req := request().with(func(r *Request) { r.Restore = true })
+	p := Make(req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
+	refused(t, p, Modified, "restore beside it: name another target", "{{rollback}} lets vault/a lose what was written")
+}

@@ -8,13 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
 )
 
 // cut returns a captured resume token and what it says.
 func cut(t testing.TB, name string) (string, zfs.Token) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/tokens.txt")
+	raw, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", "resume-tokens.txt"))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == name {
@@ -101,6 +103,8 @@ func TestResume(t *testing.T) {
 			require.Equal(t, token.ToGUID, st.ToGUID)
 			require.Equal(t, token.FromGUID, st.BaseGUID)
 			require.Equal(t, token.FromGUID == 0, st.Send.From == "")
+			_, to, _ := strings.Cut(token.ToName, "@")
+			require.Equal(t, zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: to, GUID: token.ToGUID}}, Base: token.FromGUID, Raw: token.Flags.Raw, Resumed: true}, st.Receive.Arrival)
 			if token.FromGUID == 0 {
 				require.Equal(t, "on", st.Receive.Set["readonly"], "a first receive takes its properties again")
 			} else {
@@ -185,6 +189,70 @@ func TestResumeRefused(t *testing.T) {
 	p = made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
 		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
 	refused(t, p, Modified, "zfs rollback vault/a@one")
+}
+
+// A resumed stream needs the key and the features that a new one needs.
+func TestResumeChecksTheTarget(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "raw-incremental")
+	req := request().with(func(r *Request) { r.Source = "tank/e" })
+	state := func(root string) State {
+		return given(dataset(t, "tank/e", ofToken(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
+			dataset(t, "vault/e", ofToken(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
+	}
+	require.Equal(t, "resume @two", steps(only(t, made(t, req, state("vault/e")))))
+	refused(t, made(t, req, state("vault")), KeyChanged, "from vault/e to vault:")
+	s := state("vault/e")
+	s.Target.Pool.Features["encryption"] = "disabled"
+	refused(t, made(t, req, s), FeatureMissing, "encryption")
+}
+
+// Tokens that no zfs send of zxfer's makes.
+func TestResumeOfOtherTokens(t *testing.T) {
+	t.Parallel()
+	const guid = 7
+	half := func(flags ...string) State {
+		return given(dataset(t, "tank/a", "@one,7"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+zfstest.Token("tank/a@one", guid, 0, flags...)))
+	}
+	for _, flag := range []string{"savedok", "redact_snaps"} {
+		d := only(t, made(t, request(), half(flag)))
+		require.Equal(t, "full @one", steps(d), flag)
+		require.Contains(t, d.Discard, "redacted or saved stream", flag)
+	}
+	p := made(t, request(), half("embedok"))
+	require.Equal(t, "resume @one", steps(only(t, p)))
+	require.Contains(t, notes(p), "begun with zfs send -e")
+	require.Empty(t, made(t, request(), half()).Notes)
+	volume := half("embedok")
+	for _, d := range []*zfs.Dataset{volume.Source.Datasets[0], volume.Target.Datasets[0]} {
+		d.Type = zfs.Volume
+	}
+	require.Empty(t, made(t, request(), volume).Notes, "a volume has no extended attributes")
+}
+
+// A restore does not resume into a mounted dataset, which may change meanwhile.
+func TestResumeOfARestore(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "incremental")
+	req := request().with(func(r *Request) { r.Restore, r.Rollback = true, true })
+	for mounted, discard := range map[string]string{"no": "", "yes": "the target is mounted"} {
+		p := Make(req, given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
+			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
+		require.Len(t, p.Datasets, 1)
+		require.Equal(t, discard == "", p.Datasets[0].Discard == "", mounted)
+		require.Contains(t, p.Datasets[0].Discard, discard)
+	}
+}
+
+// If the source has the base as snapshot and as bookmark, the stream is from the snapshot.
+func TestResumePrefersTheSnapshot(t *testing.T) {
+	t.Parallel()
+	text, token := cut(t, "incremental")
+	for _, versions := range []string{"#one,ONE @one,ONE @two,TWO", "@one,ONE #one,ONE @two,TWO"} {
+		d := only(t, made(t, request(), given(dataset(t, "tank/a", ofToken(token, versions)),
+			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))))
+		require.Equal(t, "@one", d.Steps[0].Send.From)
+	}
 }
 
 // A half received dataset has its encryption: zfs receive of 2.3.9 refuses "-o

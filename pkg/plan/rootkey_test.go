@@ -40,6 +40,8 @@ func TestTargetKeyChanged(t *testing.T) {
 		{name: "joined a copy of its root, of another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "a key that fits neither (openzfs#12614)"},
 		{name: "joined a copy of its root, whose key is no passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless the key of vault/a is that of alpha:tank/a, which ZFS does not tell"},
 		{name: "joined a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
+		{name: "joined another, whose key is no passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
+		{name: "joined another, whose key is not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
 		{name: "joined another, but passed over", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, skip: true},
 		{name: "of a package", source: root, target: []string{joined}},
 		{name: "of a package, joined another since", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
@@ -50,6 +52,7 @@ func TestTargetKeyChanged(t *testing.T) {
 		{name: "another passphrase", source: all([]string{"encryptionroot=tank/a/c"}, pass("1")), target: all([]string{own, raw}, pass("2")), parent: []string{raw}, note: "the key of beta:vault/a/c is not that of alpha:tank/a/c by now: this increment brings"},
 		{name: "another format", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=prompt"}, pass("2")), parent: []string{raw}, note: "alpha:tank/a/c, which alone opens it from then on"},
 		{name: "perhaps another", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation stays file:///k2)"},
+		{name: "no file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw}, bytes), parent: []string{raw}},
 		{name: "the same file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw, "keylocation=file:///k"}, bytes), parent: []string{raw}},
 	}
 	for _, tt := range tests {
@@ -75,6 +78,7 @@ func TestTargetKeyChanged(t *testing.T) {
 			require.Equal(t, "@a>@b", steps(d))
 			require.Contains(t, d.NewKey, tt.note)
 			require.Equal(t, tt.note == "", d.NewKey == "", d.NewKey)
+			require.Contains(t, notes(p), d.NewKey)
 			require.Equal(t, tt.needs, len(d.Needs) == 1, d.Needs)
 		})
 	}
@@ -93,6 +97,9 @@ func TestKeyOfTheRootAlone(t *testing.T) {
 	req.Recursive = true
 	refused(t, made(t, req, given(source, target("2"), native)), KeyChanged, "beta:vault/a/own takes its key from vault/a", "openzfs#12614", "change-key")
 	require.Empty(t, made(t, req, given(source, target("1"), native)).Conflicts)
+	req.AnyKey = true
+	require.Empty(t, made(t, req, given(source, target("2"), native)).Conflicts, "the check is skipped")
+	req.AnyKey = false
 	clone := dataset(t, "vault/a/own", "", encrypted, "encryptionroot=vault/a", "origin=vault/a@a")
 	require.Empty(t, made(t, req, given(source, target("2"), clone)).Conflicts, "a clone shares its key")
 }

@@ -51,6 +51,10 @@ func TestDrillGrant(t *testing.T) {
 	}
 	require.ErrorContains(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: e, Sample: 1}), "send-decrypted=vault/e")
 	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1, KeyFile: "/etc/key"}))
+	unmarked := zfs.AsideOf("vault", "1")
+	h.Clone("vault/a@x", unmarked)
+	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "no drill made it")
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{unmarked}, Properties: marks}))
 	digest := func(dataset string, raw bool) error {
 		return Digest(t.Context(), g, &site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: raw}}})
 	}

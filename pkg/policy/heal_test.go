@@ -43,6 +43,7 @@ func TestHealing(t *testing.T) {
 	for name, err := range map[string]error{
 		"other":      Transfer(ctx, healer, corrective("vault/ab", nil)),
 		"rollback":   Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
+		"origin":     Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
 		"properties": Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
 		"plain":      Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
 		"send":       Estimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -88,7 +89,7 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	t.Parallel()
 	type later struct{ Known, Added string }
 	g := NewGuard(&Policy{}, nil, func(string) {})
-	for _, nested := range []any{later{Added: "x"}, []later{{}, {Added: "x"}}, &struct{ Deep *later }{&later{}}, map[string]later{"a": {}}} {
+	for _, nested := range []any{later{Added: "x"}, []later{{}, {Added: "x"}}, &struct{ Deep *later }{&later{}}, map[string]later{"a": {}}, [1]int{}, func() {}} {
 		require.NotEmpty(t, undecided(reflect.ValueOf(nested)))
 	}
 	require.Empty(t, undecided(reflect.ValueOf(later{})))
@@ -247,5 +248,5 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 	require.LessOrEqual(t, total, int64(2<<30))
 	require.EqualValues(t, minRing, given(0), "each has some")
 	end()
-	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.rings == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.rings == 0 }, testenv.Timeout(), time.Millisecond)
 }

@@ -142,13 +142,18 @@ func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 	}
 }
 
-// full is a host whose directories all have files.
-type full struct{ site.Full }
+// full is a host whose directories all have files, except one.
+type full struct {
+	site.Full
+	empty string
+}
 
-func (full) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+func (f full) Occupied(_ context.Context, paths []string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, p := range paths {
-		found[p] = "is not empty (secret)"
+		if p != f.empty {
+			found[p] = "is not empty (secret)"
+		}
 	}
 	return found, nil
 }
@@ -160,10 +165,16 @@ func TestRestoreGrantHidesNothing(t *testing.T) {
 	h.Set("tank/back", "mountpoint", "/home")
 	p, err := Parse([]string{"restore=tank"}, nil, false)
 	require.NoError(t, err)
-	g := NewGuard(p, full{site.On(h, "test", func(string) {})}, func(string) {})
+	g := NewGuard(p, full{site.On(h, "test", func(string) {}), "/srv"}, func(string) {})
 	_, err = admit(t, g, "mount", `"tank/back"`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NotContains(t, err.Error(), "secret")
+	for _, path := range []string{"/srv", "legacy", "none"} {
+		h.Set("tank/back", "mountpoint", path)
+		_, err = admit(t, g, "mount", `"tank/back"`)
+		require.NoError(t, err, path)
+	}
+	h.Set("tank/back", "mountpoint", "/home")
 	h.Set("tank/back", "mounted", "yes")
 	_, err = admit(t, g, "mount", `"tank/back"`)
 	require.NoError(t, err)

@@ -9,14 +9,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/testenv"
 )
 
 const short = 100 * time.Millisecond
@@ -26,18 +26,16 @@ func TestLocalMeasurements(t *testing.T) {
 	for _, id := range Local() {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
-			start := time.Now()
 			c, err := Run(t.Context(), Request{ID: id, Time: short})
 			require.NoError(t, err)
 			require.Equal(t, id, c.ID)
 			require.NotEmpty(t, c.Title)
-			require.Less(t, time.Since(start), short+10*time.Second)
 			if c.Skipped != "" {
 				require.Contains(t, []string{NCYes, NCZero}, id, c.Skipped)
 				return
 			}
 			require.Positive(t, c.BytesPerSecond)
-			require.InDelta(t, short.Seconds(), c.Seconds, 5)
+			require.Positive(t, c.Seconds)
 			require.Nil(t, c.Network, "of no interest within one host")
 		})
 	}
@@ -45,27 +43,27 @@ func TestLocalMeasurements(t *testing.T) {
 	require.ErrorContains(t, err, `unknown measurement "nosuch"`)
 }
 
-// A measurement that is cancelled ends at once, and leaves no process,
-// listener or file.
+// TestCancel cancels each measurement. It must end long before its time, and leave no
+// process, listener or file.
 func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's listeners and children
 	dir := t.TempDir()
 	run := map[string]func(ctx context.Context) error{}
 	for _, id := range Local() {
 		run[id] = func(ctx context.Context) error {
-			_, err := Run(ctx, Request{ID: id, Time: time.Minute})
+			_, err := Run(ctx, Request{ID: id, Time: time.Hour})
 			return err
 		}
 	}
 	run[PathWrite] = func(ctx context.Context) error {
-		_, err := WriteTo(ctx, Request{ID: PathWrite, Time: time.Minute}, dir, 1<<40, nil)
+		_, err := WriteTo(ctx, Request{ID: PathWrite, Time: time.Hour}, dir, 1<<40, nil)
 		return err
 	}
 	run[PathRead] = func(ctx context.Context) error {
-		_, err := ReadFrom(ctx, Request{ID: PathRead, Time: time.Minute}, "/dev/zero")
+		_, err := ReadFrom(ctx, Request{ID: PathRead, Time: time.Hour}, "/dev/zero")
 		return err
 	}
 	run[SourceRead] = func(ctx context.Context) error {
-		_, err := Source(ctx, Request{ID: SourceRead, Time: time.Minute}, newSource(0))
+		_, err := Source(ctx, Request{ID: SourceRead, Time: time.Hour}, newSource(0))
 		return err
 	}
 	listeners := listening4(t)
@@ -74,9 +72,14 @@ func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's
 			ctx, cancel := context.WithCancelCause(t.Context())
 			why := errors.New("enough")
 			time.AfterFunc(2*short, func() { cancel(why) })
-			start := time.Now()
-			err := f(ctx)
-			require.Less(t, time.Since(start), 10*time.Second)
+			done := make(chan error, 1)
+			go func() { done <- f(ctx) }()
+			var err error
+			select {
+			case err = <-done:
+			case <-time.After(testenv.Timeout()):
+				require.Fail(t, "the measurement goes on")
+			}
 			if ctx.Err() == nil { // nc is not here
 				require.NoError(t, err)
 				return
@@ -145,52 +148,49 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// slowSource yields a block every 10 ms.
+type slowSource struct{ *source }
+
+func (s slowSource) Read(p []byte) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return s.source.Read(p)
+}
+
+// TestSource runs on a simulated clock, which only slowSource moves.
 func TestSource(t *testing.T) {
 	t.Parallel()
-	c, err := Source(t.Context(), Request{ID: SourceRead, Time: short}, newSource(0))
-	require.NoError(t, err)
-	require.InDelta(t, short.Seconds(), c.Seconds, 1)
-	require.Empty(t, c.Note)
-	short := newSource(3 * block)
-	c, err = Source(t.Context(), Request{ID: SourceRead, Time: time.Minute}, short)
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Source(t.Context(), Request{ID: SourceRead, Time: short}, slowSource{newSource(0)})
+		require.NoError(t, err)
+		require.InDelta(t, short.Seconds(), c.Seconds, 0)
+		require.EqualValues(t, 100*block, c.BytesPerSecond)
+		require.Empty(t, c.Note)
+	})
+	whole := newSource(3 * block)
+	c, err := Source(t.Context(), Request{ID: SourceRead, Time: time.Hour}, whole)
 	require.NoError(t, err)
 	require.Equal(t, "the whole stream", c.Note)
-	require.True(t, short.closed.Load())
+	require.True(t, whole.closed.Load())
 
 	broken := newSource(0)
 	require.NoError(t, broken.Close())
-	_, err = Source(t.Context(), Request{ID: SourceRead, Time: time.Minute}, broken)
+	_, err = Source(t.Context(), Request{ID: SourceRead, Time: time.Hour}, broken)
 	require.ErrorContains(t, err, "measure source-read: closed")
 }
 
-// No more is written than allowed, each round is stored before the next, and
-// nothing is left.
+// TestWriteTo checks that WriteTo writes no more than allowed, stores each round before
+// the next, and leaves nothing.
 func TestWriteTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rounds := 0
-	c, err := WriteTo(t.Context(), Request{ID: PathWrite, Time: time.Minute}, dir, 73<<20, func(context.Context) error { rounds++; return nil })
+	c, err := WriteTo(t.Context(), Request{ID: PathWrite, Time: time.Hour}, dir, 73<<20, func(context.Context) error { rounds++; return nil })
 	require.NoError(t, err)
 	require.Equal(t, 3, rounds, "of 1, 8 and 64 MiB")
 	require.Positive(t, c.BytesPerSecond)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
-
-	start := time.Now()
-	// A disk that stores 10 MiB/s, and takes 50 ms each time.
-	written := &counting{}
-	var settled int64
-	slow := func(context.Context) error {
-		time.Sleep(50*time.Millisecond + time.Duration(written.n-settled)*time.Second/(10<<20))
-		settled = written.n
-		return nil
-	}
-	got, err := writeRounds(t.Context(), time.Second, written, 1<<40, slow)
-	require.NoError(t, err)
-	require.Less(t, time.Since(start), 10*time.Second)
-	require.LessOrEqual(t, written.n, int64(64<<20))
-	require.InEpsilon(t, 10<<20, float64(got.bytes)/got.seconds, 0.2)
 
 	full := errors.New("no space")
 	_, err = WriteTo(t.Context(), Request{ID: PathWrite, Time: short}, dir, 1<<20, func(context.Context) error { return full })
@@ -207,6 +207,27 @@ func TestWriteTo(t *testing.T) {
 	require.Equal(t, "kept", string(kept), "it is written beside, not into it")
 }
 
+// TestWriteRounds measures a disk of a simulated clock that stores 10 MiB/s and takes
+// 50 ms for each round.
+func TestWriteRounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, latency = 10 << 20, 50 * time.Millisecond
+		start, written, settled := time.Now(), &counting{}, int64(0)
+		disk := func(context.Context) error {
+			time.Sleep(latency + time.Duration(written.n-settled)*time.Second/rate)
+			settled = written.n
+			return nil
+		}
+		got, err := writeRounds(t.Context(), time.Second, written, 1<<40, disk)
+		require.NoError(t, err)
+		require.Equal(t, latency+time.Second*block/rate, got.latency)
+		require.InEpsilon(t, rate, float64(got.bytes)/got.seconds, 1e-6, "without the latency")
+		require.Less(t, time.Since(start), 4*time.Second)
+		require.LessOrEqual(t, written.n, int64(64<<20))
+	})
+}
+
 // counting counts what is written.
 type counting struct{ n int64 }
 
@@ -221,7 +242,7 @@ func TestReadFrom(t *testing.T) {
 	for name, n := range map[string]int{"small": 10, "large": 3 * block, "medium": 1000} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), noise(n), 0o600))
 	}
-	c, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: time.Minute}, dir)
+	c, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: time.Hour}, dir)
 	require.NoError(t, err)
 	require.Equal(t, "of "+filepath.Join(dir, "large"), c.Note)
 	require.InDelta(t, 3*block, float64(c.BytesPerSecond)*c.Seconds, block/100)
@@ -229,78 +250,19 @@ func TestReadFrom(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// What never answers, as a file system whose server is gone, is given up.
+// TestAnswered gives up on a path that never answers, such as a file system whose server
+// is gone.
 func TestAnswered(t *testing.T) {
 	t.Parallel()
-	stuck := make(chan struct{})
-	defer close(stuck)
-	start := time.Now()
-	_, err := answered(t.Context(), short, "/mnt/gone", func(context.Context) (tally, error) { <-stuck; return tally{}, nil })
-	require.ErrorIs(t, err, errSilent)
-	require.ErrorContains(t, err, "/mnt/gone")
-	require.Less(t, time.Since(start), 10*time.Second)
-}
-
-func TestLink(t *testing.T) {
-	t.Parallel()
-	l, err := wire.Listen(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: 5 * time.Second}, nil)
-	require.NoError(t, err)
-	defer l.Close()
-	sent := make(chan transfer.Result, 1)
-	go func() {
-		defer close(sent)
-		link, err := wire.Dial(t.Context(), l.Ticket())
-		if err != nil {
-			return
-		}
-		defer link.Close()
-		// As SendNoise, but enough for a rate on a starved machine.
-		c, err := watched(t.Context(), link, func() (transfer.Result, error) { return sendLink(t.Context(), link, short, loopbackLeast) })
-		if err == nil {
-			sent <- c
-		}
-	}()
-	link, err := l.Accept(t.Context())
-	require.NoError(t, err)
-	defer link.Close()
-	received, err := ReceiveNoise(t.Context(), link)
-	require.NoError(t, err)
-	require.Positive(t, received.Pace.Bytes)
-	require.Positive(t, received.Pace.Seconds)
-	c, ok := <-sent
-	require.True(t, ok, "the sender failed")
-	require.Equal(t, 2, c.Network.Streams)
-	require.Equal(t, "lo", c.Network.Interface)
-	require.Equal(t, c.Network.InterfaceMTU, received.Network.InterfaceMTU)
-	require.Positive(t, c.Network.PathMTU)
-	require.NotEmpty(t, transfer.LimitedBy(c.Stages, received.Stages, c.Network))
-}
-
-// A machine that is too busy to send in time sends what a rate needs.
-func TestTimedSource(t *testing.T) {
-	t.Parallel()
-	s := &timedSource{data: noise(block), least: 3 * block}
-	n, err := io.Copy(io.Discard, s)
-	require.NoError(t, err)
-	require.EqualValues(t, 3*block, n)
-}
-
-// What has arrived by the first write took time that is not counted.
-func TestDiscardRate(t *testing.T) {
-	t.Parallel()
-	arrived := uint64(300)
-	d := &discard{arrived: func() uint64 { return arrived }}
-	bytes, _ := d.rate(0, 0)
-	require.Zero(t, bytes)
-	_, _ = d.Write(nil)
-	arrived = 1200
-	time.Sleep(time.Millisecond)
-	_, _ = d.Write(nil)
-	bytes, seconds := d.rate(1000, arrived)
-	require.EqualValues(t, 750, bytes)
-	require.Positive(t, seconds)
-	bytes, _ = d.rate(1000, 200)
-	require.Zero(t, bytes, "what the kernel says makes no sense")
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		defer close(stuck)
+		start := time.Now()
+		_, err := answered(t.Context(), short, "/mnt/gone", func(context.Context) (tally, error) { <-stuck; return tally{}, nil })
+		require.ErrorIs(t, err, errSilent)
+		require.ErrorContains(t, err, "/mnt/gone")
+		require.Equal(t, short+time.Second, time.Since(start), "a second to finish a write")
+	})
 }
 
 // An archive reads as the facts of this host, and holds only what Sources
@@ -308,10 +270,8 @@ func TestDiscardRate(t *testing.T) {
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	for _, brief := range []bool{false, true} {
-		start := time.Now()
 		text, err := Capture(t.Context(), brief)
 		require.NoError(t, err)
-		t.Logf("brief %t: %d bytes in %s", brief, len(text), time.Since(start))
 		a := txtar.Parse(text)
 		require.Contains(t, string(a.Comment), "zxfer facts v1")
 		for _, f := range a.Files {

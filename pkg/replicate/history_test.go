@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -118,10 +119,7 @@ func claim(r *rand.Rand, now, newest time.Time) time.Time {
 // last no faster than twice at the pace at which they came.
 func TestNothingDecaysFasterThanTime(t *testing.T) {
 	t.Parallel()
-	rounds := 120
-	if testing.Short() {
-		rounds = 30
-	}
+	rounds := testenv.Rounds(6, 30, 120)
 	kept, fakes := 0, 0
 	for i := range rounds {
 		r := rand.New(rand.NewPCG(uint64(i), 10))
@@ -187,10 +185,7 @@ func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Durati
 // meanwhile, and of what was there, just that goes that would go without it.
 func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	t.Parallel()
-	rounds := 40
-	if testing.Short() {
-		rounds = 12
-	}
+	rounds := testenv.Rounds(3, 12, 40)
 	doubts, removed := 0, 0
 	for i := range rounds {
 		r := rand.New(rand.NewPCG(uint64(i), 11))
@@ -225,18 +220,15 @@ func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 			require.Contains(t, have, honest[n], "%+v", *g)
 		}
 	}
-	require.Greater(t, doubts, 1000)
-	require.Greater(t, removed, 1000)
+	require.Greater(t, doubts, 80*rounds)
+	require.Greater(t, removed, 80*rounds)
 }
 
 // Honest use prunes as the grid says, run by run: the first look at years of
 // history, catching up with a week, a sender whose clock is a little ahead.
 func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	t.Parallel()
-	rounds := 80
-	if testing.Short() {
-		rounds = 25
-	}
+	rounds := testenv.Rounds(6, 25, 80)
 	for i := range rounds {
 		r := rand.New(rand.NewPCG(uint64(i), 12))
 		g := randomGrid(r)

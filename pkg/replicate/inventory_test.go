@@ -10,76 +10,9 @@ import (
 	"zxfer/pkg/fault"
 )
 
-const fleet = `
-[[host]]
-name = "web"
-names = ["web1", "web[2-3]", "re:web-[a-z]+"]
-address = "root@{host}.example.org"
-vars = { vault = "backup1" }
-
-[[host]]
-name = "db"
-names = ["db[08-11]"]
-rsh = "ssh -p 2222"
-vars = { vault = "backup2" }
-
-[[host]]
-name = "slow"
-names = ["web3"]
-vars = { vault = "backup3" }
-
-[[template]]
-name = "base"
-recursive = true
-schedule = "hourly"
-snapshots = { take = "zxfer_{job}_%Y-%m-%d_%H:%M:%S", skip_unchanged = true }
-retention = { last = 10, hourly = 36 }
-before = [{ command = ["/bin/a"] }]
-
-[[template.target]]
-name = "vault"
-to = "root@{vault}:vault/{host}"
-retention = { daily = 30, weekly = 8 }
-
-[[template]]
-name = "often"
-schedule = "*:0/15"
-retention = { hourly = 48 }
-
-[[job]]
-name = "home"
-template = "base"
-source = "tank/home"
-recursive = false
-
-[[job]]
-name = "pg"
-template = ["base", "often"]
-hosts = ["db", "web1"]
-source = "tank/pg"
-snapshots.skip_unchanged = false
-before = [{ command = ["/bin/b", "{host}", "${HOME}"] }, { command = ["/bin/c"] }]
-
-[[job.target]]
-name = "vault"
-to = "root@{vault}:vault/{host}-pg"
-retention = { weekly = 2 }
-
-[[job.target]]
-name = "near"
-to = "tank2/pg"
-
-[[job]]
-name = "bare-{host}"
-template = "base"
-hosts = ["db09"]
-source = "tank/bare"
-target = []
-`
-
 func TestAHostTakesItsPart(t *testing.T) {
 	t.Parallel()
-	inv, err := Read("x.toml", []byte(fleet))
+	inv, err := Read("x.toml", jobFile(t, "fleet.toml"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"web1", "web2", "web3", "db08", "db09", "db10", "db11"}, inv.Names())
 	require.Equal(t, []string{"re:web-[a-z]+"}, inv.Patterns())
@@ -259,8 +192,8 @@ func TestFaultsOfOnePart(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(fleet), "db09")
-	f.Add([]byte(example), "web1")
+	f.Add(jobFile(f, "fleet.toml"), "db09")
+	f.Add(jobFile(f, "home.toml"), "web1")
 	f.Add([]byte("job = []\n[[host]]\nname = 'a'\n"), "a")
 	f.Add([]byte("[[host]]\nname='a'\nnames=['a[1-2][3-4]']\n[[job]]\nname='{host}'\nsource='tank'\nsnapshots.adopt=['x']\nretention.last=1\n"), "a14")
 	f.Fuzz(func(t *testing.T, text []byte, host string) {

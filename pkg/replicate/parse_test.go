@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,52 +14,20 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/size"
+	"zxfer/pkg/testenv"
 )
 
-const example = `
-[metrics]
-textfile = "/var/lib/prometheus/node-exporter/zxfer.prom"
-
-[[job]]
-name = "home"
-source = "tank/home"
-recursive = true
-exclude = ["cache", "vm/scratch*"]
-schedule = "hourly"
-jitter = "2m"
-parallel = 4
-retries = 0
-
-[job.snapshots]
-take = "zxfer_{job}_%Y-%m-%d_%H:%M:%S"
-adopt = ["manual-*"]
-
-[job.retention]
-last = 3
-hourly = 36
-
-[job.transfer]
-bandwidth = "50MiB/s"
-bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "5MB" }]
-
-[[job.before]]
-command = ["/usr/local/bin/quiesce", "db"]
-timeout = "30s"
-
-[[job.target]]
-name = "near"
-to = "backup1:vault/home"
-retention = { hourly = 24, daily = 30 }
-properties = { set = { compression = "zstd" } }
-
-[[job.target]]
-name = "far"
-to = "root@10.0.0.9:vault/home"
-`
+// jobFile returns the text of a job file below testdata/jobs.
+func jobFile(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(testenv.Data(t, "jobs", name))
+	require.NoError(t, err)
+	return text
+}
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	f, err := Parse("x.toml", []byte(example))
+	f, err := Parse("x.toml", jobFile(t, "home.toml"))
 	require.NoError(t, err)
 	j := f.Find("home")
 	require.NotNil(t, j)
@@ -228,7 +197,7 @@ func TestParseWithoutTarget(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(example))
+	f.Add(jobFile(f, "home.toml"))
 	f.Add([]byte("[[job]]\nname='a'\n"))
 	f.Add([]byte("a = [1, 2"))
 	f.Fuzz(func(t *testing.T, text []byte) {

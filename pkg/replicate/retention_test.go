@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // oracle keeps by the definition, period by period, from the calendar's side:
@@ -103,10 +105,7 @@ func TestKeepAgainstOracle(t *testing.T) {
 func TestKeepIsStable(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 2026))
-	rounds := 200
-	if testing.Short() {
-		rounds = 50
-	}
+	rounds := testenv.Rounds(15, 50, 200)
 	for range rounds {
 		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(30), Daily: r.IntN(12), Weekly: r.IntN(6), Monthly: r.IntN(4)}
 		all := history(r, 150)
@@ -151,4 +150,70 @@ func TestKeepWithAWrongClock(t *testing.T) {
 	}
 	require.Len(t, have, 24)
 	require.Equal(t, "s076", have[0].Name)
+}
+
+// A rule for names keeps the newest, those up to an age, and none after a time. The age
+// counts from the newest snapshot of any name.
+func TestKeepAlso(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var points []Point // a0 at hour 0, b1 at hour 1, a2 at hour 2, …, b5 at hour 5
+	for i := range 6 {
+		points = append(points, Point{Name: fmt.Sprintf("%c%d", "ab"[i%2], i), Time: start.Add(time.Duration(i) * time.Hour), Order: uint64(i)})
+	}
+	a := []string{"a*"}
+	for name, tt := range map[string]struct {
+		also []Also
+		want []string
+	}{
+		"names alone":              {[]Also{{Names: a}}, nil},
+		"the newest":               {[]Also{{Names: a, Last: 2}}, []string{"a2", "a4"}},
+		"more than there are":      {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
+		"an age that keeps none":   {[]Also{{Names: a, Age: Duration(time.Hour - 1)}}, nil},
+		"an age that just reaches": {[]Also{{Names: a, Age: Duration(3 * time.Hour)}}, []string{"a2", "a4"}},
+		"just not":                 {[]Also{{Names: a, Age: Duration(3*time.Hour - 1)}}, []string{"a4"}},
+		"age or number":            {[]Also{{Names: a, Last: 2, Age: Duration(time.Hour)}}, []string{"a2", "a4"}},
+		"before a time":            {[]Also{{Names: a, Last: 1, Before: start.Add(4 * time.Hour)}}, []string{"a2"}},
+		"a moment later":           {[]Also{{Names: a, Last: 1, Before: start.Add(4*time.Hour + 1)}}, []string{"a4"}},
+		"two rules":                {[]Also{{Names: a, Last: 1}, {Names: []string{"b*"}, Last: 1}}, []string{"a4", "b5"}},
+	} {
+		kept := (&Grid{Also: tt.also}).Keep(points)
+		require.Equal(t, tt.want, slices.Sorted(maps.Keys(kept)), name)
+		for _, why := range kept {
+			require.Equal(t, "also", why, name)
+		}
+	}
+	require.Equal(t, "last, also", (&Grid{Last: 1, Also: []Also{{Names: []string{"b*"}, Last: 1}}}).Keep(points)["b5"])
+	require.Equal(t, "no retention is set", (*Grid)(nil).Keep(points)["a0"])
+	require.Empty(t, (&Grid{Last: 3, Also: []Also{{Names: a, Last: 1}}}).Keep(nil))
+}
+
+// Every rule keeps the newest of a period. A new period begins with the calendar.
+func TestKeepPeriods(t *testing.T) {
+	t.Parallel()
+	at := func(s string) time.Time {
+		tm, err := time.Parse(time.DateTime, s)
+		require.NoError(t, err)
+		return tm
+	}
+	for name, tt := range map[string]struct {
+		grid  Grid
+		times []string // oldest first
+		want  []string // names are indices
+	}{
+		"hours":                {Grid{Hourly: 2}, []string{"2026-11-01 07:59:59", "2026-11-01 08:00:00", "2026-11-01 08:59:59"}, []string{"0", "2"}},
+		"days":                 {Grid{Daily: 2}, []string{"2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-02 23:59:59"}, []string{"0", "2"}},
+		"days of two years":    {Grid{Daily: 2}, []string{"2025-11-02 12:00:00", "2026-11-02 12:00:00"}, []string{"0", "1"}},
+		"weeks begin Monday":   {Grid{Weekly: 2}, []string{"2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-08 23:59:59"}, []string{"0", "2"}},
+		"a week of two years":  {Grid{Weekly: 2}, []string{"2026-12-27 12:00:00", "2026-12-28 00:00:00", "2027-01-03 23:59:59"}, []string{"0", "2"}},
+		"months":               {Grid{Monthly: 2}, []string{"2026-10-31 23:59:59", "2026-11-01 00:00:00", "2026-11-30 23:59:59"}, []string{"0", "2"}},
+		"December and January": {Grid{Monthly: 2}, []string{"2025-12-31 12:00:00", "2026-01-01 12:00:00"}, []string{"0", "1"}},
+		"years":                {Grid{Yearly: 2}, []string{"2025-12-31 23:59:59", "2026-01-01 00:00:00", "2026-12-31 23:59:59"}, []string{"0", "2"}},
+	} {
+		var points []Point
+		for i, s := range tt.times {
+			points = append(points, Point{Name: fmt.Sprint(i), Time: at(s), Order: uint64(i)})
+		}
+		require.Equal(t, tt.want, slices.Sorted(maps.Keys(tt.grid.Keep(points))), name)
+	}
 }

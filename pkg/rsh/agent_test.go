@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 )
 
 func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
@@ -200,6 +201,7 @@ func TestAFileSystemThatTakesNoProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			testenv.NeedsRoot(t, "to mount")
 			o := newOther(t, "sh", "")
 			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", c.options, "tmpfs", o.home).CombinedOutput(); err != nil {
 				t.Skipf("needs a mount: %v: %s", err, out)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // stranger is a user that the other host's account is not.
@@ -64,6 +66,7 @@ func tree(t *testing.T, dir string) (all []string) {
 // Of the right size, it was run at each connection, and failed each time.
 func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	t.Parallel()
+	copiesOften(t)
 	for name, damage := range map[string]func(t *testing.T, file string){
 		"zeroes": func(t *testing.T, file string) {
 			info, err := os.Stat(file)
@@ -105,6 +108,7 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 // taken its bytes with the time of their writing unchanged.
 func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 	t.Parallel()
+	copiesOften(t)
 	o := newOther(t, "sh", "")
 	requireKept(t, o)
 	mark := filepath.Join(filepath.Dir(o.cached()), "whole")
@@ -119,6 +123,7 @@ func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 
 func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
 	t.Parallel()
+	testenv.NeedsRoot(t, "to mount")
 	o := newOther(t, "sh", "")
 	if out, err := exec.Command("mount", "-t", "tmpfs", "tmpfs", o.home).CombinedOutput(); err != nil {
 		t.Skipf("needs a mount: %v: %s", err, out)
@@ -152,11 +157,10 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 // What others made, or may write, is neither run nor written through.
 func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
+	copiesOften(t)
 	elsewhere := func(o *other) string { return filepath.Join(filepath.Dir(o.home), "elsewhere") }
 	chown := func(t *testing.T, path string) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root, to make files of another user")
-		}
+		testenv.NeedsRoot(t, "to make files of another user")
 		require.NoError(t, os.Lchown(path, stranger, stranger))
 	}
 	for name, c := range map[string]struct {
@@ -252,6 +256,7 @@ func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
 
 func TestAHostWithoutAHome(t *testing.T) {
 	t.Parallel()
+	copiesOften(t)
 	for name, c := range map[string]struct {
 		profile string
 		prepare func(t *testing.T, o *other)
@@ -265,9 +270,7 @@ func TestAHostWithoutAHome(t *testing.T) {
 		"it cannot be written":     {"", readOnlyHome, "tmp/zxfer-*"},
 		"the user database has it": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
 		"another's HOME came along": {"", func(t *testing.T, o *other) {
-			if os.Geteuid() != 0 {
-				t.Skip("needs root, to make files of another user")
-			}
+			testenv.NeedsRoot(t, "to make files of another user")
 			cache := filepath.Join(o.home, ".cache", "zxfer")
 			require.NoError(t, os.MkdirAll(cache, 0o700))
 			for _, d := range []string{o.home, filepath.Dir(cache), cache} {
@@ -303,6 +306,7 @@ func (o *other) account(home string) {
 }
 
 func readOnlyHome(t *testing.T, o *other) {
+	testenv.NeedsRoot(t, "to mount")
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", o.home).CombinedOutput(); err != nil {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 )
 
 // foreign is a zxfer of another architecture that runs here, too: as much of it as
@@ -65,9 +65,18 @@ var buildForeign = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "out"))
 })
 
+// quickSkip skips a test that compiles a program at the quick level.
+func quickSkip(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not at the quick level: compiles a program for another architecture")
+	}
+}
+
 // foreignFor makes the host one of the machine i686, and returns the binary for it.
 func foreignFor(t *testing.T, o *other) []byte {
 	t.Helper()
+	quickSkip(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	o.program("uname", `case "$1" in -m) echo i686 ;; -n) echo beta ;; *) echo Linux ;; esac`)
@@ -191,6 +200,7 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
+	quickSkip(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	ours := func(version, revision string) *debug.BuildInfo {
@@ -220,7 +230,7 @@ func TestTheCopyIsShown(t *testing.T) {
 		said <- what
 		return func() { close(over) }
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 	defer cancel()
 	c, err := Agent(ctx, o.Options)
 	require.NoError(t, err)

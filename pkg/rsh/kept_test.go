@@ -14,6 +14,7 @@ import (
 
 func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
 	t.Parallel()
+	copiesOften(t)
 	for name, login := range map[string]string{
 		"dash": "dash", "bash": "bash", "zsh": "zsh", "busybox": "busybox sh", "fish": "fish", "tcsh": "tcsh",
 	} {

@@ -36,12 +36,11 @@ func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
 	o.install()
 	r := o.connect()
 	call := waitingCall(t, r)
-	began := time.Now()
 	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGKILL))
 	err := <-call
 	require.ErrorIs(t, err, site.ErrLost)
 	require.ErrorContains(t, err, "beta: ")
-	require.Less(t, time.Since(began), 15*time.Second)
+	require.NotContains(t, err.Error(), "heard nothing", "it is noticed by the end of its output")
 	require.NoError(t, r.Close())
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 )
 
 // TestMain makes this test binary zxfer where it is started under that name,
@@ -73,7 +74,7 @@ func newOther(t *testing.T, login, profile string) *other {
 	o.program("getent", "[ -f "+o.passwd()+" ] && read -r line <"+o.passwd()+" && echo \"$line\"; exit 0")
 	o.remote(profile + "\nexec " + login + ` -c "$command"`)
 	o.Options.Host, o.Bootstrap, o.Log = "beta", true, func(s string) { o.logs <- s }
-	o.Patience = time.Minute
+	o.Patience = testenv.Timeout()
 	return o
 }
 
@@ -149,6 +150,14 @@ func (o *other) connect() *agent.Remote {
 	return r
 }
 
+// copiesOften skips a test that copies the binary many times at the quick level.
+func copiesOften(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not at the quick level: copies the binary many times")
+	}
+}
+
 // requireWorks asks an agent something.
 func requireWorks(t *testing.T, r *agent.Remote) {
 	t.Helper()
@@ -163,5 +172,5 @@ func requireGone(t *testing.T, pid int) {
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 20*time.Second, 5*time.Millisecond, "process %d still runs", pid)
+	}, testenv.Timeout(), 5*time.Millisecond, "process %d still runs", pid)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -49,7 +50,7 @@ func relayed(ctx context.Context, t *testing.T, o *other, address string) *net.T
 	c, err := net.Dial("tcp", local)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(testenv.Timeout())))
 	return c.(*net.TCPConn)
 }
 
@@ -231,7 +232,7 @@ func TestRelaysAreBounded(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, _ := os.ReadFile(started)
 		return len(text) == maxRelays
-	}, 30*time.Second, 10*time.Millisecond)
+	}, testenv.Timeout(), 10*time.Millisecond)
 }
 
 func TestServeRelayTakesLoopbackOnly(t *testing.T) {

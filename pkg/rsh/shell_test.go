@@ -10,6 +10,8 @@ import (
 
 	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 func TestAScriptArrivesAsItIs(t *testing.T) {
@@ -75,7 +77,7 @@ func TestWhatAScriptWritesIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	select {
 	case <-s.Done():
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Timeout()):
 		s.End(0)
 		require.Fail(t, "it is still read")
 	}
@@ -89,7 +91,7 @@ func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := Run(ctx, o.Options, "exec sleep 600")
+	s, err := Run(ctx, o.Options, "exec sleep 100000")
 	require.NoError(t, err)
 	cancel()
 	_, _, _, err = s.Result()
@@ -97,8 +99,8 @@ func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 
 	s, err = Run(t.Context(), o.Options, `: >"$HOME/up"; read -r beat || echo gone`)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(o.home, "up")); return err == nil }, time.Minute, time.Millisecond)
-	s.End(time.Minute)
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(o.home, "up")); return err == nil }, testenv.Timeout(), time.Millisecond)
+	s.End(testenv.Timeout())
 	out, _, status, err := s.Result()
 	require.NoError(t, err)
 	require.Zero(t, status)

@@ -5,11 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
@@ -70,7 +70,7 @@ func TestKeyIsUsedBySeveral(t *testing.T) {
 	h.Run = run
 
 	// Many come and go: whoever uses it finds it loaded.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 	defer cancel()
 	var g errgroup.Group
 	for range 8 {

@@ -2,8 +2,8 @@ package transfer_test
 
 import (
 	"context"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -79,89 +79,88 @@ func TestShortIsNotLimited(t *testing.T) {
 	require.Equal(t, transfer.LimitSource, limit(8<<20, 300*time.Millisecond))
 }
 
-// limits runs a transfer until what limited it is what was made slow, a few times
-// at most: a host that is busy elsewhere holds up any stage for longer than these
-// transfers take.
-func limits(t *testing.T, want string, run func() (sender, receiver []transfer.Stage, n *transfer.Network)) {
-	t.Helper()
-	for try := 1; ; try++ {
-		sender, receiver, n := run()
-		got := transfer.LimitedBy(sender, receiver, n)
-		if strings.HasPrefix(got, want) {
-			return
-		}
-		if try == 4 {
-			t.Fatalf("limited by %q, expected %q: %+v %+v", got, want, sender, receiver)
-		}
-	}
-}
-
-func TestLimitedByInRealRuns(t *testing.T) {
+// TestMetersNameTheLimit holds one part of a transfer between two ends.
+func TestMetersNameTheLimit(t *testing.T) {
 	t.Parallel()
-	const size = 4 << 20
 	opt := transfer.Options{Block: 64 << 10, Buffer: 256 << 10}
-	slowSource := func() *transfertest.Source {
-		s := transfertest.NewSource(transfertest.Random(size))
-		s.Chunk, s.Pause = 64<<10, 5*time.Millisecond
-		return s
-	}
-	slowSink := func() *memorySink {
-		s := newSink()
-		s.Pause = 10 * time.Millisecond
-		return s
-	}
-	between := func(t *testing.T, a, b *wire.Link, src transfer.Source, sink transfer.Sink) (sender, receiver []transfer.Stage, n *transfer.Network) {
-		o := move(t, a, b, src, sink, opt)
-		require.NoError(t, o.sendErr)
-		require.NoError(t, o.receiveErr)
-		return o.sent.Stages, o.received.Stages, o.sent.Network
+	between := func(t *testing.T, want string, h *hold, a, b *wire.Link, src transfer.Source, sink transfer.Sink) {
+		t.Helper()
+		requireLimit(t, want, h, func(sender, receiver func(transfer.Progress)) {
+			done := make(chan error, 1)
+			go func() {
+				_, err := transfer.Receive(context.Background(), b, sink, opt, receiver)
+				done <- err
+			}()
+			_, err := transfer.Send(context.Background(), src, a, opt, sender)
+			require.NoError(t, err)
+			require.NoError(t, <-done)
+		})
 	}
 	for _, mode := range modes {
 		t.Run(string(mode)+"/"+transfer.LimitSource, func(t *testing.T) {
 			t.Parallel()
-			limits(t, transfer.LimitSource, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-				a, b := transfertest.Links(t, mode, 2, nil)
-				return between(t, a, b, slowSource(), newSink())
-			})
+			a, b := transfertest.Links(t, mode, 2, nil)
+			h := newHold(t)
+			src := &heldSource{Source: transfertest.NewSource(transfertest.Random(4 << 20)), hold: h, after: heldAfter}
+			between(t, transfer.LimitSource, h, a, b, src, newSink())
 		})
 		t.Run(string(mode)+"/"+transfer.LimitTarget, func(t *testing.T) {
 			t.Parallel()
-			limits(t, transfer.LimitTarget, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-				a, b := transfertest.Links(t, mode, 2, nil)
-				return between(t, a, b, transfertest.NewSource(transfertest.Random(4*size)), slowSink())
-			})
+			a, b := transfertest.Links(t, mode, 2, nil)
+			h := newHold(t)
+			between(t, transfer.LimitTarget, h, a, b, endlessSource{h}, newHeldSink(h))
 		})
 	}
 	t.Run("network", func(t *testing.T) {
 		t.Parallel()
-		limits(t, transfer.LimitNetwork, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-			via := transfertest.Proxied(t, func(int) transfertest.Tamper {
-				return func(_ int64, p []byte) ([]byte, bool) { time.Sleep(3 * time.Millisecond); return p, false }
-			})
-			a, b := transfertest.Links(t, wire.Signed, 1, via)
-			return between(t, a, b, transfertest.NewSource(transfertest.Random(6*size)), newSink())
+		h := newHold(t)
+		via := transfertest.Proxied(t, func(int) transfertest.Tamper {
+			return func(at int64, p []byte) ([]byte, bool) {
+				if at > heldAfter {
+					h.wait()
+				}
+				return p, false
+			}
 		})
+		a, b := transfertest.Links(t, wire.Signed, 1, via)
+		sink := newSink()
+		sink.Drop = true
+		between(t, transfer.LimitNetwork, h, a, b, endlessSource{h}, sink)
 	})
-	t.Run("spliced, slow target", func(t *testing.T) {
+	t.Run("spliced, target", func(t *testing.T) {
 		t.Parallel()
-		limits(t, transfer.LimitTarget, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-			a, b := transfertest.Links(t, wire.Plain, 1, nil)
-			return between(t, a, b, newPipeSource(t, transfertest.Random(4*size), 1<<20), newPipeSink(t, 0, 5*time.Millisecond))
-		})
+		a, b := transfertest.Links(t, wire.Plain, 1, nil)
+		h := newHold(t)
+		between(t, transfer.LimitTarget, h, a, b, newPipeSource(t, make([]byte, 64<<20), 1<<20), newPipeSink(t, 0, func(*pipeSink) { h.wait() }))
 	})
-	for want, slow := range map[string]func() (transfer.Source, transfer.Sink){
-		transfer.LimitSource: func() (transfer.Source, transfer.Sink) { return slowSource(), newSink() },
-		transfer.LimitTarget: func() (transfer.Source, transfer.Sink) {
-			return transfertest.NewSource(transfertest.Random(size)), slowSink()
-		},
+}
+
+// TestMetersOfACopy copies within one host on a simulated clock, which only the source,
+// the sink and the bandwidth limit move.
+func TestMetersOfACopy(t *testing.T) {
+	t.Parallel()
+	const size = 4 << 20
+	for want, c := range map[string]struct {
+		source, sink time.Duration // for each 64 KiB
+		limit        int64         // bytes per second
+		took         time.Duration
+	}{
+		transfer.LimitSource:    {source: 5 * time.Millisecond, sink: time.Millisecond, took: 64*5*time.Millisecond + 6*time.Millisecond},
+		transfer.LimitTarget:    {source: time.Millisecond, sink: 10 * time.Millisecond, took: time.Millisecond + 65*10*time.Millisecond},
+		transfer.LimitBandwidth: {source: time.Millisecond, limit: 2 << 20, took: 2 * time.Second},
 	} {
-		t.Run("local/"+want, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			limits(t, want, func() (sender, receiver []transfer.Stage, n *transfer.Network) {
-				src, sink := slow()
-				res, err := transfer.Copy(context.Background(), src, sink, opt, nil)
+			synctest.Test(t, func(t *testing.T) {
+				src, sink := transfertest.NewSource(transfertest.Random(size)), newSink()
+				src.Chunk, src.Pause, sink.Pause = 64<<10, c.source, c.sink
+				res, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Block: 64 << 10, Buffer: 256 << 10, BandLimit: c.limit}, nil)
 				require.NoError(t, err)
-				return res.Stages, res.Stages, nil
+				require.Equal(t, want, transfer.LimitedBy(res.Stages, res.Stages, nil))
+				require.Equal(t, c.took, res.Elapsed)
+				for _, s := range res.Stages {
+					require.Equal(t, res.Elapsed, s.Busy+s.WaitIn+s.WaitOut, s.Name)
+				}
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 )
@@ -20,9 +21,8 @@ const tailSize = 312
 
 // outcome is what both ends of a transfer came to.
 type outcome struct {
-	sent, received       transfer.Result
-	sendErr, receiveErr  error
-	sendTime, receiveEnd time.Duration
+	sent, received      transfer.Result
+	sendErr, receiveErr error
 }
 
 // move runs both ends.
@@ -34,17 +34,14 @@ func move(t testing.TB, sender, receiver *wire.Link, src transfer.Source, sink t
 func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *wire.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
 	t.Helper()
 	done := make(chan struct{})
-	began := time.Now()
 	go func() {
 		defer close(done)
 		o.received, o.receiveErr = transfer.Receive(rctx, receiver, sink, opt, nil)
-		o.receiveEnd = time.Since(began)
 	}()
 	o.sent, o.sendErr = transfer.Send(sctx, src, sender, opt, nil)
-	o.sendTime = time.Since(began)
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Timeout()):
 		require.Fail(t, "the receiver did not end")
 	}
 	return o
@@ -60,6 +57,16 @@ func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
 	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink saw bytes that it had to be spared")
 }
 
+// onceStored calls f after the sink has stored something.
+func onceStored(sink *memorySink, f func()) {
+	go func() {
+		for sink.Len() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		f()
+	}()
+}
+
 // requireClean checks that a test left no goroutines and no descriptors. The
 // test must not run in parallel with others.
 func requireClean(t *testing.T) (check func()) {
@@ -69,12 +76,11 @@ func requireClean(t *testing.T) (check func()) {
 		t.Helper()
 		var g int
 		var f []string
-		for range 200 {
+		for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(10 * time.Millisecond) {
 			g, f = runtime.NumGoroutine(), openFiles(t)
 			if g <= goroutines && len(f) <= len(descriptors) {
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 		buf := make([]byte, 1<<20)
 		require.Failf(t, "leak", "goroutines %d -> %d, descriptors %v -> %v\n%s", goroutines, g, descriptors, f, buf[:runtime.Stack(buf, true)])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/wire"
@@ -62,17 +63,22 @@ type pipeSink struct {
 	w         *os.File
 	got       bytes.Buffer
 	done      chan struct{}
+	aborting  chan struct{}
 	committed bool
 	aborted   error
 }
 
-// newPipeSink reads a pipe as a consumer would; it stops after most bytes,
-// 0 = never.
-func newPipeSink(t testing.TB, most int64, pause time.Duration) *pipeSink {
+// untilAborted is the pause of a pipeSink that reads once, and then nothing until it is
+// aborted.
+func untilAborted(s *pipeSink) { <-s.aborting }
+
+// newPipeSink reads a pipe as a consumer would, and calls pause, which may be nil, after
+// each read. It stops after most bytes, 0 = never.
+func newPipeSink(t testing.TB, most int64, pause func(*pipeSink)) *pipeSink {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	s := &pipeSink{w: w, done: make(chan struct{})}
+	s := &pipeSink{w: w, done: make(chan struct{}), aborting: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		defer r.Close()
@@ -83,7 +89,9 @@ func newPipeSink(t testing.TB, most int64, pause time.Duration) *pipeSink {
 			if err != nil || most > 0 && int64(s.got.Len()) >= most {
 				return
 			}
-			time.Sleep(pause)
+			if pause != nil {
+				pause(s)
+			}
 		}
 	}()
 	return s
@@ -107,6 +115,7 @@ var errConsumer = errors.New("the consumer gave up")
 
 func (s *pipeSink) Abort(cause error) error {
 	s.aborted = cause
+	close(s.aborting)
 	_ = s.w.Close()
 	<-s.done
 	return errConsumer
@@ -125,7 +134,7 @@ func TestPipes(t *testing.T) {
 						t.Parallel()
 						want := transfertest.Random(size)
 						a, b := transfertest.Links(t, mode, streams, nil)
-						sink := newPipeSink(t, 0, 0)
+						sink := newPipeSink(t, 0, nil)
 						o := move(t, a, b, newPipeSource(t, want, piece), sink, transfer.Options{})
 						require.NoError(t, o.sendErr)
 						require.NoError(t, o.receiveErr)
@@ -164,7 +173,7 @@ func TestSpliceMeetsCopy(t *testing.T) {
 		t.Run("to pipe "+compress, func(t *testing.T) {
 			t.Parallel()
 			a, b := transfertest.Links(t, wire.Plain, 1, nil)
-			sink := newPipeSink(t, 0, 0)
+			sink := newPipeSink(t, 0, nil)
 			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Compress: compress})
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
@@ -180,7 +189,7 @@ func TestPipeFailures(t *testing.T) {
 		t.Run(string(mode)+"/source", func(t *testing.T) {
 			t.Parallel()
 			a, b := transfertest.Links(t, mode, 1, nil)
-			src, sink := newPipeSource(t, stream, 1<<20), newPipeSink(t, 0, 0)
+			src, sink := newPipeSource(t, stream, 1<<20), newPipeSink(t, 0, nil)
 			src.fail = errors.New("exit status 1")
 			o := move(t, a, b, src, sink, transfer.Options{})
 			require.Equal(t, src.fail, o.sendErr)
@@ -193,7 +202,7 @@ func TestPipeFailures(t *testing.T) {
 		t.Run(string(mode)+"/sink", func(t *testing.T) {
 			t.Parallel()
 			a, b := transfertest.Links(t, mode, 1, nil)
-			sink := newPipeSink(t, 1<<20, 0)
+			sink := newPipeSink(t, 1<<20, nil)
 			o := move(t, a, b, newPipeSource(t, stream, 1<<20), sink, transfer.Options{})
 			require.ErrorIs(t, o.receiveErr, errConsumer, "what the child said, not that its pipe broke")
 			var peer *transfer.PeerError
@@ -203,22 +212,24 @@ func TestPipeFailures(t *testing.T) {
 		})
 		t.Run(string(mode)+"/stalled source", func(t *testing.T) {
 			t.Parallel()
-			a, b := transfertest.Links(t, mode, 1, nil)
-			r, w, err := os.Pipe()
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = w.Close() })
-			o := move(t, a, b, &pipeSource{r: r}, newPipeSink(t, 0, 0), transfer.Options{Stall: 2 * time.Second})
-			require.ErrorIs(t, o.sendErr, transfer.ErrStall)
-			require.ErrorContains(t, o.sendErr, "pipe source gave nothing")
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				a, b := transfertest.Links(t, mode, 1, nil)
+				r, w, err := os.Pipe()
+				require.NoError(t, err)
+				defer w.Close()
+				o := move(t, a, b, &pipeSource{r: r}, newPipeSink(t, 0, nil), transfer.Options{Stall: stall})
+				return stallOf(o.sendErr, "pipe source gave nothing")
+			})
 		})
 		t.Run(string(mode)+"/stalled sink", func(t *testing.T) {
 			t.Parallel()
-			a, b := transfertest.Links(t, mode, 1, nil)
-			sink := newPipeSink(t, 0, 6*time.Second)
-			o := move(t, a, b, newPipeSource(t, transfertest.Random(20<<20), 1<<20), sink, transfer.Options{Stall: 2 * time.Second, Buffer: 1 << 20})
-			require.Error(t, o.sendErr)
-			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)
-			require.ErrorContains(t, o.receiveErr, "pipe sink took nothing")
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				a, b := transfertest.Links(t, mode, 1, nil)
+				opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
+				o := move(t, a, b, newPipeSource(t, transfertest.Random(20<<20), 1<<20), newPipeSink(t, 0, untilAborted), opt)
+				require.Error(t, o.sendErr)
+				return stallOf(o.receiveErr, "pipe sink took nothing")
+			})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 				if noted {
 					return held, waiting
 				}
-				time.Sleep(time.Microsecond) // whoever waits may need this thread
+				synctest.Wait() // until put waits
 			}
 		}
 		var watch wire.Stopwatch
@@ -50,17 +51,16 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	}
 	var taker sync.WaitGroup
 	taker.Go(func() { _, _ = r.take(&watch) })
-	for !r.starved() {
-		time.Sleep(time.Microsecond)
-	}
+	synctest.Wait()
+	require.True(t, r.starved())
 	var none wire.Stopwatch
 	require.NoError(t, r.put(&piece{header: wire.Header{Position: *next}}, &none))
 	*next++
 	taker.Wait()
 }
 
-// A ring grows while nothing is taken from it, and where it ran empty for longer than
-// it had lasted, and only then.
+// TestRingUsesWhatHelps runs on a simulated clock. A ring grows while nothing is taken
+// from it, and if it ran empty for longer than it had lasted, and only then.
 func TestRingUsesWhatHelps(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20
@@ -69,8 +69,10 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		defer r.mu.Unlock()
 		return r.used
 	}
-	t.Run("before the first is taken", func(t *testing.T) {
-		t.Parallel()
+	inBubble := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+	inBubble("before the first is taken", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		held, waiting := fill(t, r, &next)
 		require.Equal(t, uint64(16), held)
@@ -79,12 +81,11 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		drain(t, r, held+1, &next)
 		waiting.Wait()
 	})
-	t.Run("who takes has stopped", func(t *testing.T) {
-		t.Parallel()
+	inBubble("who takes has stopped", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		drain(t, r, 0, &next)
 		_, waiting := fill(t, r, &next)
-		require.Eventually(t, func() bool { return room(r) == 32 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return room(r) == 32 }, time.Minute, time.Millisecond)
 		waiting.Wait() // there is room although nothing was taken
 		for range 2 {
 			_, waiting = fill(t, r, &next)
@@ -94,8 +95,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		drain(t, r, 65, &next)
 		waiting.Wait()
 	})
-	t.Run("who takes is slow", func(t *testing.T) {
-		t.Parallel()
+	inBubble("who takes is slow", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		drain(t, r, 0, &next)
 		r.pace = time.Hour
@@ -105,11 +105,11 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		drain(t, r, held+1, &next)
 		waiting.Wait()
 	})
-	t.Run("who puts had stopped", func(t *testing.T) {
-		t.Parallel()
+	inBubble("who puts had stopped", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		r.pace = time.Hour
 		held, waiting := fill(t, r, &next)
+		time.Sleep(stoppedFor)
 		for i := range held + 1 {
 			_, err := r.take(new(wire.Stopwatch))
 			require.NoError(t, err)
@@ -119,17 +119,18 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		}
 		var taker sync.WaitGroup
 		taker.Go(func() { _, _ = r.take(new(wire.Stopwatch)) })
-		for !r.starved() {
-			time.Sleep(time.Microsecond)
-		}
+		synctest.Wait()
+		require.True(t, r.starved())
 		time.Sleep(2*time.Since(r.filled) + stoppedFor) // it lasted no longer than that
 		require.NoError(t, r.put(&piece{header: wire.Header{Position: next}}, new(wire.Stopwatch)))
 		taker.Wait()
 		require.Greater(t, room(r), uint64(32))
 	})
-	small, next := newRing(4<<20, block, 0), uint64(0)
-	held, waiting := fill(t, small, &next)
-	require.Equal(t, uint64(4), held, "no more than was asked for")
-	drain(t, small, held+1, &next)
-	waiting.Wait()
+	inBubble("small", func(t *testing.T) {
+		r, next := newRing(4<<20, block, 0), uint64(0)
+		held, waiting := fill(t, r, &next)
+		require.Equal(t, uint64(4), held, "no more than was asked for")
+		drain(t, r, held+1, &next)
+		waiting.Wait()
+	})
 }

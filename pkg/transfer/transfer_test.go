@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/xxh3"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/wire"
@@ -55,25 +57,55 @@ func TestStreamsArriveWhole(t *testing.T) {
 	}
 }
 
+// trickle is a source that yields single bytes until its hold is released.
+type trickle struct {
+	*transfertest.Source
+	*hold
+}
+
+func (s *trickle) Read(p []byte) (int, error) {
+	select {
+	case <-s.open:
+	default:
+		time.Sleep(time.Millisecond)
+		p = p[:1]
+	}
+	return s.Source.Read(p)
+}
+
+// TestProgressIsReported slows the source down until both ends have reported twice and the
+// receiver has reported bytes: a slow stream must not wait for a full block.
 func TestProgressIsReported(t *testing.T) {
 	t.Parallel()
 	a, b := transfertest.Links(t, wire.Signed, 2, nil)
-	src, sink := transfertest.NewSource(transfertest.Random(1<<20)), newSink()
-	src.Chunk, src.Pause = 16<<10, 20*time.Millisecond
+	h := newHold(t)
+	src, sink := &trickle{Source: transfertest.NewSource(transfertest.Random(1 << 20)), hold: h}, newSink()
+	hangs := time.AfterFunc(testenv.Timeout(), h.release)
+	var mu sync.Mutex
 	var sent, received []transfer.Progress
+	report := func(to *[]transfer.Progress) func(transfer.Progress) {
+		return func(p transfer.Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if *to = append(*to, p); len(sent) >= 2 && len(received) >= 2 && received[len(received)-1].Bytes > 0 {
+				h.release()
+			}
+		}
+	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := transfer.Receive(context.Background(), b, sink, transfer.Options{}, func(p transfer.Progress) { received = append(received, p) })
+		_, err := transfer.Receive(context.Background(), b, sink, transfer.Options{}, report(&received))
 		done <- err
 	}()
-	res, err := transfer.Send(context.Background(), src, a, transfer.Options{}, func(p transfer.Progress) { sent = append(sent, p) })
+	res, err := transfer.Send(context.Background(), src, a, transfer.Options{}, report(&sent))
 	require.NoError(t, err)
 	require.NoError(t, <-done)
+	require.True(t, hangs.Stop(), "the receiver reports no bytes of a slow stream")
 	for name, reports := range map[string][]transfer.Progress{"sender": sent, "receiver": received} {
 		require.GreaterOrEqual(t, len(reports), 3, name)
 		last := reports[len(reports)-1]
 		require.EqualValues(t, 1<<20, last.Bytes, name)
-		require.Less(t, reports[0].Bytes, last.Bytes, "%s: a trickle must go on at once", name)
+		require.Less(t, reports[1].Bytes, last.Bytes, name)
 		require.Equal(t, 2, last.Network.Streams, name)
 		require.Positive(t, last.Network.RTT, name)
 		require.NotEmpty(t, last.Network.Congestion, name)
@@ -82,7 +114,6 @@ func TestProgressIsReported(t *testing.T) {
 		}
 	}
 	require.Equal(t, sent[len(sent)-1], res.Progress)
-	require.Equal(t, transfer.LimitSource, transfer.LimitedBy(res.Stages, received[len(received)-1].Stages, res.Network))
 }
 
 func TestFailuresReachTheOtherEnd(t *testing.T) {
@@ -154,100 +185,8 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 	}
 }
 
-func TestLongCommitIsNoStall(t *testing.T) {
-	t.Parallel()
-	a, b := transfertest.Links(t, wire.Signed, 2, nil)
-	sink := newSink()
-	sink.Slow = 13 * time.Second // twice the patience of a machine that may be busy
-	o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), sink, transfer.Options{Stall: 6 * time.Second})
-	require.NoError(t, o.receiveErr)
-	require.NoError(t, o.sendErr, "the receiver's sign of life did not count")
-}
-
-func TestStallNamesTheSide(t *testing.T) {
-	t.Parallel()
-	opt := transfer.Options{Stall: 3 * time.Second, Buffer: 1 << 20} // a busy machine may move nothing for a second
-	for _, mode := range modes {
-		t.Run(string(mode)+"/source", func(t *testing.T) {
-			t.Parallel()
-			a, b := transfertest.Links(t, mode, 2, nil)
-			src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
-			src.Hang = true
-			o := move(t, a, b, src, sink, opt)
-			require.ErrorIs(t, o.sendErr, transfer.ErrStall)
-			require.ErrorContains(t, o.sendErr, "memory source gave nothing")
-			require.NotErrorIs(t, o.sendErr, wire.ErrCut)
-			require.Error(t, o.receiveErr)
-			requireNothing(t, sink, transfertest.Random(1000))
-		})
-		t.Run(string(mode)+"/target", func(t *testing.T) {
-			t.Parallel()
-			a, b := transfertest.Links(t, mode, 2, nil)
-			stream := transfertest.Random(64 << 20)
-			src, sink := transfertest.NewSource(stream), newSink()
-			sink.HangAfter = 100
-			o := move(t, a, b, src, sink, opt)
-			require.Error(t, o.sendErr)
-			require.ErrorIs(t, o.receiveErr, transfer.ErrStall)
-			require.ErrorContains(t, o.receiveErr, "memory sink took nothing")
-			requireNothing(t, sink, stream)
-		})
-	}
-}
-
-// stubborn ends hang for good: they do not even end when they are told to.
-type (
-	stubbornSource struct {
-		*transfertest.Source
-		free chan struct{}
-	}
-	stubbornSink struct {
-		*memorySink
-		free chan struct{}
-	}
-)
-
-func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
-
-func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
-
-// The other end hears of them nevertheless, and who it was.
-func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
-	t.Parallel()
-	opt := transfer.Options{Stall: 3 * time.Second, Buffer: 1 << 20} // a busy machine may move nothing for a second
-	for _, who := range []string{"memory source gave nothing", "memory sink took nothing"} {
-		t.Run(who, func(t *testing.T) {
-			t.Parallel()
-			free := make(chan struct{})
-			source, sink := transfertest.NewSource(transfertest.Random(8<<20)), newSink()
-			a, b := transfertest.Links(t, wire.Signed, 2, nil)
-			sent, received := make(chan error, 1), make(chan error, 1)
-			own, other := sent, received
-			var src transfer.Source = source
-			var dst transfer.Sink = sink
-			if strings.HasPrefix(who, "memory sink") {
-				sink.HangAfter, dst = 100, stubbornSink{sink, free}
-				own, other = received, sent
-			} else {
-				source.Hang, src = true, stubbornSource{source, free}
-			}
-			go func() { _, err := transfer.Send(context.Background(), src, a, opt, nil); sent <- err }()
-			go func() { _, err := transfer.Receive(context.Background(), b, dst, opt, nil); received <- err }()
-			select {
-			case err := <-other:
-				require.ErrorAs(t, err, new(*transfer.PeerError))
-				require.ErrorContains(t, err, who)
-			case <-time.After(10 * opt.Stall):
-				require.Fail(t, "the other end heard nothing")
-			}
-			close(free)
-			err := <-own
-			require.ErrorIs(t, err, transfer.ErrStall)
-			require.ErrorContains(t, err, who)
-		})
-	}
-}
-
+// TestSlowSinkBoundsMemory looks at what is live on the heap, which does not depend on
+// when the collector runs.
 func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures the heap
 	a, b := transfertest.Links(t, wire.Signed, 2, nil)
 	const buffer = 4 << 20
@@ -262,6 +201,7 @@ func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures 
 	go func() {
 		defer close(done)
 		_, err := transfer.Receive(context.Background(), b, sink, transfer.Options{Buffer: buffer}, func(transfer.Progress) {
+			runtime.GC()
 			runtime.ReadMemStats(&now)
 			most = max(most, now.HeapAlloc)
 		})
@@ -286,7 +226,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				rctx, rcancel := context.WithCancel(context.Background())
 				defer scancel()
 				defer rcancel()
-				time.AfterFunc(50*time.Millisecond, func() {
+				onceStored(sink, func() {
 					if who != "receiver" {
 						scancel()
 					}
@@ -294,7 +234,6 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 						rcancel()
 					}
 				})
-				began := time.Now()
 				o := moveIn(t, sctx, rctx, a, b, src, sink, transfer.Options{})
 				require.Error(t, o.sendErr)
 				require.Error(t, o.receiveErr)
@@ -304,7 +243,6 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				if who != "sender" {
 					require.ErrorIs(t, o.receiveErr, context.Canceled)
 				}
-				require.Less(t, time.Since(began), 20*time.Second)
 				requireNothing(t, sink, transfertest.Random(5<<20))
 				check()
 			})
@@ -319,8 +257,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 				check := requireClean(t)
 				a, b := transfertest.Links(t, mode, 3, nil)
 				src, sink := transfertest.NewSource(transfertest.Random(5<<20)), newSink()
-				src.Chunk, src.Pause = 64<<10, 5*time.Millisecond
-				time.AfterFunc(100*time.Millisecond, func() {
+				src.Chunk, src.Hang = 64<<10, true
+				onceStored(sink, func() {
 					if who == "sender" {
 						_ = a.Close()
 					} else {
@@ -337,71 +275,22 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 	}
 }
 
-func TestBandLimit(t *testing.T) { //nolint:paralleltest // measures time: only its own cases run beside each other
-	const limit = 4 << 20
-	check := func(t *testing.T, bytes int64, took time.Duration, stages []transfer.Stage) {
-		t.Helper()
-		// Never more than the limit; how much less, a busy machine decides.
-		rate := float64(bytes) / took.Seconds()
-		require.Less(t, rate, 1.1*limit)
-		require.Greater(t, rate, 0.1*limit)
-		if rate > 0.8*limit { // else it was that machine
-			require.Equal(t, transfer.LimitBandwidth, transfer.LimitedBy(stages, nil, nil))
-		}
-	}
+// TestBandLimit checks that a transfer never exceeds its limit; how much slower it is
+// depends on the machine. TestMetersOfACopy checks the limit's own time.
+func TestBandLimit(t *testing.T) {
+	t.Parallel()
+	const size, limit = 2 << 20, 4 << 20
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			a, b := transfertest.Links(t, mode, 3, nil)
-			o := move(t, a, b, transfertest.NewSource(transfertest.Random(8<<20)), newSink(), transfer.Options{BandLimit: limit})
+			o := move(t, a, b, transfertest.NewSource(transfertest.Random(size)), newSink(), transfer.Options{BandLimit: limit})
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
-			check(t, o.sent.Bytes, o.sendTime, o.sent.Stages)
+			require.GreaterOrEqual(t, o.sent.Elapsed, time.Second*size/limit)
+			at := slices.IndexFunc(o.sent.Stages, func(s transfer.Stage) bool { return s.Name == transfer.StageLimit })
+			require.Positive(t, at)
+			require.EqualValues(t, size, o.sent.Stages[at].Bytes)
 		})
 	}
-	t.Run("local", func(t *testing.T) {
-		t.Parallel()
-		began := time.Now()
-		res, err := transfer.Copy(context.Background(), transfertest.NewSource(transfertest.Random(8<<20)), newSink(), transfer.Options{BandLimit: limit}, nil)
-		require.NoError(t, err)
-		check(t, res.Bytes, time.Since(began), res.Stages)
-	})
-}
-
-func TestCopy(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{0, 1, tailSize, 5<<20 + 3} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			t.Parallel()
-			src, sink := transfertest.NewSource(transfertest.Random(size)), newSink()
-			src.Chunk = -1
-			calls := 0
-			res, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Block: 64 << 10}, func(transfer.Progress) { calls++ })
-			require.NoError(t, err)
-			got, committed := sink.Stored()
-			require.True(t, committed)
-			require.True(t, bytes.Equal(transfertest.Random(size), got))
-			require.EqualValues(t, size, res.Bytes)
-			require.Positive(t, calls)
-			sum := xxh3.Hash128(got).Bytes()
-			require.Equal(t, hex.EncodeToString(sum[:]), res.Digest)
-		})
-	}
-	t.Run("failing source", func(t *testing.T) {
-		t.Parallel()
-		src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
-		src.Err = errors.New("the disk fell off")
-		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
-		require.Equal(t, src.Err, err)
-		requireNothing(t, sink, transfertest.Random(1000))
-	})
-	t.Run("stalls", func(t *testing.T) {
-		t.Parallel()
-		src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
-		src.Hang = true
-		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Stall: 100 * time.Millisecond}, nil)
-		require.ErrorIs(t, err, transfer.ErrStall)
-		require.ErrorContains(t, err, "memory source gave nothing")
-		requireNothing(t, sink, transfertest.Random(1000))
-	})
 }

@@ -19,7 +19,7 @@ type Bare struct{ l *Listener }
 // offer are ignored; all else is as for Listen.
 func ListenBare(ctx context.Context, o Offer, log func(msg string)) (*Bare, error) {
 	o.Mode, o.Streams = Plain, 1
-	l, err := listenFor(ctx, o, log, true)
+	l, err := listenFor(ctx, o, log, true, handshakeTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	t.Parallel()
 	logged := make(chan string, 10)
-	l, err := ListenBare(t.Context(), Offer{Address: "127.0.0.1", Deadline: time.Minute}, func(s string) { logged <- s })
+	l, err := ListenBare(t.Context(), Offer{Address: "127.0.0.1", Deadline: unlimited}, func(s string) { logged <- s })
 	require.NoError(t, err)
 	defer l.Close()
 	require.Len(t, l.Secret(), 64)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/way"
 )
 
@@ -81,6 +82,7 @@ func TestTakes(t *testing.T) {
 // Root without CAP_NET_ADMIN, as in zxfer's own units, may ask for what anybody may.
 func TestRootWithoutCapabilities(t *testing.T) {
 	t.Parallel()
+	testenv.NeedsRoot(t, "to give up capabilities")
 	if !administersNetwork() {
 		t.Skip("needs CAP_NET_ADMIN, to give it up")
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // pair is both ends of one connection.
@@ -22,7 +24,7 @@ func pair(t testing.TB, mode Mode) (a, b *Conn) {
 
 func pairLink(t testing.TB, mode Mode, streams int) (dialer, listener *Link) {
 	t.Helper()
-	l, err := Listen(t.Context(), Offer{Mode: mode, Streams: streams, Address: "127.0.0.1"}, nil)
+	l, err := Listen(t.Context(), Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: unlimited}, nil)
 	require.NoError(t, err)
 	return connect(t, l, l.Ticket())
 }
@@ -106,7 +108,11 @@ func TestCloseEndsThePeerAtOnce(t *testing.T) {
 			t.Parallel()
 			a, b := pairLink(t, mode, 2)
 			read, write := make(chan error, 1), make(chan error, 1)
-			go func() { _, err := b.Conns()[0].ReadFrame(NewBlock(100, 0)); read <- err }()
+			in := NewBlock(100, 0)
+			require.NoError(t, a.Conns()[0].WriteControl(Alive, 0, nil))
+			_, err := b.Conns()[0].ReadFrame(in)
+			require.NoError(t, err)
+			go func() { _, err := b.Conns()[0].ReadFrame(in); read <- err }()
 			go func() {
 				for {
 					if err := b.Conns()[1].WriteFrame(Header{Kind: Data, Raw: 1 << 20}, block(make([]byte, 1<<20))); err != nil {
@@ -115,13 +121,13 @@ func TestCloseEndsThePeerAtOnce(t *testing.T) {
 					}
 				}
 			}()
-			time.Sleep(50 * time.Millisecond)
+			require.Eventually(t, func() bool { return b.Conns()[1].WireBytes() > 1<<20 }, testenv.Timeout(), time.Millisecond)
 			require.NoError(t, a.Close())
 			for _, c := range []chan error{read, write} {
 				select {
 				case err := <-c:
 					require.ErrorIs(t, err, ErrCut)
-				case <-time.After(5 * time.Second):
+				case <-time.After(testenv.Timeout()):
 					require.Fail(t, "the peer did not notice")
 				}
 			}
@@ -145,7 +151,7 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 					}
 				}
 			}()
-			time.Sleep(50 * time.Millisecond)
+			require.Eventually(t, func() bool { return a.Conns()[0].WireBytes() > 1<<20 }, testenv.Timeout(), time.Millisecond)
 			go func() {
 				b.Interrupt()
 				b.Abort(errors.New("disk full"))
@@ -180,17 +186,27 @@ func TestWhatIsInterruptedStaysSo(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t, Signed)
-	b.SetSilence(200 * time.Millisecond)
-	in := NewBlock(100, 0)
-	for range 4 { // signs of life count
-		time.AfterFunc(100*time.Millisecond, func() { _ = a.WriteControl(Alive, 0, nil) })
-		_, err := b.ReadFrame(in)
-		require.NoError(t, err)
+	// A slow machine may delay a frame by more than the limit. The test then repeats
+	// with a longer one.
+	for silence := 100 * time.Millisecond; ; silence *= 2 {
+		a, b := pair(t, Signed)
+		b.SetSilence(silence)
+		in := NewBlock(100, 0)
+		var err error
+		heard := 0
+		for ; heard < 4 && err == nil; heard++ { // together they take longer than the limit
+			time.AfterFunc(silence/2, func() { _ = a.WriteControl(Alive, 0, nil) })
+			_, err = b.ReadFrame(in)
+		}
+		if err != nil {
+			require.Less(t, silence, testenv.Timeout(), "frame %d: %v", heard, err)
+			continue
+		}
+		_, err = b.ReadFrame(in)
+		require.ErrorIs(t, err, ErrCut)
+		require.ErrorContains(t, err, "nothing was heard from the other end for "+silence.String())
+		return
 	}
-	_, err := b.ReadFrame(in)
-	require.ErrorIs(t, err, ErrCut)
-	require.ErrorContains(t, err, "nothing was heard from the other end for 200ms")
 }
 
 func TestSpliceBothWays(t *testing.T) {
@@ -301,7 +317,7 @@ func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 	select {
 	case err := <-done:
 		require.NoError(t, err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		require.Fail(t, "the receiver sleeps")
 	}
 }
@@ -348,14 +364,12 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		pipe, err := r.SyscallConn()
 		require.NoError(t, err)
 		_ = b.tcp.Close()
-		for range 10 {
-			_, err = w.Write(make([]byte, 1000))
-			require.NoError(t, err)
-			if err = a.SpliceFrom(Header{Kind: Data, Raw: 1000}, pipe); err != nil {
-				break
+		require.Eventually(t, func() bool {
+			if _, err = w.Write(make([]byte, 1000)); err == nil {
+				err = a.SpliceFrom(Header{Kind: Data, Raw: 1000}, pipe)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return err != nil
+		}, testenv.Timeout(), time.Millisecond)
 		require.ErrorIs(t, err, ErrCut)
 		require.NotErrorIs(t, err, ErrPipe)
 	})

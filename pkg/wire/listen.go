@@ -52,6 +52,8 @@ type Listener struct {
 	release func() // stops what would close the listener later
 	greets  sync.WaitGroup
 
+	handshake time.Duration // limit for one handshake
+
 	mu       sync.Mutex
 	silent   pending // have not named the session
 	named    pending // have named it
@@ -72,10 +74,12 @@ type Listener struct {
 // An address that this host does not have, and a port range without a free
 // port, are *fault.Errors with a hint.
 func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
-	return listenFor(ctx, o, log, false)
+	return listenFor(ctx, o, log, false, handshakeTimeout)
 }
 
-func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*Listener, error) {
+// listenFor opens a listener. It drops a connection whose handshake takes longer than
+// handshake.
+func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool, handshake time.Duration) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
@@ -83,7 +87,7 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool) (*
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l := &Listener{log: log, bare: bare, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
+	l := &Listener{log: log, bare: bare, handshake: handshake, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
 	if log == nil {
 		l.log = func(string) {}
 	}
@@ -235,7 +239,7 @@ func (l *Listener) introduced(c *net.TCPConn) {
 	defer l.mu.Unlock()
 	if l.silent.remove(c) { // else it was dropped just now
 		l.named.add(c)
-		_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // closed: the next read says so
+		_ = c.SetDeadline(time.Now().Add(l.handshake)) // closed: the next read says so
 	}
 }
 
@@ -286,7 +290,7 @@ func (l *Listener) greet(c *net.TCPConn) {
 }
 
 func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
-	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(l.handshake)); err != nil {
 		return nil, err
 	}
 	if l.bare {

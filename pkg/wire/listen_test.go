@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/way"
 )
 
@@ -39,16 +41,27 @@ func (l *logged) text() string {
 	return strings.Join(l.lines, "\n")
 }
 
+// unlimited is a handshake timeout that no test reaches.
+const unlimited = 24 * time.Hour
+
+// listen opens a listener that waits longer for its connections than a test runs,
+// unless the offer has a deadline.
 func listen(t *testing.T, o Offer) (*Listener, *logged) {
+	t.Helper()
+	return listenTimed(t, o, unlimited)
+}
+
+// listenTimed is listen with a limit for a handshake.
+func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *logged) {
 	t.Helper()
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
 	if o.Deadline == 0 {
-		o.Deadline = 10 * time.Second
+		o.Deadline = unlimited
 	}
 	var log logged
-	l, err := Listen(context.Background(), o, log.add)
+	l, err := listenFor(context.Background(), o, log.add, false, handshake)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l, &log
@@ -150,9 +163,12 @@ func TestStrangersAreDropped(t *testing.T) {
 			first, err := dialStream(ticket, via, 0)
 			require.NoError(t, err)
 			defer first.tcp.Close()
-			require.Eventually(t, func() bool { return len(said()) >= helloSize+proofSize }, 30*time.Second, time.Millisecond)
-			time.Sleep(20 * time.Millisecond) // the rest, inside TLS
-			replayed := said()
+			require.Eventually(t, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.have == 1
+			}, testenv.Timeout(), time.Millisecond)
+			replayed := said() // all of it, because the listener has accepted the stream
 
 			for _, garbage := range [][]byte{
 				[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n" + strings.Repeat("x", 200)),
@@ -196,20 +212,18 @@ func TestStrangersAreDropped(t *testing.T) {
 			second, err := dialStream(ticket, ticket.Address, 1)
 			require.NoError(t, err)
 			defer second.tcp.Close()
-			began := time.Now()
-			link, err := l.Accept(context.Background())
-			require.NoError(t, err)
-			require.Less(t, time.Since(began), handshakeTimeout/2, "the silent stranger delayed the transfer")
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
+			defer cancel()
+			link, err := l.Accept(ctx)
+			require.NoError(t, err, "the silent connection must not delay the transfer")
 			require.Len(t, link.Conns(), 2)
 			defer link.Close()
-			require.Contains(t, log.text(), "dropped a connection from 127.0.0.1:")
-			reasons := []string{"another session", "stream 0 is there already"}
+			reasons := []string{"dropped a connection from 127.0.0.1:", "another session", "stream 0 is there already"}
 			if mode != TLS {
-				require.Contains(t, log.text(), "does not speak this protocol")
-				reasons = append(reasons, "or replays")
+				reasons = append(reasons, "does not speak this protocol", "or replays")
 			}
 			for _, why := range reasons {
-				require.Eventually(t, func() bool { return strings.Contains(log.text(), why) }, 30*time.Second, time.Millisecond, why)
+				require.Eventually(t, func() bool { return strings.Contains(log.text(), why) }, testenv.Timeout(), time.Millisecond, why)
 			}
 			require.NotContains(t, log.text(), fmt.Sprintf("%x", ticket.Secret))
 		})
@@ -247,7 +261,7 @@ func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
 		defer c.Close()
 	}
 	connect(t, l, l.Ticket())
-	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
 	require.Len(t, strings.Split(log.text(), "\n"), maxLogged)
 }
 
@@ -287,11 +301,11 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.dropped >= maxPending-1
-		}, 30*time.Second, time.Millisecond)
+		}, testenv.Timeout(), time.Millisecond)
 	}
 	_, _, err = s.introduce(&beforeProof{Conn: c, f: flood}, 0)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 	defer cancel()
 	link, err := l.Accept(ctx)
 	require.NoError(t, err)
@@ -313,7 +327,7 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 		_, err = c.Write(said)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
 	l.mu.Lock()
 	require.LessOrEqual(t, len(l.named), maxPending)
 	require.LessOrEqual(t, len(l.silent), maxPending)
@@ -325,10 +339,10 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 // longer than a listener gives a handshake.
 func TestTheDialerWaitsForASlowRelay(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes as long as a handshake may")
+	if !testenv.Long() {
+		t.Skip("only at the long level: takes longer than the handshake timeout")
 	}
-	l, _ := listen(t, Offer{Mode: Signed, Deadline: 20 * time.Second})
+	l, _ := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
 	relay, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -352,16 +366,18 @@ func TestTheDialerWaitsForASlowRelay(t *testing.T) {
 
 func TestPeerFilter(t *testing.T) {
 	t.Parallel()
-	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2", Deadline: 3 * time.Second})
+	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2"})
 	ticket := l.Ticket()
-	_, err := Dial(context.Background(), ticket)
-	require.ErrorIs(t, err, ErrDial)
-	require.ErrorContains(t, err, "accepted and then dropped")
+	// Within its deadline, the dialer must have been dropped once.
+	for ticket.Deadline = 100 * time.Millisecond; ; ticket.Deadline *= 2 {
+		_, err := Dial(context.Background(), ticket)
+		require.ErrorIs(t, err, ErrDial)
+		if strings.Contains(err.Error(), "accepted and then dropped") {
+			break
+		}
+		require.Less(t, ticket.Deadline, testenv.Timeout(), "%v", err)
+	}
 	require.Contains(t, log.text(), "only 127.0.0.2 may connect")
-	_, err = l.Accept(context.Background())
-	require.ErrorIs(t, err, ErrNobody)
-	require.ErrorContains(t, err, "0 of 1 connections")
-	require.NotEmpty(t, fault.HintOf(err))
 
 	for _, o := range []Offer{
 		{Mode: Signed, Peer: "127.0.0.1"}, {Mode: Signed, Peer: "::ffff:127.0.0.1"},
@@ -377,6 +393,27 @@ func TestPeerFilter(t *testing.T) {
 		}
 		l, _ = listen(t, o)
 		connect(t, l, l.Ticket())
+	}
+}
+
+func TestListenerEndsWithItsDeadline(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed, Deadline: time.Millisecond})
+	_, err := l.Accept(context.Background())
+	require.ErrorIs(t, err, ErrNobody)
+	require.ErrorContains(t, err, "0 of 1 connections")
+	require.NotEmpty(t, fault.HintOf(err))
+}
+
+func TestHandshakeEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		l, log := listenTimed(t, Offer{Mode: mode}, time.Millisecond)
+		c, err := net.Dial("tcp", l.Ticket().Address)
+		require.NoError(t, err)
+		_, _ = io.ReadAll(c) // until the listener drops it
+		_ = c.Close()
+		require.Eventually(t, func() bool { return strings.Contains(log.text(), "timeout") }, testenv.Timeout(), time.Millisecond)
 	}
 }
 
@@ -470,18 +507,27 @@ func TestWindowIsGranted(t *testing.T) {
 	}
 }
 
+// refusing returns an address that refuses connections until the test ends. Its port is
+// bound, so that no other test listens on it.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	return fmt.Sprint("127.0.0.1:", name.(*unix.SockaddrInet4).Port)
+}
+
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	refused := closed.Addr().String()
-	require.NoError(t, closed.Close())
+	refused := refusing(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, says nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mute.Close() })
 	l, _ := listen(t, Offer{Mode: TLS})
 	good := l.Ticket()
-	good.Deadline = 300 * time.Millisecond
 	with := func(f func(*Ticket)) Ticket { t := good; f(&t); return t }
 	for name, tc := range map[string]struct {
 		ticket Ticket
@@ -489,7 +535,7 @@ func TestDialErrors(t *testing.T) {
 		hint   bool
 	}{
 		"refused":  {with(func(t *Ticket) { t.Address = refused }), []string{refused, "from 127.0.0.1", "connection refused"}, true},
-		"mute":     {with(func(t *Ticket) { t.Address = mute.Addr().String() }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
+		"mute":     {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
 		"impostor": {with(func(t *Ticket) { t.ServerPin = make([]byte, 32) }), []string{"pinned"}, true},
 		"session":  {with(func(t *Ticket) { t.Session = "zz" }), []string{"malformed"}, false},
 		"key":      {with(func(t *Ticket) { t.ClientKey = nil }), []string{"malformed"}, false},
@@ -510,7 +556,7 @@ func TestDialErrors(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
-		_, err := Dial(ctx, with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = time.Minute }))
+		_, err := Dial(ctx, with(func(t *Ticket) { t.Address = mute.Addr().String() }))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -540,7 +586,7 @@ func TestTLSIsBoundToItsConnection(t *testing.T) {
 	t.Parallel()
 	// A man in the middle who got hold of both certificates, but not of the
 	// secret, cannot pass the inner handshake on.
-	l, _ := listen(t, Offer{Mode: TLS, Deadline: time.Second})
+	l, _ := listen(t, Offer{Mode: TLS})
 	ticket := l.Ticket()
 	mitm, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ type rule struct {
 // rules are tried in order, the first match wins: the specific before the
 // general ("resume token … does not exist" before "does not exist").
 //
-// The texts are those of libzfs 2.1 to 2.4; testdata/stderr holds captured
+// The texts are those of libzfs 2.1 to 2.4; testdata/zfs-2.3.9/stderr.txt holds captured
 // ones under the command that provoked them.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one, zfs_send_one)

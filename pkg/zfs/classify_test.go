@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 type captured struct {
@@ -16,10 +18,10 @@ type captured struct {
 	stderr      string
 }
 
-// capturedStderr reads the sections of testdata/stderr.
+// capturedStderr returns the sections of testdata/zfs-*/stderr.txt.
 func capturedStderr(t testing.TB) (out []captured) {
 	t.Helper()
-	files, err := filepath.Glob("testdata/stderr/*.txt")
+	files, err := filepath.Glob(testenv.Data(t, "zfs-*", "stderr.txt"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, f := range files {

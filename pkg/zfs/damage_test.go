@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 func status(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/status/" + name)
+	text, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", name))
 	require.NoError(t, err)
 	return string(text)
 }
@@ -19,7 +21,7 @@ func status(t testing.TB, name string) string {
 func TestParseDamage(t *testing.T) {
 	t.Parallel()
 	mounted := []Mount{{"/a", "za"}, {"/a/inc", "za/inc"}, {"/a/emb", "za/emb"}}
-	d := ParseDamage(status(t, "2.3.9-files.txt"), mounted)
+	d := ParseDamage(status(t, "status-files.txt"), mounted)
 	require.Len(t, d.Things, 35)
 	require.False(t, d.Unlisted)
 	require.Equal(t, Damaged{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Things[0])
@@ -37,7 +39,7 @@ func TestParseDamage(t *testing.T) {
 // errors unavailable: permission denied" is on standard error.
 func TestParseDamageWithoutKey(t *testing.T) {
 	t.Parallel()
-	d := ParseDamage(status(t, "2.3.9-key-not-loaded.txt"), nil)
+	d := ParseDamage(status(t, "status-key-not-loaded.txt"), nil)
 	require.True(t, d.Unlisted)
 	require.Empty(t, d.Things)
 	d = ParseDamage("errors: No known data errors\n", nil)
@@ -121,7 +123,7 @@ func TestParseDamageIsBounded(t *testing.T) {
 }
 
 func FuzzDamage(f *testing.F) {
-	f.Add(status(f, "2.3.9-files.txt"), "36 25 0:32 / /a rw - zfs za rw\n")
+	f.Add(status(f, "status-files.txt"), "36 25 0:32 / /a rw - zfs za rw\n")
 	f.Add("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x0>\n", "")
 	f.Fuzz(func(t *testing.T, text, mounted string) {
 		d := ParseDamage(text, ParseMounts(mounted, "za"))

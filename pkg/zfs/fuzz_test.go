@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // A walk takes no more memory than arrives, ends, and accounts for each byte;
@@ -49,7 +51,7 @@ func FuzzStreamReader(f *testing.F) {
 // What a zfs of another host says becomes an error of some kind, bounded,
 // whatever it says; names of datasets in it do not choose the kind.
 func FuzzClassify(f *testing.F) {
-	files, err := filepath.Glob("testdata/stderr/*")
+	files, err := filepath.Glob(testenv.Data(f, "zfs-*", "stderr.txt"))
 	require.NoError(f, err)
 	require.NotEmpty(f, files)
 	for _, name := range files {

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
-// fixture is captured output without the lines that say how it was captured.
+// fixture returns captured output without the leading lines that name the command.
 func fixture(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "zfs-2.3.9", name))
+	b, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", name))
 	require.NoError(t, err)
 	for bytes.HasPrefix(b, []byte("#")) {
 		_, b, _ = bytes.Cut(b, []byte("\n"))
@@ -80,7 +82,7 @@ func TestParseEstimate(t *testing.T) {
 }
 
 func addFixtures(f *testing.F) {
-	files, err := filepath.Glob("testdata/zfs-2.3.9/*.txt")
+	files, err := filepath.Glob(testenv.Data(f, "zfs-2.3.9", "*.txt"))
 	require.NoError(f, err)
 	for _, name := range files {
 		f.Add(fixture(f, filepath.Base(name)))

@@ -7,20 +7,20 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
-// sampled is a stream captured from OpenZFS 2.3.9. testdata/streams has pairs
-// of them: NAME.source was sent by the host where the data was made,
-// NAME.target by the one that had received it.
+// sampled returns a stream of testdata/zfs-2.3.9/streams. NAME.source comes from the
+// host that created the data, NAME.target from the host that received it.
 func sampled(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "streams", name+".gz"))
+	f, err := os.Open(testenv.Data(t, "zfs-2.3.9", "streams", name+".gz"))
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)

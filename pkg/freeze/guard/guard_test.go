@@ -16,6 +16,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/testenv"
 )
 
 // logged are the first words of what scripts wrote.
@@ -45,12 +46,12 @@ func touch(t *testing.T, dir, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 }
 
-func soonThawed(t *testing.T, dir string, within time.Duration) {
+func soonThawed(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		all := logged(t, dir)
 		return len(all) > 0 && strings.HasPrefix(all[len(all)-1], "thaw ")
-	}, within, 10*time.Millisecond)
+	}, testenv.Timeout(), 10*time.Millisecond)
 }
 
 // Several are frozen in their order and thawed in reverse, whatever comes of them.
@@ -115,12 +116,12 @@ func TestTimeout(t *testing.T) {
 	q := request(script(dir, "a"))
 	q.Wanted[0].Within = 500 * time.Millisecond
 	g := begin(t, q)
-	soonThawed(t, dir, 5*time.Second)
+	soonThawed(t, dir)
 	require.Contains(t, g.Take()[0].Error, "timeout of 500ms")
 
 	dir = t.TempDir()
 	q = request(script(dir, "a"))
-	q.Wanted[0].Freeze, q.Wanted[0].Within = []string{"/bin/sleep", "100"}, 300*time.Millisecond
+	q.Wanted[0].Freeze, q.Wanted[0].Within = []string{"/bin/sleep", "100000"}, 300*time.Millisecond
 	g = begin(t, q)
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Outcomes[0].Error, "timeout of 300ms")
@@ -128,7 +129,7 @@ func TestTimeout(t *testing.T) {
 	require.Equal(t, []string{"thaw a"}, logged(t, dir))
 }
 
-// The run is killed: its watchdog thaws within a second.
+// If the run is killed, its watchdog thaws.
 func TestRunKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -142,14 +143,12 @@ func TestRunKilled(t *testing.T) {
 	require.Equal(t, "frozen\n", line)
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
 	require.NoError(t, run.Process.Kill())
-	killed := time.Now()
-	soonThawed(t, dir, 5*time.Second)
-	t.Logf("thawed %s after the kill", time.Since(killed))
+	soonThawed(t, dir)
 	require.Eventually(t, func() bool { // and nobody thaws it again
 		notes, _ := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
 		s, err := os.Stat(notes[0])
 		return err == nil && s.Size() == 0
-	}, 5*time.Second, 10*time.Millisecond)
+	}, testenv.Timeout(), 10*time.Millisecond)
 	require.Error(t, run.Wait())
 }
 
@@ -159,7 +158,7 @@ func TestWatchdogKilled(t *testing.T) {
 	dir := t.TempDir()
 	g := begin(t, request(script(dir, "a"), script(dir, "b")))
 	g.kill()
-	soonThawed(t, dir, 5*time.Second)
+	soonThawed(t, dir)
 	for _, o := range g.Take() {
 		require.Contains(t, o.Error, "watchdog ended")
 		require.False(t, o.Left)
@@ -208,7 +207,7 @@ func TestBothKilled(t *testing.T) {
 		thawLeft(filepath.Join(dir, "notes"))
 		_, err := os.Stat(notes[0])
 		return err != nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, testenv.Timeout(), 10*time.Millisecond)
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
 }
 

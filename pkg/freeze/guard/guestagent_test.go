@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/testenv"
 )
 
 // machine is one whose agent answers as a test says. What the real one does a test in the
@@ -42,7 +43,7 @@ func (m *machine) listen(t *testing.T) freeze.Spec {
 			m.serve(c)
 		}
 	}()
-	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Within: time.Second}
+	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Within: testenv.Timeout()}
 }
 
 func (m *machine) serve(c net.Conn) {
@@ -132,7 +133,11 @@ func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 			}
 			return ""
 		}}
-		g = begin(t, request(m.listen(t)))
+		spec := m.listen(t)
+		if name == "silence" {
+			spec.Within = time.Second
+		}
+		g = begin(t, request(spec))
 		require.True(t, g.Stopped, name)
 		why := g.Drop()[0].Error
 		require.NotEmpty(t, why, name)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/testenv"
 )
 
 // TestMain makes this test binary the watchdog where it is started as one, which is as
@@ -40,7 +41,7 @@ func script(dir, name string) freeze.Spec {
 	do := func(what string) []string {
 		return []string{"/bin/sh", "-c", `echo "$2 $1 $ZXFER_HOOK $ZXFER_JOB $ZXFER_SNAPSHOT $ZXFER_FREEZE" >>"$0/log"; test ! -e "$0/$1.$2"`, dir, name, what}
 	}
-	return freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw"), Within: 20 * time.Second}
+	return freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw"), Within: testenv.Timeout()}
 }
 
 func request(specs ...freeze.Spec) *freeze.Request {

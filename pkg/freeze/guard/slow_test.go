@@ -7,21 +7,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/testenv"
 )
 
 // slow is a machine whose agent carries out one command after the other, as the real one
-// does, and whose first freeze takes longer than anybody waits.
+// does, and whose first freeze lasts until the test releases it.
 type slow struct {
-	frozen atomic.Bool
-	lines  chan line
-	// forgets what came meanwhile, and hangs up.
+	frozen  atomic.Bool
+	lines   chan line
+	readers atomic.Int32  // connections that are read
+	thaws   atomic.Int32  // commands to thaw that arrived
+	release chan struct{} // closed by the test: the first freeze takes effect
+	froze   chan struct{} // closed after the first freeze
+	// forgets drops the commands that arrived during the freeze, and hangs up.
 	forgets bool
 }
 
@@ -30,34 +37,37 @@ type line struct {
 	from net.Conn
 }
 
-const slowly = 2500 * time.Millisecond
-
 func (m *slow) listen(t *testing.T) freeze.Spec {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qga")
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	m.lines = make(chan line, 100)
+	m.lines, m.release, m.froze = make(chan line, 100), make(chan struct{}), make(chan struct{})
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
+			m.readers.Add(1)
 			go func() {
+				defer m.readers.Add(-1)
 				for in := bufio.NewScanner(c); in.Scan(); {
 					m.lines <- line{in.Text(), c}
+					if strings.Contains(in.Text(), "-thaw") {
+						m.thaws.Add(1)
+					}
 				}
 			}()
 		}
 	}()
 	go m.work()
-	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Within: 500 * time.Millisecond}
+	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket}
 }
 
 func (m *slow) work() {
-	wait := slowly
+	first := sync.OnceFunc(func() { <-m.release })
 	for l := range m.lines {
 		answer := "1"
 		switch {
@@ -71,11 +81,15 @@ func (m *slow) work() {
 				answer = `"frozen"`
 			}
 		case strings.Contains(l.text, "freeze-freeze"):
-			time.Sleep(wait)
-			wait = 0
+			first()
 			m.frozen.Store(true)
 			for m.forgets && len(m.lines) > 0 {
 				_ = (<-m.lines).from.Close()
+			}
+			select {
+			case <-m.froze:
+			default:
+				close(m.froze)
 			}
 		case strings.Contains(l.text, "thaw"):
 			m.frozen.Store(false)
@@ -84,59 +98,73 @@ func (m *slow) work() {
 	}
 }
 
-func (m *slow) thaws(t *testing.T) {
+// goesOn releases the machine, which then freezes, and waits until it is thawed.
+func (m *slow) goesOn(t *testing.T) {
 	t.Helper()
-	time.Sleep(slowly) // it froze
-	require.Eventually(t, func() bool { return !m.frozen.Load() }, 10*time.Second, 20*time.Millisecond)
+	close(m.release)
+	<-m.froze
+	require.Eventually(t, func() bool { return !m.frozen.Load() }, testenv.Timeout(), 20*time.Millisecond)
 }
 
-// A machine that freezes when nobody waits for that any more is thawed: by what its agent
-// was told already, by the watchdog, which outlasts its word to the run, and by the next
-// run, where that was killed.
-func TestMachineThatFreezesTooLate(t *testing.T) {
-	t.Setenv("GUARD_TEST_PATIENCE", "500ms")
-	start := func(dir string, spec freeze.Spec) *Guard {
-		g, err := Start(t.Context(), dir, request(spec))
+// tooLate starts a guard of a machine that does not freeze in time, and drops it.
+func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
+	t.Helper()
+	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {
+		m, dir = &slow{forgets: forgets}, t.TempDir()
+		spec = m.listen(t)
+		spec.Within = patience
+		t.Setenv("GUARD_TEST_PATIENCE", patience.String())
+		var err error
+		g, err = Start(t.Context(), dir, request(spec))
 		require.NoError(t, err)
-		return g
-	}
+		require.True(t, g.Stopped)
+		o := g.Drop()[0]
+		require.False(t, m.frozen.Load(), "not yet")
+		if !o.Left || !strings.Contains(o.Error, "may be frozen") || m.thaws.Load() == 0 {
+			g.kill()
+			close(m.release)
+			return fmt.Errorf("the agent got no command to thaw: %+v", o)
+		}
+		return nil
+	})
+	return m, g, dir, spec
+}
+
+// TestMachineThatFreezesTooLate checks that a machine that freezes after the timeout is
+// thawed: by the command that its agent has queued, by the watchdog, which continues after
+// its last message to the run, or by the next run if the watchdog was killed.
+func TestMachineThatFreezesTooLate(t *testing.T) {
 	notes := func(dir string) []string {
 		names, err := filepath.Glob(filepath.Join(dir, notePrefix+"*"))
 		require.NoError(t, err)
 		return names
 	}
-	late := func(m *slow, dir string) (*Guard, freeze.Spec) {
-		spec := m.listen(t)
-		g := start(dir, spec)
-		require.True(t, g.Stopped)
-		begun := time.Now()
-		o := g.Drop()[0]
-		require.Less(t, time.Since(begun), slowly/2, "the run is told in time")
-		require.True(t, o.Left, o)
-		require.Contains(t, o.Error, "may be frozen")
-		require.False(t, m.frozen.Load(), "not yet")
-		return g, spec
-	}
 
-	queued, dir := &slow{}, t.TempDir()
-	g, _ := late(queued, dir)
+	queued, g, _, _ := tooLate(t, false)
 	g.kill()
-	queued.thaws(t)
+	queued.goesOn(t)
 
-	outlasting, dir := &slow{forgets: true}, t.TempDir()
-	late(outlasting, dir)
-	outlasting.thaws(t)
+	outlasting, _, dir, _ := tooLate(t, true)
+	outlasting.goesOn(t)
 	require.Eventually(t, func() bool {
 		s, err := os.Stat(notes(dir)[0])
 		return err == nil && s.Size() == 0
-	}, 5*time.Second, 20*time.Millisecond, "nobody need thaw it again")
+	}, testenv.Timeout(), 20*time.Millisecond, "the note of a machine that is thawed is emptied")
 
-	killed, dir := &slow{forgets: true}, t.TempDir()
-	g, spec := late(killed, dir)
+	killed, g, dir, spec := tooLate(t, true)
 	g.kill()
-	time.Sleep(slowly)
+	require.Eventually(t, func() bool { // its note is unlocked, and the agent has read what it sent
+		f, err := os.Open(notes(dir)[0])
+		require.NoError(t, err)
+		defer f.Close()
+		return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && killed.readers.Load() == 0
+	}, testenv.Timeout(), 20*time.Millisecond)
+	close(killed.release)
+	<-killed.froze
 	require.True(t, killed.frozen.Load())
-	g = start(dir, spec)
+	spec.Within = testenv.Timeout()
+	g, err := Start(t.Context(), dir, request(spec))
+	require.NoError(t, err)
 	require.False(t, g.Stopped, g.Outcomes)
 	require.Empty(t, g.Take()[0].Error)
 	require.False(t, killed.frozen.Load())

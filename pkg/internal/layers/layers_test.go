@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 const module = "zxfer/"
@@ -36,22 +38,9 @@ func effectful(pkg string) bool {
 		strings.HasPrefix(pkg, "golang.org/x/sys/") || strings.HasPrefix(pkg, "golang.org/x/term")
 }
 
-// root is the directory of go.mod.
-func root(t *testing.T) string {
-	dir, err := os.Getwd()
-	require.NoError(t, err)
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		require.NotEqual(t, dir, filepath.Dir(dir), "no go.mod above")
-		dir = filepath.Dir(dir)
-	}
-}
-
 // imports returns what the files of each package import, tests left out.
 func imports(t *testing.T) map[string][]string {
-	base := root(t)
+	base := testenv.Root(t)
 	out := map[string][]string{}
 	for _, top := range []string{"cmd", "pkg"} {
 		err := filepath.WalkDir(filepath.Join(base, top), func(name string, e os.DirEntry, err error) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,13 @@ func statusOf(host string, states ...string) []byte {
 
 // gather asks hosts that answer from a table; "" hangs.
 func gather(t *testing.T, answers map[string]string, all ...Asked) *Fleet {
+	t.Helper()
+	var f *Fleet
+	synctest.Test(t, func(t *testing.T) { f = gatherNow(t, answers, all) }) // only hosts that hang use up their time
+	return f
+}
+
+func gatherNow(t *testing.T, answers map[string]string, all []Asked) *Fleet {
 	t.Helper()
 	f, err := Gather(t.Context(), all, How{AtOnce: 2, Patience: 100 * time.Millisecond, Ask: func(ctx context.Context, a Asked) ([]byte, error) {
 		answer, ok := answers[a.Address]

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -146,10 +147,7 @@ func randomSanoid(r *rand.Rand) *sanoidModel {
 // back as sanoid's would.
 func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 	t.Parallel()
-	rounds := 400
-	if testing.Short() {
-		rounds = 120
-	}
+	rounds := testenv.Rounds(20, 120, 400)
 	removed, checked := 0, 0
 	for i := range rounds {
 		r := rand.New(rand.NewPCG(uint64(i), 12))
@@ -247,7 +245,7 @@ func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 func TestTheFirstRunRemovesNothingThatZreplKeeps(t *testing.T) {
 	t.Parallel()
 	removed := 0
-	for i := range 90 {
+	for i := range testenv.Rounds(15, 90, 90) {
 		r := rand.New(rand.NewPCG(uint64(i), 13))
 		text := []string{"1x1h(keep=all) | 24x1h | 14x1d", "24x1h | 4x1w | 3x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d"}[r.IntN(5)]
 		last, form := 1+r.IntN(10), r.IntN(3)

@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/testenv"
 )
 
 // golden compares got with a file of testdata; UPDATE_GOLDEN=1 writes it.
@@ -28,11 +29,11 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// fixtures reads files of testdata under their names alone.
+// fixtures returns files of testdata/other-tools, each with its name alone.
 func fixtures(t testing.TB, names ...string) []Input {
 	var out []Input
 	for _, n := range names {
-		text, err := os.ReadFile(filepath.Join("testdata", n))
+		text, err := os.ReadFile(testenv.Data(t, "other-tools", n))
 		require.NoError(t, err)
 		out = append(out, Input{Name: n, Text: text})
 	}
@@ -249,21 +250,21 @@ func TestPackagedSyncoid(t *testing.T) {
 // FuzzImport holds that no text makes an importer panic, that errors are of
 // class usage, and that replicate accepts what comes out.
 func FuzzImport(f *testing.F) {
-	files, err := filepath.Glob("testdata/*-*.*")
-	require.NoError(f, err)
-	for _, name := range files {
-		if filepath.Ext(name) == ".golden" {
-			continue
-		}
-		text, err := os.ReadFile(name)
+	kinds := []Kind{Sanoid, Syncoid, Zrepl}
+	for i, kind := range kinds {
+		files, err := filepath.Glob(testenv.Data(f, "other-tools", string(kind)+"*"))
 		require.NoError(f, err)
-		f.Add(byte(strings.Index("asz", string(filepath.Base(name)[1]))), text)
+		require.NotEmpty(f, files, kind)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			require.NoError(f, err)
+			f.Add(byte(i), text)
+		}
 	}
 	f.Add(byte(2), []byte("jobs: &a [{name: x, type: push, filesystems: {'<': true}, <<: *a}]"))
 	f.Add(byte(1), []byte("* * * * * root syncoid a/b c"))
 	f.Fuzz(func(t *testing.T, kind byte, text []byte) {
-		k := []Kind{Sanoid, Syncoid, Zrepl}[int(kind)%3]
-		r, err := Import([]Input{{Name: "x", Kind: k, Text: text}}, Options{})
+		r, err := Import([]Input{{Name: "x", Kind: kinds[int(kind)%3], Text: text}}, Options{})
 		if err != nil {
 			require.Equal(t, fault.Usage, fault.ClassOf(err), err)
 			return

@@ -36,8 +36,17 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	r.snapshot("src/a", "s2")
 	run, _ := r.run(t)
 	require.Len(t, run.Targets[0].Datasets, 1)
-	require.Equal(t, string(plan.KeyChanged), run.Targets[0].Datasets[0].Conflict)
+	refused := run.Targets[0].Datasets[0]
+	require.Equal(t, string(plan.KeyChanged), refused.Conflict)
+	require.Contains(t, refused.Error, "from dst/copy/a to dst/copy")
+	require.Contains(t, refused.Hint, "zfs rename dst/copy/a")
 	require.Len(t, r.Versions("dst/copy/a"), 1)
+
+	r.rename("dst/copy/a", "dst/a-old") // as the hint says
+	r.now += 10
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[0])
+	require.Len(t, r.Versions("dst/copy/a"), 2)
 }
 
 // An encryption root is named after a dataset: where the copies were renamed, and

@@ -274,7 +274,7 @@ func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, 
 
 func (k keyed) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 	st, err := k.replica.Open(ctx, l)
-	return bolted{st.(*site.Local)}, err
+	return bolted{st.(captured).Local}, err
 }
 
 // A preview knows that a restricted key freezes nothing, and says what a run says.

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-const ninety = replicate.Grace(90 * 24 * time.Hour)
+const tenDays = replicate.Grace(10 * 24 * time.Hour)
 
 // mirroring is a replica with copies of @s1 to @s5 of both datasets, of a job that has
 // snapshots and, in time, datasets follow the source.
@@ -132,10 +132,10 @@ func (r *replica) passDays(t *testing.T, days int) (last *record.Run) {
 // A copy goes no sooner than its time is over, and is told of until then.
 func TestACopyGoesInTime(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
-	r.passDays(t, 90)
+	r.passDays(t, 10)
 	require.NotEmpty(t, r.Versions("dst/copy/a"))
 	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now())
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Gone[0].Target)
@@ -168,32 +168,32 @@ func TestCopiesThatStay(t *testing.T) {
 		told   string // in the notes, "" = nothing
 	}{
 		"kept":                     {replicate.Mirror{}, gone, ""},
-		"with snapshots of others": {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.snapshot("dst/copy/a", "mine") }, ""},
-		"with datasets of others":  {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Create("dst/copy/a/mine", nil) }, ""},
-		"held by others":           {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
-		"cloned":                   {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
-		"mounted":                  {replicate.Mirror{Gone: ninety}, func(r *replica) { gone(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
-		"without the job's hold": {replicate.Mirror{Gone: ninety}, func(r *replica) {
+		"with snapshots of others": {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.snapshot("dst/copy/a", "mine") }, ""},
+		"with datasets of others":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Create("dst/copy/a/mine", nil) }, ""},
+		"held by others":           {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
+		"cloned":                   {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
+		"mounted":                  {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
+		"without the job's hold": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			gone(r)
 			r.unhold("dst/copy/a@s5")
 		}, "no snapshot of it is held by the job"},
-		"another of its name": {replicate.Mirror{Gone: ninety}, func(r *replica) {
+		"another of its name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			gone(r)
 			r.run(t)
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
 			r.snapshot("dst/copy/a", "s9")
 		}, ""},
-		"renamed on the source": {replicate.Mirror{Gone: ninety}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
-		"not selected any more": {replicate.Mirror{Gone: ninety}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
-		"not below any more":    {replicate.Mirror{Gone: ninety}, func(r *replica) { r.job.Recursive = false }, ""},
+		"renamed on the source": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
+		"not selected any more": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
+		"not below any more":    {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Recursive = false }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := mirroring(t, c.mirror)
 			c.change(r)
 			had := r.names("dst/copy/a")
-			last := r.passDays(t, 100)
+			last := r.passDays(t, 12)
 			require.Equal(t, had, r.names("dst/copy/a"), "it stays")
 			require.Zero(t, last.Targets[0].Removed)
 			if c.told == "" {
@@ -210,39 +210,39 @@ func TestNothingGoesUnseen(t *testing.T) {
 	t.Parallel()
 	t.Run("the source is away", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		for _, op := range []string{zfs.OpList, zfs.OpGet} {
 			r.fail(op, "src", errors.New("no route to host"))
-			r.passDays(t, 60)
+			r.passDays(t, 8)
 		}
 		r.fail("", "", nil)
 		require.Empty(t, r.stateOf(t).Gone)
 	})
 	t.Run("the root is gone", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src@s5")
 		r.unhold("src/a@s5")
 		r.job.Source = "src"
 		r.Remove("src")
 		r.Create("other", nil)
-		run := r.passDays(t, 100)
+		run := r.passDays(t, 12)
 		require.Equal(t, outcome.Failed, run.Outcome)
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
 	t.Run("it is there again", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
-		r.passDays(t, 80)
+		r.passDays(t, 8)
 		r.Create("src/a", nil)
 		r.passDays(t, 1)
 		require.Empty(t, r.stateOf(t).Gone)
 	})
 	t.Run("the clock was wrong", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		now := r.now
@@ -254,22 +254,22 @@ func TestNothingGoesUnseen(t *testing.T) {
 	})
 	t.Run("the target is away", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 1)
 		r.away = "dst"
-		r.passDays(t, 100)
+		r.passDays(t, 12)
 		r.away = ""
 		r.passDays(t, 3)
 		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only what was looked at counts")
 	})
 	t.Run("it cannot be removed", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: ninety})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
-		r.passDays(t, 90)
+		r.passDays(t, 10)
 		r.fail(zfs.OpDestroy, "dst/copy/a", errors.New("I/O error"))
 		run := r.passDays(t, 1)
 		require.Equal(t, outcome.Failed, run.Outcome)
@@ -280,10 +280,10 @@ func TestNothingGoesUnseen(t *testing.T) {
 	t.Run("too many at once", func(t *testing.T) {
 		t.Parallel()
 		none := 0
-		r := mirroring(t, replicate.Mirror{Gone: ninety, Limit: &none})
+		r := mirroring(t, replicate.Mirror{Gone: tenDays, Limit: &none})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
-		run := r.passDays(t, 100)
+		run := r.passDays(t, 12)
 		require.Contains(t, run.Targets[0].Error, "mirror.limit allows one run 0")
 		_, err := r.runner(t).Prune(t.Context(), r.job, false, true)
 		require.NoError(t, err)
@@ -294,12 +294,12 @@ func TestNothingGoesUnseen(t *testing.T) {
 // A grid decides which snapshots stay, where there is one; copies go all the same.
 func TestRetentionAndGone(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}
 	r.drop("src", "s4")
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
-	run := r.passDays(t, 91)
+	run := r.passDays(t, 11)
 	require.Equal(t, 1, run.Targets[0].Removed)
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
@@ -310,7 +310,7 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mirroring(t, replicate.Mirror{Gone: ninety})
+			r := mirroring(t, replicate.Mirror{Gone: tenDays})
 			r.unhold("src@s5")
 			r.unhold("src/a@s5")
 			r.Remove("src/a")
@@ -321,7 +321,7 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 			for _, s := range snapshots {
 				r.snapshot("src", s)
 			}
-			r.passDays(t, 100)
+			r.passDays(t, 12)
 			require.Contains(t, r.datasets("dst"), "dst/copy/a")
 		})
 	}
@@ -330,12 +330,12 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 // What somebody wrote into a copy is nowhere else.
 func TestACopyThatWasWrittenToStays(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: ninety})
+	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
 	r.passDays(t, 2)
 	r.Set("dst/copy/a", "written", "4096")
-	r.passDays(t, 100)
+	r.passDays(t, 12)
 	require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	r.Set("dst/copy/a", "written", "0")
 	r.passDays(t, 1)

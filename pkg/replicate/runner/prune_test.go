@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -16,4 +19,46 @@ func TestBusyOf(t *testing.T) {
 	err := fmt.Errorf("beta: %w", errors.Join(busy("a@1"), &zfs.Error{Kind: zfs.NotFound, Subject: "a@2"}, fmt.Errorf("more: %w", busy("a@3"))))
 	require.Equal(t, map[string]bool{"a@1": true, "a@3": true}, busyOf(err))
 	require.Empty(t, busyOf(errors.New("no")))
+}
+
+// TestPruneLimit changes the retention policy so that a run would destroy more snapshots
+// than prune_limit allows. Only an explicit command destroys them.
+func TestPruneLimit(t *testing.T) {
+	t.Parallel()
+	limit := 3
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 9}, PruneLimit: &limit})
+	r.job.Targets = nil
+	flags := " --config my.toml"
+	runner := func() *Runner { run := r.runner(t); run.Flags = flags; return run }
+	for range 12 {
+		run, _ := r.run(t)
+		require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
+		r.now += 3600
+	}
+	have := r.names("src/a")
+	require.Len(t, have, 9)
+	r.job.Retention.Last = 2
+	for _, dry := range []bool{false, true} {
+		_, err := runner().Prune(t.Context(), r.job, dry, false)
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, "prune_limit allows one run 3")
+		require.Contains(t, fault.HintOf(err), "zxfer replicate prune --beyond-limit j"+flags)
+		require.Equal(t, have, r.names("src/a"))
+	}
+	p, err := runner().Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.ErrorContains(t, p.Wrong(), "the next run would fail")
+	require.ErrorContains(t, p.Prunings[0].Failed(), "prune_limit allows one run 3")
+	run, err := runner().Run(t.Context(), r.job, true)
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "a snapshot was taken: %v", err)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, fault.HintOf(err), "--beyond-limit")
+	require.Len(t, r.names("src/a"), 10)
+	_, err = runner().Prune(t.Context(), r.job, false, true)
+	require.NoError(t, err)
+	require.Len(t, r.names("src/a"), 2)
+	r.now += 3600
+	again, _ := r.run(t)
+	require.Equal(t, outcome.Done, again.Outcome)
+	require.Len(t, r.names("src/a"), 2)
 }

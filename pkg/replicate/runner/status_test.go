@@ -264,7 +264,7 @@ type older struct{ *replica }
 
 func (o older) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 	s, err := o.replica.Open(ctx, l)
-	return &oldHost{s.(*site.Local)}, err
+	return &oldHost{s.(captured).Local}, err
 }
 
 type oldHost struct{ *site.Local }

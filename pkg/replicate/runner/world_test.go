@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
@@ -87,8 +88,16 @@ func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error
 func (r *replica) Open(context.Context, hosts.Line) (site.Site, error) {
 	l := site.On(r, "test", func(line string) { r.t.Log(line) })
 	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
-	return l, nil
+	return captured{l}, nil
 }
+
+// captured is a host whose facts are read once for all tests.
+type captured struct{ *site.Local }
+
+// capture reads the facts of this machine, once.
+var capture = sync.OnceValues(func() ([]byte, error) { return probe.Capture(context.Background(), true) })
+
+func (captured) Capture(context.Context, bool) ([]byte, error) { return capture() }
 
 func (r *replica) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported

@@ -11,15 +11,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/report/history"
+	"zxfer/pkg/testenv"
 )
 
 // browser is a real one without a window; the test is skipped where there is none.
 func browser(t *testing.T) string {
+	if testing.Short() {
+		t.Skip("not at the quick level: starts a browser")
+	}
 	for _, name := range []string{"chromium-headless-shell", "chromium"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
@@ -62,7 +65,7 @@ func load(t *testing.T, html []byte, width int, dark bool) (dom, console string)
 	cmd := exec.CommandContext(t.Context(), browser(t), "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
 		"--enable-logging=stderr", fmt.Sprintf("--window-size=%d,900", width), "--blink-settings=preferredColorScheme="+scheme, "--dump-dom", "file://"+file)
 	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, 5*time.Second
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, testenv.Timeout()
 	require.NoError(t, cmd.Run(), "%s", &said)
 	for l := range strings.Lines(said.String()) {
 		if strings.Contains(l, ":CONSOLE") {

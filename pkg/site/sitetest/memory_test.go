@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -124,7 +124,7 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 // move sends a stream over the wire, from one host to another.
 func move(ctx context.Context, t *testing.T, from, to site.Full, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent site.Result, sendErr, receiveErr error) {
 	t.Helper()
-	ticket, err := to.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: 10 * time.Second})
+	ticket, err := to.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
 	var ends sync.WaitGroup
 	ends.Go(func() {

@@ -71,7 +71,7 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 	ended := s.start(ctx, t, st)
 	wait(t, moved)
 	cancel()
-	soon(t, ended)
+	ended()
 	token := requireResumable(t, p, st.receive.Target, st.send.To)
 
 	l, err := s.target.List(t.Context(), site.ListQuery{Dataset: st.receive.Target, Versions: true})
@@ -81,7 +81,7 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 	require.True(t, l.Datasets[0].Inconsistent())
 
 	st.receiving, st.options = nil, transfer.Options{}
-	o := soon(t, s.start(t.Context(), t, st))
+	o := s.start(t.Context(), t, st)()
 	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
 	require.NoError(t, s.target.DiscardPartial(t.Context(), st.receive.Target))
 	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")

@@ -19,16 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfstest"
 )
-
-// prompt is how soon whatever is given up must have ended: zfs receive waits
-// for its pool to sync before it has saved its state, and the guest is slow. What
-// is not given up at all lasts longer.
-const prompt = 30 * time.Second
 
 // suite is two Sites, as one of a job's ends each, and what of them is asked only
 // what every host can do.
@@ -244,7 +240,7 @@ func start(ctx context.Context, t *testing.T, source, target site.Full, st strea
 	if st.backwards {
 		listens = source
 	}
-	ticket, err := listens.Offer(ctx, wire.Offer{Mode: st.mode, Streams: max(st.streams, 1), Address: "127.0.0.1", Deadline: time.Minute})
+	ticket, err := listens.Offer(ctx, wire.Offer{Mode: st.mode, Streams: max(st.streams, 1), Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
 	o := outcome{ticket: ticket}
 	dial := ticket
@@ -292,7 +288,7 @@ func wait(t *testing.T, reached <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-reached:
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Timeout()):
 		require.FailNow(t, "the transfer does not move")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/site"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
 	"zxfer/pkg/zfs"
@@ -20,11 +21,10 @@ import (
 // for a moment.
 func lock(p *zfstest.Pool, dataset string) {
 	p.ZFS("unmount", dataset)
-	for range 100 {
+	for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(50 * time.Millisecond) {
 		if exec.Command("zfs", "unload-key", dataset).Run() == nil {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	p.ZFS("unload-key", dataset) // says why
 }

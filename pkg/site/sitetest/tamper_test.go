@@ -65,7 +65,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 						var hit atomic.Bool
 						target := p.Dataset(fmt.Sprint("b", n))
 						n++
-						o := soon(t, s.start(t.Context(), t, stream{send: spec, receive: zfs.ReceiveSpec{Target: target}, mode: mode, streams: streams,
+						o := s.start(t.Context(), t, stream{send: spec, receive: zfs.ReceiveSpec{Target: target}, mode: mode, streams: streams,
 							via: transfertest.Proxied(t, func(int) transfertest.Tamper {
 								return transfertest.At(at, func(before, after []byte) ([]byte, bool) {
 									if !hit.CompareAndSwap(false, true) {
@@ -73,7 +73,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 									}
 									return change(before, after)
 								})
-							})}))
+							})})()
 						require.True(t, hit.Load(), "nothing was changed, the test shows nothing")
 						require.Error(t, o.sendErr)
 						require.Error(t, o.receiveErr)

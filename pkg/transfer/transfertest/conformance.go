@@ -16,11 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 )
-
-// soon bounds what must not wait for anything.
-const soon = 20 * time.Second
 
 // Sources makes the Sources under test. What a Source cannot be is nil.
 type Sources struct {
@@ -187,7 +185,7 @@ func within(t *testing.T, done <-chan error, otherwise string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(soon):
+	case <-time.After(testenv.Timeout()):
 		require.Fail(t, otherwise)
 		return nil
 	}

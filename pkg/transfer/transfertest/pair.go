@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/wire"
 )
 
@@ -25,9 +26,9 @@ func Random(n int) []byte {
 // something in between.
 func Links(t testing.TB, mode wire.Mode, streams int, via func(address string) string) (sender, receiver *wire.Link) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Timeout())
 	defer cancel()
-	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: 15 * time.Second}, nil)
+	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
 	require.NoError(t, err)
 	ticket := l.Ticket()
 	if via != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -92,11 +93,10 @@ func TestNonsense(t *testing.T) {
 
 // A cancelled call returns at once, and so does one that waits its turn.
 func TestCancel(t *testing.T) {
-	fakePython(t, "while read line; do sleep 60; done")
+	fakePython(t, "read line; exec sleep 100000")
 	c := started(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() { errs <- c.Snapshot(ctx, []string{"tank/a@x"}) }()
@@ -104,11 +104,10 @@ func TestCancel(t *testing.T) {
 	for range 2 {
 		require.ErrorIs(t, <-errs, context.DeadlineExceeded)
 	}
-	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
 func TestClose(t *testing.T) {
-	fakePython(t, "while read line; do sleep 60; done")
+	fakePython(t, "read line; exec sleep 100000")
 	c, err := Start(t.Context())
 	require.NoError(t, err)
 	h := c.helper
@@ -130,7 +129,7 @@ func TestEndsWithContext(t *testing.T) {
 	cancel()
 	select {
 	case <-c.helper.gone:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Timeout()):
 		t.Fatal("helper outlives its context")
 	}
 }

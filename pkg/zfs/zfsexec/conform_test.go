@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/zfs"
@@ -21,7 +22,7 @@ func signalled(t *testing.T, signal, snapshot string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return exec.Command("pkill", "-"+signal, "-f", "zfs send .*"+snapshot).Run() == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	}, testenv.Timeout(), 5*time.Millisecond)
 }
 
 func TestSendIsASource(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsexec"
@@ -136,7 +137,10 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		_, err = sink.Write(b[:len(b)-sink.(transfer.Withholder).Withhold()])
 		require.NoError(t, err)
-		time.Sleep(2 * time.Second) // long enough to store all it has
+		require.Eventually(t, func() bool { // zfs receive has stored what it can
+			l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})
+			return err == nil && len(l.Datasets) == 1 && len(l.Datasets[0].Snapshots()) == len(step.want)
+		}, testenv.Timeout(), 20*time.Millisecond)
 		require.NoError(t, sink.Abort(errors.New("not genuine")))
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})
 		require.NoError(t, err)
@@ -338,7 +342,10 @@ func TestReceiveCancelled(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sink.Write(b[:len(b)/2])
 	require.NoError(t, err)
-	time.Sleep(time.Second)
+	require.Eventually(t, func() bool { // zfs receive has begun
+		_, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Dataset("t")})
+		return err == nil
+	}, testenv.Timeout(), 20*time.Millisecond)
 	cancel()
 	require.NoError(t, sink.Abort(context.Canceled))
 	require.Empty(t, processes(t, "zfs", "receive", p.Dataset("t")))
@@ -417,7 +424,7 @@ func TestParentKilled(t *testing.T) {
 		_ = cmd.Wait()
 		require.Eventually(t, func() bool {
 			return len(processes(t, "zfs", "send", ds))+len(processes(t, "zfs", "receive", target)) == 0
-		}, 20*time.Second, 50*time.Millisecond, role)
+		}, testenv.Timeout(), 50*time.Millisecond, role)
 	}
 	token, err := zfs.ParseToken(p.Get(target, "receive_resume_token"))
 	require.NoError(t, err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // Who has something open is named, but for this process and udev's, which others are
@@ -35,7 +37,7 @@ func TestInUse(t *testing.T) {
 		case "own":
 		default:
 			require.NoError(t, os.WriteFile(program, text, 0o700))
-			c := exec.Command(program, "60")
+			c := exec.Command(program, "100000")
 			c.ExtraFiles = []*os.File{f}
 			require.NoError(t, c.Start())
 			pids[name] = c.Process.Pid
@@ -47,7 +49,7 @@ func TestInUse(t *testing.T) {
 		out := map[string]string{}
 		require.NoError(t, inUse(context.Background(), devices, out))
 		require.Equal(t, want, out)
-	}, 10*time.Second, 20*time.Millisecond)
+	}, testenv.Timeout(), 20*time.Millisecond)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -62,7 +64,7 @@ func TestPartitionsInUse(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	for range 5 {
-		c := exec.Command("sleep", "60")
+		c := exec.Command("sleep", "100000")
 		c.ExtraFiles = []*os.File{f}
 		require.NoError(t, c.Start())
 		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
@@ -71,5 +73,5 @@ func TestPartitionsInUse(t *testing.T) {
 		out := map[string]string{}
 		require.NoError(t, inUse(context.Background(), map[string]string{device: "v"}, out))
 		require.Regexp(t, `^is in use by ("sleep" \(process \d+\)(, )?){3} and 2 more$`, out["v"])
-	}, 10*time.Second, 20*time.Millisecond)
+	}, testenv.Timeout(), 20*time.Millisecond)
 }

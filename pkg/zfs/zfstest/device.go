@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
 )
 
 // blkZName asks a zvol's device for the volume's name (256 bytes).
@@ -40,7 +42,7 @@ func Device(t testing.TB, volume string) *os.File {
 			_ = f.Close()
 		}
 		return false
-	}, 10*time.Second, 20*time.Millisecond, "no device of %s", volume)
+	}, testenv.Timeout(), 20*time.Millisecond, "no device of %s", volume)
 	return found
 }
 

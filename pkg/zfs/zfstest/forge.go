@@ -190,7 +190,10 @@ func (r *Record) SetClone(origin uint64) {
 	r.SetFlags(r.u32(atFlags) | cloneFlag)
 }
 
-// AddFeatures sets features of a stream, DropFeatures takes them away.
+// HasFeatures reports whether a stream has all of the features.
+func (r *Record) HasFeatures(f uint64) bool { return r.u64(atVersion)>>2&f == f }
+
+// AddFeatures sets features of a stream. DropFeatures clears them.
 func (r *Record) AddFeatures(f uint64)  { r.put64(atVersion, r.u64(atVersion)|f<<2) }
 func (r *Record) DropFeatures(f uint64) { r.put64(atVersion, r.u64(atVersion)&^(f<<2)) }
 

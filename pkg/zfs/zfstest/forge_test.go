@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,7 +20,7 @@ import (
 // and all: a stream that fails only for being forged badly proves nothing.
 func TestForgedStreamsAreSound(t *testing.T) {
 	t.Parallel()
-	samples, err := filepath.Glob("../testdata/streams/*.gz")
+	samples, err := filepath.Glob(testenv.Data(t, "zfs-2.3.9", "streams", "*.gz"))
 	require.NoError(t, err)
 	require.NotEmpty(t, samples)
 	for _, name := range samples {

@@ -26,6 +26,8 @@ import (
 func Require(t testing.TB) {
 	t.Helper()
 	switch {
+	case testing.Short():
+		t.Skip("not at the quick level: needs real ZFS")
 	case os.Getenv("ZXFER_GUEST") != "1" && os.Getenv("ZXFER_TEST_NATIVE") != "1":
 		t.Skip("needs real ZFS: run it in scripts/guest, or set ZXFER_TEST_NATIVE=1 to use this host's")
 	case os.Geteuid() != 0:

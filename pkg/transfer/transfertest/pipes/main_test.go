@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/wire"
 )
 
@@ -35,7 +36,7 @@ func TestPipes(t *testing.T) {
 	for _, mode := range []wire.Mode{wire.Plain, wire.Signed, wire.TLS} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 			defer cancel()
 			ticket := filepath.Join(t.TempDir(), "ticket")
 			listen, consume := pipes(ctx, "listen", string(mode), "1", "127.0.0.1", ticket), pipes(ctx, "consume", "1ms", "1ms")
@@ -43,7 +44,7 @@ func TestPipes(t *testing.T) {
 			var told strings.Builder
 			consume.Stderr = &told
 			join(t, listen, consume)
-			require.Eventually(t, func() bool { _, err := os.Stat(ticket); return err == nil }, time.Minute, 5*time.Millisecond)
+			require.Eventually(t, func() bool { _, err := os.Stat(ticket); return err == nil }, testenv.Timeout(), 5*time.Millisecond)
 			join(t, produce, dial)
 			for _, cmd := range []*exec.Cmd{produce, dial, listen, consume} {
 				require.NoError(t, cmd.Wait())

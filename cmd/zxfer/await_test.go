@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
+)
+
+// Tests wait for events, never for a time: what takes a second here takes a minute on a
+// slow machine.
+
+// nextSecond waits for the next second of the clock that ZFS reads. Creation times and
+// many names of snapshots have a resolution of one second.
+func nextSecond(t *testing.T) {
+	t.Helper()
+	second := func() int64 {
+		var now unix.Timespec
+		require.NoError(t, unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now))
+		return now.Sec
+	}
+	for was := second(); second() == was; {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// received waits until a process on a host, such as a zfs receive, has read n bytes. It
+// also returns if p, which may be nil, has ended.
+func received(t *testing.T, p *process, host string, match func(argv []string) bool, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if p != nil && p.ended() {
+			return true
+		}
+		for _, pid := range pidsOn(t, host, match) {
+			if bytesOf(pid, "rchar") >= n {
+				return true
+			}
+		}
+		return false
+	}, testenv.Timeout(), 20*time.Millisecond, "no process reads %d bytes", n)
+}
+
+// bytesOf returns a counter of /proc/PID/io, 0 if the process has ended.
+func bytesOf(pid int, counter string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	_, rest, _ := strings.Cut(string(text), counter+": ")
+	value, _, _ := strings.Cut(rest, "\n")
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
+}
+
+// gone waits until no process on a host matches.
+func gone(t *testing.T, host string, match func(argv []string) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(pidsOn(t, host, match)) == 0 }, testenv.Timeout(), 50*time.Millisecond)
+}
+
+// inState waits until a process is in a state of proc(5), such as T for stopped, or has
+// ended.
+func inState(t *testing.T, pid int, state byte) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return true
+		}
+		after := text[strings.LastIndexByte(string(text), ')')+1:] // " S 1 ..."
+		return len(after) > 1 && (after[1] == state || after[1] == 'Z')
+	}, testenv.Timeout(), 5*time.Millisecond, "process %d is not in state %c", pid, state)
+}

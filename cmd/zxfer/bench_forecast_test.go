@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/job"
+	"zxfer/pkg/size"
+)
+
+// BenchmarkForecast compares what zxfer dev --measure expects of a copy with the copy
+// that follows. It asserts nothing about rates: scripts/bench forecast runs it and makes a
+// table of the lines that it logs.
+func BenchmarkForecast(b *testing.B) {
+	b.Run("processor-tls", benchProcessor)
+	b.Run("1gbit-20ms", func(b *testing.B) { benchLine(b, newFarHosts(b, gigabit()), 384<<20) })
+	b.Run("100mbit-2ms", func(b *testing.B) {
+		benchLine(b, newFarHosts(b, lineShape{Rate: 100e6, Delay: time.Millisecond, Queue: 1 << 20}), 48<<20)
+	})
+	b.Run("1gbit-20ms-small-tcp_rmem", func(b *testing.B) {
+		f := newFarHosts(b, gigabit())
+		f.on(b, f.far, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 65536 262144")
+		benchCures(b, f, f.far)
+	})
+	b.Run("1gbit-20ms-small-tcp_wmem", func(b *testing.B) {
+		f := newFarHosts(b, gigabit())
+		f.on(b, f.near, "sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 1048576")
+		benchCures(b, f, f.near, "--streams", "1")
+	})
+}
+
+// forecast is an expected or measured rate in bytes per second, and what limits it.
+type forecast struct {
+	rate  float64
+	limit string
+}
+
+// compare measures once, and logs a row of the table.
+func compare(b *testing.B, measure func() (expected, got forecast)) {
+	row := strings.TrimPrefix(b.Name(), "BenchmarkForecast/")
+	done := false
+	defer func() {
+		if !done {
+			b.Logf("forecast row=%s failed=1", row)
+		}
+	}()
+	for b.Loop() {
+		expected, got := measure()
+		b.ReportMetric(expected.rate/1e6, "expected-MB/s")
+		b.ReportMetric(got.rate/1e6, "measured-MB/s")
+		b.ReportMetric(expected.rate/got.rate, "ratio")
+		word := func(s string) string { return strings.ReplaceAll(s, " ", "-") }
+		b.Logf("forecast row=%s expected=%.0f expected_limit=%s measured=%.0f measured_limit=%s",
+			row, expected.rate, word(expected.limit), got.rate, word(got.limit))
+	}
+	done = true
+}
+
+// rates returns what a copy was expected to do and did.
+func rates(b *testing.B, r job.DevReport) (expected, got forecast) {
+	b.Helper()
+	require.NotEmpty(b, r.Results)
+	last := r.Results[len(r.Results)-1]
+	if r.Expected != nil {
+		expected = forecast{float64(r.Expected.BytesPerSecond), r.Expected.LimitedBy}
+	}
+	return expected, forecast{float64(last.Rate), last.LimitedBy}
+}
+
+// benchProcessor copies through TLS between two processes of this host. The sender may
+// not use the processor's instructions for ciphers, and is the limit.
+func benchProcessor(b *testing.B) {
+	dir := b.TempDir()
+	bin, rsh, src, dst := filepath.Join(dir, "zxfer"), filepath.Join(dir, "rsh"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	require.NoError(b, installSelf(bin))
+	require.NoError(b, os.WriteFile(rsh, []byte(`#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+shift
+export SSH_CONNECTION="127.0.0.1 1 127.0.0.1 2" HOME="`+dir+`"
+unset GODEBUG
+exec sh -c "$*"
+`), 0o755))
+	randomFile(b, src, 256<<20)
+	compare(b, func() (expected, got forecast) {
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(b.Context(), bin, "dev", "--measure", "--json", "--no-verify", "--wire", "tls", "--buffer", "4MiB", "-e", rsh, src, "beta:"+dst)
+		cmd.Env = append(os.Environ(), "GODEBUG=cpu.aes=off,cpu.pclmulqdq=off,cpu.avx=off,cpu.avx2=off,cpu.ssse3=off,cpu.sse41=off")
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.NoError(b, cmd.Run(), "%s", &stderr)
+		var r job.DevReport
+		require.NoError(b, json.Unmarshal(stdout.Bytes(), &r))
+		return rates(b, r)
+	})
+}
+
+// benchLine copies some bytes from one far host to the other.
+func benchLine(b *testing.B, f *farHosts, bytes int64) {
+	randomFile(b, f.source(), bytes)
+	compare(b, func() (expected, got forecast) { return rates(b, f.copy(b, "--measure")) })
+}
+
+// benchCures copies over a link that a socket buffer limits, and again with each cure
+// that zxfer prints: more streams, and a sysctl on host. It expects the rate that was
+// printed.
+func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
+	randomFile(b, f.source(), 384<<20)
+	var remedy string
+	b.Run("as-it-is", func(b *testing.B) {
+		compare(b, func() (expected, got forecast) {
+			r := f.copy(b, append(args, "--measure")...)
+			for _, found := range r.Findings {
+				if found.ID == "link" && found.Remedy != "" {
+					remedy = found.Remedy
+				}
+			}
+			return rates(b, r)
+		})
+	})
+	// --streams 32 (measured: 113.4 MiB/s); or for as much, on beta: sysctl …
+	m := regexp.MustCompile(`^(--streams \d+) \(measured: (\S+) (\S+)/s\); or for as much(?: or more)?, on \w+: (.*)$`).FindStringSubmatch(remedy)
+	cure := func(name string, apply func(b *testing.B) (args []string)) {
+		b.Run(name, func(b *testing.B) {
+			compare(b, func() (expected, got forecast) {
+				require.NotNil(b, m, "no cure was printed: %q", remedy)
+				rate, err := size.Parse(m[2] + m[3])
+				require.NoError(b, err)
+				_, got = rates(b, f.copy(b, apply(b)...))
+				return forecast{float64(rate), "-"}, got
+			})
+		})
+	}
+	cure("streams", func(*testing.B) []string { return strings.Fields(m[1]) })
+	cure("sysctl", func(b *testing.B) []string {
+		f.on(b, host, "sh", "-c", m[4])
+		return args
+	})
+}
+
+// source is the file that is copied.
+func (f *farHosts) source() string { return filepath.Join(f.dir, "src") }
+
+// copy copies the source to the far host.
+func (f *farHosts) copy(b *testing.B, args ...string) (r job.DevReport) {
+	b.Helper()
+	dst := filepath.Join(f.dir, "dst")
+	require.NoError(b, os.RemoveAll(dst))
+	f.line.Record()
+	f.zxfer(b, &r, "dev", append(args, "--no-verify", f.source(), "beta:"+dst)...)
+	there, back := f.line.Record()
+	b.ReportMetric(100*max(there.LateShare(), back.LateShare()), "%late") // by a busy machine
+	return r
+}
+
+// randomFile writes a file that no compressor shortens.
+func randomFile(b *testing.B, path string, bytes int64) {
+	b.Helper()
+	out, err := os.Create(path)
+	require.NoError(b, err)
+	defer out.Close()
+	cmd := exec.Command("head", "-c", strconv.FormatInt(bytes, 10), "/dev/urandom")
+	cmd.Stdout = out
+	require.NoError(b, cmd.Run())
+}

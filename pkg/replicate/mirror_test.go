@@ -1,0 +1,245 @@
+package replicate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// A mirror removes snapshots that the source has destroyed, if it knows the source's
+// dataset from an earlier run.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	const dataset = 1000 // GUID of the source's dataset
+	for name, tt := range map[string]struct {
+		source, there   []string
+		of              uint64
+		limit           int
+		beyond, partial bool
+		remove          []string
+		stays           map[string]string
+		refused         string
+	}{
+		"destroyed on the source": {source: []string{"tank@2 @3"}, there: []string{"vault/t@1 @2 @3"}, of: dataset, limit: 1, remove: []string{"vault/t@1"}},
+		"nothing destroyed":       {source: []string{"tank@1 @2 @3"}, there: []string{"vault/t@1 @2"}, limit: 1},
+		"moved by a promotion":    {source: []string{"tank@2 @3", "tank/b@1"}, there: []string{"vault/t@1 @2 @3"}, of: dataset, limit: 1},
+		"not seen before":         {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, limit: 1, remove: []string{"vault/t@1"}, refused: "no run saw it before"},
+		"recreated":               {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, of: 7, limit: 1, remove: []string{"vault/t@1"}, refused: "created anew"},
+		"without a limit":         {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, of: 7, beyond: true, remove: []string{"vault/t@1"}},
+		"more than the limit":     {source: []string{"tank@3"}, there: []string{"vault/t@1 @2 @3"}, of: dataset, limit: 1, remove: []string{"vault/t@1", "vault/t@2"}, refused: "mirror.limit allows one run 1"},
+		"exactly the limit":       {source: []string{"tank@3"}, there: []string{"vault/t@1 @2 @3"}, of: dataset, limit: 2, remove: []string{"vault/t@1", "vault/t@2"}},
+		"the source is a bookmark": {source: []string{"tank#2 @3"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 1, remove: []string{"vault/t@1"},
+			stays: map[string]string{"vault/t@2": "base of the next increment"}},
+		"a target that diverged": {source: []string{"tank@2"}, there: []string{"vault/t@2 @5"}, of: dataset, limit: 1,
+			stays: map[string]string{"vault/t@5": "newer than the newest common snapshot"}},
+		"a source without snapshots": {source: []string{"tank#2"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 9,
+			stays: map[string]string{"vault/t@1": "the source tells of no snapshot", "vault/t@2": "the source tells of no snapshot"}},
+		"a source that is half received": {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 9, partial: true,
+			stays: map[string]string{"vault/t@1": "the source tells of no snapshot"}},
+		"without a copy": {source: []string{"tank@2", "tank/b@3"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 1, remove: []string{"vault/t@1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := adopting(t, listed(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).at(Arrival{Of: tt.of}).saw(listed(tt.there...))
+			v.Beyond = tt.beyond
+			if tt.partial {
+				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
+			}
+			d := Decide(v)
+			require.Len(t, d.Prunings, 1)
+			p := d.Prunings[0]
+			require.True(t, p.Mirror)
+			require.ElementsMatch(t, tt.remove, p.Remove)
+			if tt.stays == nil {
+				tt.stays = map[string]string{}
+			}
+			require.Equal(t, tt.stays, p.Stays)
+			require.Equal(t, len(v.Targets[0].Listing.Datasets[0].Snapshots())-len(tt.remove), p.Kept)
+			require.Equal(t, tt.refused != "", p.Refused)
+			require.Contains(t, p.Error, tt.refused)
+			look := p.Looked["tank"]
+			require.Equal(t, len(tt.remove) == 0, look.Print != "")
+			known := tt.of == dataset || len(tt.remove) == 0 || tt.beyond
+			require.Equal(t, known, look.Of == dataset, "the dataset is known from now on")
+		})
+	}
+}
+
+// A copy is missed if its dataset was on the source before and is not now, by name and GUID.
+func TestMiss(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*View)
+		want   []Gone
+	}{
+		"destroyed":        {func(*View) {}, []Gone{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"still there":      {func(v *View) { v.All = listed("tank", "tank/a").Datasets }, nil},
+		"renamed":          {func(v *View) { v.State.Datasets["tank/a"].GUID, v.All = 1001, listed("tank", "tank/new").Datasets }, nil},
+		"never arrived":    {func(v *View) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"without a target": {func(v *View) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
+		"not below": {func(v *View) {
+			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &Known{}
+		}, nil},
+		"not recursive":  {func(v *View) { v.Job.Recursive = false }, nil},
+		"root recreated": {func(v *View) { v.State.Root = 7 }, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Anew: true}}},
+		"root known":     {func(v *View) { v.State.Root = 1000 }, []Gone{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"root recreated since an older version": {func(v *View) { v.State.Datasets["tank"] = &Known{GUID: 7} },
+			[]Gone{{Source: "tank/a", Dataset: "vault/t/a", Anew: true}}},
+		"back again": {func(v *View) {
+			v.State.Gone, v.All = []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, listed("tank", "tank/a").Datasets
+		}, nil},
+		"missed before": {func(v *View) {
+			v.State.Gone = []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
+		"missed before, root recreated": {func(v *View) {
+			v.State.Root, v.State.Gone = 7, []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), Anew: true}}},
+		"with a hold": {func(v *View) {
+			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {There: "vault/t/a@1"}}
+		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
+	} {
+		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		v.All = v.Source.Datasets
+		v.State.Datasets["tank/a"] = &Known{GUID: 5, Targets: map[string]*Arrival{"near": {Target: "vault/t/a", BaseGUID: 1}}}
+		tt.change(v)
+		v.Miss()
+		var got []Gone
+		for _, g := range v.State.Gone {
+			require.Equal(t, "near", g.Target, name)
+			got = append(got, *g)
+		}
+		for i := range tt.want {
+			tt.want[i].Target = "near"
+			if tt.want[i].Since.IsZero() {
+				tt.want[i].Since, tt.want[i].Seen = v.Started, v.Started
+			}
+		}
+		require.Equal(t, tt.want, got, name)
+	}
+}
+
+// The time between two runs counts up to a quarter of the grace period, and never backwards.
+func TestGoneWaits(t *testing.T) {
+	t.Parallel()
+	const grace = 4 * 24 * time.Hour
+	g := &Gone{Seen: hour(0)}
+	for _, tt := range []struct {
+		now  time.Time
+		want time.Duration
+	}{{hour(5), 5 * time.Hour}, {hour(2), 5 * time.Hour}, {hour(3), 6 * time.Hour}, {hour(27), 30 * time.Hour}, {hour(1000), 54 * time.Hour}} {
+		g.Wait(tt.now, grace)
+		require.Equal(t, tt.want, g.Waited)
+		require.Equal(t, tt.now, g.Seen)
+	}
+	mirror := &Target{Mirror: &Mirror{Gone: Grace(grace)}}
+	require.Equal(t, hour(1000).Add(grace-54*time.Hour), g.Due(mirror))
+	g.Waited = 2 * grace
+	require.Equal(t, hour(1000), g.Due(mirror))
+	require.Zero(t, g.Due(&Target{Mirror: &Mirror{}}), "datasets are not mirrored")
+	g.Anew = true
+	require.Zero(t, g.Due(mirror))
+}
+
+// Time counts only while the same copy exists.
+func TestKeepGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		gone    Gone
+		there   uint64 // GUID of the copy
+		kept    bool
+		waited  time.Duration
+		overdue bool // after the grace period
+	}{
+		"first look":      {Gone{Source: "tank/a"}, 9, true, time.Hour, true},
+		"the same":        {Gone{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
+		"destroyed":       {Gone{Source: "tank/a", GUID: 9}, 0, false, 0, false},
+		"another dataset": {Gone{Source: "tank/a", GUID: 9}, 8, false, 0, false},
+		"root recreated":  {Gone{Source: "tank/a", GUID: 9, Anew: true}, 9, true, time.Hour, false},
+		"another root":    {Gone{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
+	} {
+		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		target := &v.Job.Targets[0]
+		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
+		other := &Gone{Target: "far", Dataset: "vault/t/a"}
+		v.State.Gone = []*Gone{&tt.gone, other}
+		v.KeepGone(target, func(string) uint64 { return tt.there })
+		require.Equal(t, []*Gone{other}, v.State.GoneAt("far"), name)
+		require.Equal(t, tt.kept, len(v.State.GoneAt("near")) == 1, name)
+		require.Equal(t, tt.waited, tt.gone.Waited, name)
+		require.Empty(t, v.Overdue(target), name)
+		tt.gone.Waited = 4*24*time.Hour - 1
+		require.Empty(t, v.Overdue(target), name)
+		tt.gone.Waited++
+		require.Equal(t, tt.overdue, len(v.Overdue(target)) == 1, name)
+		v.Job.Recursive = false
+		require.Empty(t, v.Overdue(target), name)
+		v.State.Removed("near", "vault/t/a")
+		require.Equal(t, []*Gone{other}, v.State.Gone, name)
+	}
+}
+
+// A copy is removed if nothing but the job has used it, and all copies below it go too.
+func TestRemoveGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		there   []string
+		change  func(v *View, there *zfs.Listing)
+		remove  []string
+		stays   map[string]string
+		refused bool
+	}{
+		"overdue":            {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
+		"with children":      {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
+		"a similar name":     {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone = v.State.Gone[:1] }, remove: []string{"vault/t/a"}},
+		"more than allowed":  {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
+		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *View, _ *zfs.Listing) { v.Beyond = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
+		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone[0].GUID = 8 }},
+		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone = v.State.Gone[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b is below it, and stays"}},
+		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *View, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
+			stays: map[string]string{"vault/t/a": "it was written to since its newest snapshot"}},
+		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *View, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
+		"an interrupted receive": {there: []string{"vault/t/a@1"}, change: func(_ *View, l *zfs.Listing) {
+			l.Datasets[0].Properties["receive_resume_token"] = zfs.Property{Value: "1-2"}
+		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
+		"an interrupted first receive": {there: []string{"vault/t/a"}, change: func(_ *View, l *zfs.Listing) {
+			l.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
+		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
+		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *View, _ *zfs.Listing) {
+			scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"1"}}}).Scope()
+			require.NoError(t, err)
+			v.Scope = scope
+		}, stays: map[string]string{"vault/t/a": "@2 is none of the job's"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := adopting(t, listed("tank@1"), near+"mirror = { gone = \"4d\", limit = 2 }\n").saw(listed("vault/t@1"))
+			there := listed(tt.there...)
+			v.Leftovers = map[string]*zfs.Listing{"near": there}
+			for _, d := range there.Datasets {
+				d.Properties["written"] = zfs.Property{Value: "0"}
+				v.State.Gone = append(v.State.Gone, &Gone{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
+			}
+			if tt.change != nil {
+				tt.change(v, there)
+			}
+			p := Decide(v).Prunings[0]
+			require.Equal(t, tt.remove, p.Datasets)
+			require.Len(t, p.Gone, len(tt.remove))
+			require.Equal(t, tt.refused, p.Refused)
+			if tt.stays == nil {
+				tt.stays = map[string]string{}
+			}
+			require.Equal(t, tt.stays, p.Stays)
+			if len(p.Gone) > 0 {
+				last := p.Gone[len(p.Gone)-1]
+				require.Equal(t, Tag("j", "near"), last.Tag)
+				require.Len(t, last.Snapshots, len(there.Datasets[0].Snapshots()))
+				require.NoError(t, last.Check())
+			}
+		})
+	}
+}

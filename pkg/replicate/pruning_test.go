@@ -1,0 +1,172 @@
+package replicate
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// A report of retention counts the job's snapshots: removed, kept, and protected.
+func TestPruningCounts(t *testing.T) {
+	t.Parallel()
+	v := adopting(t, listed("tank@1 @2 @3 @4 #1", "tank/a@5 @6"), "[job.retention]\nlast = 1\n"+near).saw(listed("vault/t@1 @2", "vault/t/a@5"))
+	d := Decide(v)
+	require.Len(t, d.Prunings, 1)
+	p := d.Prunings[0]
+	require.Equal(t, []string{"tank@1", "tank@3"}, p.Remove)
+	require.Equal(t, 4, p.Kept, "tank@2 and @4, tank/a@5 and @6")
+	require.Equal(t, 2, p.Protected, "the bases tank@2 and tank/a@5")
+	require.Empty(t, p.Held)
+	require.Empty(t, p.Doubted)
+	require.Equal(t, "retention", p.Rule())
+	p.Stay("tank@1")
+	require.Equal(t, []string{"tank@1"}, p.Held)
+	require.Equal(t, 5, p.Kept)
+	require.Empty(t, p.Looked["tank"].Print, "it removes something")
+	require.NotEmpty(t, p.Looked["tank/a"].Print)
+
+	// A snapshot that is dated after this host's clock is doubted, and kept.
+	v = adopting(t, listed("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
+	p = Decide(v).Prunings[0]
+	require.Equal(t, []string{"tank@200"}, p.Doubted)
+	require.NotContains(t, p.Remove, "tank@200")
+}
+
+// A target that failed, or was not seen, is not pruned. Its datasets that the source lacks
+// are not either.
+func TestPruneOnlyWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	settings := near + "[job.target.retention]\nlast = 1\n"
+	v := adopting(t, listed("tank@3", "tank/new@4"), settings).saw(listed("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
+	p := Decide(v).Prunings[0]
+	require.Equal(t, []string{"vault/t@1", "vault/t@2"}, p.Remove)
+	v.Targets[0].Failed = true
+	require.Empty(t, Decide(v).Prunings)
+	v = adopting(t, listed("tank@3"), settings).saw(nil)
+	v.Targets[0].Failed = false
+	require.Empty(t, Decide(v).Prunings)
+}
+
+// Retention on a target keeps the snapshots that an interrupted receive needs.
+func TestPruneKeepsThePartialState(t *testing.T) {
+	t.Parallel()
+	v := adopting(t, listed("tank@3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
+	v.Targets[0].Partial = map[uint64]bool{1: true}
+	p := Decide(v).Prunings[0]
+	require.Equal(t, []string{"vault/t@2"}, p.Remove)
+	require.Equal(t, "an interrupted receive needs it", p.Stays["vault/t@1"])
+	require.Equal(t, 2, p.Protected)
+}
+
+// Retention looks at a dataset again if anything that it depends on has changed.
+func TestPruneLooksAgain(t *testing.T) {
+	t.Parallel()
+	settings := "[job.retention]\nlast = 2\n" + near
+	for name, tt := range map[string]struct {
+		change func(*View)
+		looks  bool
+	}{
+		"nothing":             {func(*View) {}, false},
+		"a bookmark":          {func(v *View) { v.Source = listed("tank@1 @2 #2") }, false},
+		"another snapshot":    {func(v *View) { v.Source = listed("tank@1 @3") }, true},
+		"one snapshot less":   {func(v *View) { v.Source = listed("tank@2") }, true},
+		"another base":        {func(v *View) { v.Targets = nil; v.saw(listed("vault/t@1")) }, true},
+		"another grid":        {func(v *View) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"doubted dates":       {func(v *View) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: doubted} }, true},
+		"dates by this clock": {func(v *View) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
+	} {
+		v := adopting(t, listed("tank@1 @2"), settings).saw(listed("vault/t@1 @2"))
+		p := Decide(v).Prunings[0]
+		require.Empty(t, p.Remove)
+		v.State.Learn(p)
+		tt.change(v)
+		v.Created[SourceSide] = hours(v.Source)
+		require.Equal(t, tt.looks, Decide(v).Prunings[0].Looked["tank"] != nil, name)
+	}
+}
+
+// The newest snapshot of a dataset is kept even if no rule does. Snapshots of others are
+// kept even if their times are known.
+func TestPruneKeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
+	require.NoError(t, err)
+	d := listed("tank@1 @2 @3").Datasets[0]
+	created := map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)}
+	g := &Grid{Also: []Also{{Names: []string{"none"}, Last: 1}}}
+	r := g.Prunable(d, s, created, nil, &History{}, hour(9))
+	require.Equal(t, []zfs.Version{d.Versions[0], d.Versions[1]}, r.Remove)
+	d = listed("tank@1 @2").Datasets[0]
+	r = g.Prunable(d, s, created, nil, &History{}, hour(9))
+	require.Equal(t, []zfs.Version{d.Versions[0]}, r.Remove)
+	require.Equal(t, map[string]string{"2": "newest"}, r.Stays)
+}
+
+// The limit of one run is reached, but not exceeded.
+func TestPruneLimit(t *testing.T) {
+	t.Parallel()
+	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
+		v := adopting(t, listed("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
+		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		p := Decide(v).Prunings[0]
+		require.Equal(t, refused, p.Refused, limit)
+		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)
+	}
+}
+
+// The state learns the history of a side, and forgets a print that time will change.
+func TestLearn(t *testing.T) {
+	t.Parallel()
+	past := &History{Dataset: 7, Seen: 9}
+	s := &State{Datasets: map[string]*Known{}}
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {Past: past, Print: "p", Of: 5}}})
+	s.Learn(&Pruning{Side: "far", Looked: map[string]*Look{"tank": {Print: "q"}}})
+	known := s.Datasets["tank"]
+	require.Equal(t, map[string]*History{"near": past}, known.Past)
+	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
+	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {}}})
+	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
+	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {Waiting: true}}})
+	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
+}
+
+// After a run, the history lists the snapshots to remove, unless some wait for time.
+func TestDone(t *testing.T) {
+	t.Parallel()
+	done, waiting := &History{Seen: 9, due: []uint64{4}}, &History{Seen: 9, due: []uint64{4}}
+	(&Pruning{Looked: map[string]*Look{"a": {Past: done}, "b": {Past: waiting, Waiting: true}, "c": {}}}).Done()
+	require.EqualValues(t, 9, done.Kept)
+	require.Equal(t, []uint64{4}, done.Left)
+	require.Zero(t, waiting.Kept)
+}
+
+func TestFailedPruning(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, (&Pruning{}).Failed())
+	err := (&Pruning{Side: "near", Error: "it is away", Hint: "look"}).Failed()
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.EqualError(t, err, "near: it is away")
+	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
+	v := adopting(t, listed("tank@1"), "[job.retention]\nlast = 1\n")
+	v.Unasked = map[string]error{SourceSide: errors.New("it is away")}
+	require.Equal(t, &Look{}, Decide(v).Prunings[0].Looked["tank"])
+}
+
+// The job counts its own and adopted snapshots, not bookmarks or others.
+func TestScopeCounts(t *testing.T) {
+	t.Parallel()
+	j := &Job{Name: "j", Snapshots: Snapshots{Take: "own-%Y%m%d%H%M", Adopt: []string{"auto-*"}}}
+	s, err := j.Scope()
+	require.NoError(t, err)
+	d := &zfs.Dataset{Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "own-202611011200"}, {Kind: zfs.Snapshot, Name: "auto-1"},
+		{Kind: zfs.Bookmark, Name: "auto-2"}, {Kind: zfs.Snapshot, Name: "manual"}}}
+	require.Equal(t, 2, s.Count(d))
+	require.Equal(t, []string{"auto-1"}, s.Adopted(d))
+}

@@ -1,0 +1,135 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
+	"zxfer/pkg/wire"
+)
+
+func TestLongCommitIsNoStall(t *testing.T) {
+	t.Parallel()
+	testenv.Widen(t, firstStall, func(stall time.Duration) error {
+		a, b := transfertest.Links(t, wire.Signed, 2, nil)
+		sink := newSink()
+		sink.Slow = 2 * stall
+		o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), sink, transfer.Options{Stall: stall})
+		return errors.Join(o.receiveErr, o.sendErr)
+	})
+}
+
+// firstStall is the first stall limit that tests try. The ends of a transfer compare
+// how long each has waited.
+const firstStall = 400 * time.Millisecond
+
+// stallOf returns nil if err is a stall that names who.
+func stallOf(err error, who string) error {
+	if errors.Is(err, transfer.ErrStall) && strings.Contains(err.Error(), who) {
+		return nil
+	}
+	return fmt.Errorf("%w instead of a stall: %s", err, who)
+}
+
+func TestStallNamesTheSide(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode)+"/source", func(t *testing.T) {
+			t.Parallel()
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				a, b := transfertest.Links(t, mode, 2, nil)
+				src, sink := transfertest.NewSource(transfertest.Random(1000)), newSink()
+				src.Hang = true
+				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
+				require.Error(t, o.receiveErr)
+				requireNothing(t, sink, transfertest.Random(1000))
+				if errors.Is(o.sendErr, wire.ErrCut) {
+					return o.sendErr
+				}
+				return stallOf(o.sendErr, "memory source gave nothing")
+			})
+		})
+		t.Run(string(mode)+"/target", func(t *testing.T) {
+			t.Parallel()
+			testenv.Widen(t, firstStall, func(stall time.Duration) error {
+				a, b := transfertest.Links(t, mode, 2, nil)
+				stream := transfertest.Random(32 << 20)
+				src, sink := transfertest.NewSource(stream), newSink()
+				sink.HangAfter = 100
+				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
+				require.Error(t, o.sendErr)
+				requireNothing(t, sink, stream)
+				return stallOf(o.receiveErr, "memory sink took nothing")
+			})
+		})
+	}
+}
+
+// stubborn ends hang for good: they do not even end when they are told to.
+type (
+	stubbornSource struct {
+		*transfertest.Source
+		free chan struct{}
+	}
+	stubbornSink struct {
+		*memorySink
+		free chan struct{}
+	}
+)
+
+func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
+
+func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
+
+// The other end hears of them nevertheless, and who it was.
+func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
+	t.Parallel()
+	for _, who := range []string{"memory source gave nothing", "memory sink took nothing"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			testenv.Widen(t, firstStall, func(stall time.Duration) error { return hangForGood(t, who, stall) })
+		})
+	}
+}
+
+// hangForGood returns nil if the other end hears of a stall while this end hangs.
+func hangForGood(t *testing.T, who string, stall time.Duration) error {
+	opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
+	free := make(chan struct{})
+	source, sink := transfertest.NewSource(transfertest.Random(8<<20)), newSink()
+	a, b := transfertest.Links(t, wire.Signed, 2, nil)
+	sent, received := make(chan error, 1), make(chan error, 1)
+	own, other := sent, received
+	var src transfer.Source = source
+	var dst transfer.Sink = sink
+	if strings.HasPrefix(who, "memory sink") {
+		sink.HangAfter, dst = 100, stubbornSink{sink, free}
+		own, other = received, sent
+	} else {
+		source.Hang, src = true, stubbornSource{source, free}
+	}
+	go func() { _, err := transfer.Send(context.Background(), src, a, opt, nil); sent <- err }()
+	go func() { _, err := transfer.Receive(context.Background(), b, dst, opt, nil); received <- err }()
+	var heard error
+	select {
+	case heard = <-other:
+	case <-time.After(testenv.Timeout()):
+		require.Fail(t, "the other end heard nothing")
+	}
+	close(free)
+	if err := stallOf(<-own, who); err != nil {
+		return err
+	}
+	if !errors.As(heard, new(*transfer.PeerError)) || !strings.Contains(heard.Error(), who) {
+		return fmt.Errorf("the other end failed with %w", heard)
+	}
+	return nil
+}
