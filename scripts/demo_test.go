@@ -1,0 +1,216 @@
+package scripts_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+)
+
+// demo prepares scripts/demo with arguments. Its temporary files are in dir, and its
+// binary is not in the user's cache. bin holds programs that precede all others.
+func demo(t *testing.T, script, bin, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	goCache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Timeout()) // the demo waits many times
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, script, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
+	cmd.WaitDelay = testenv.Timeout()
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir,
+		"XDG_CACHE_HOME="+t.TempDir(), "GOCACHE="+strings.TrimSpace(string(goCache)))
+	return cmd
+}
+
+// scratch returns a directory in which the demo's second user can reach files.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o711))
+	return dir
+}
+
+// requireNothingLeft fails if dir is not empty, or if a process belongs to it.
+func requireNothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	requireNoProcess(t, dir)
+}
+
+// requireNoProcess fails if a process runs a program of dir, works in dir or names dir in
+// its command line.
+func requireNoProcess(t *testing.T, dir string) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	require.NotEmpty(t, lines)
+	for _, name := range lines {
+		line, _ := os.ReadFile(name) // empty if the process has ended
+		exe, _ := os.Readlink(filepath.Dir(name) + "/exe")
+		cwd, _ := os.Readlink(filepath.Dir(name) + "/cwd")
+		require.NotContains(t, exe+" "+cwd+" "+string(line), dir, name)
+	}
+}
+
+func TestDemoWithoutZFS(t *testing.T) {
+	t.Parallel()
+	needCopy(t)
+	dir := scratch(t)
+	out, err := demo(t, "./demo", t.TempDir(), dir, "--quick").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	said := string(out)
+	for _, want := range []string{
+		"$ zxfer doctor --quick", ": kill -9 ", "$ cmp disk.img ", "\nidentical\n", "differs: within bytes ",
+		"part 1: the interrupted copy was resumed and verified",
+	} {
+		require.Contains(t, said, want)
+	}
+	require.NotContains(t, said, "guest")
+	requireNothingLeft(t, dir)
+}
+
+func TestDemoUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--fast"}, {"--quick", "--quick"}, {""}, {"--inside"}} {
+		dir := t.TempDir()
+		out, err := demo(t, "./demo", t.TempDir(), dir, args...).CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, 2, exit.ExitCode(), "%s", out)
+		require.Contains(t, string(out), "hint: scripts/demo --help\n")
+		requireNothingLeft(t, dir)
+	}
+}
+
+// copyOfDemo copies scripts/demo next to a guest that is a shell script, and returns
+// its path and a directory of programs. go runs in this repository, and df reports
+// free MiB for every directory.
+func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
+	t.Helper()
+	if arch, err := exec.CommandContext(t.Context(), "uname", "-m").Output(); err != nil || string(arch) != "x86_64\n" {
+		t.Skipf("the guest needs an x86-64 machine, and this is %s (%v)", arch, err)
+	}
+	repo, err := filepath.Abs("..")
+	require.NoError(t, err)
+	goTool, err := exec.LookPath("go")
+	require.NoError(t, err)
+	tree, bin := t.TempDir(), t.TempDir()
+	program(t, tree+"/scripts/guest", guest)
+	for _, name := range []string{"demo", "env"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(tree+"/scripts/"+name, text, 0o755))
+	}
+	program(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
+	program(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))
+	return tree + "/scripts/demo", bin
+}
+
+func TestDemoNeedsRoom(t *testing.T) {
+	t.Parallel()
+	script, bin := copyOfDemo(t, "exit 1", 4000)
+	dir := t.TempDir()
+	out, err := demo(t, script, bin, dir).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "demo: /dev/shm has 4000 MiB free: the guest needs 4096 MiB\nhint: mount -o remount")
+	require.NotContains(t, string(out), "Building")
+	requireNothingLeft(t, dir)
+}
+
+// The first run builds the guest, and then runs part 2 in it.
+func TestDemoBuildsGuest(t *testing.T) {
+	t.Parallel()
+	needCopy(t)
+	needMemory(t)
+	script, bin := copyOfDemo(t, `
+case $1 in
+path) exit 1 ;;
+build) echo "guest: built" >&2 ;;
+run) shift; echo "in the guest: $*" ;;
+esac`, 9999)
+	dir := scratch(t)
+	out, err := demo(t, script, bin, dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "guest: built\nin the guest: --timeout 600 -- scripts/demo --inside /")
+	requireNothingLeft(t, dir)
+}
+
+// An interrupted demo ends the build of the guest, with all its processes.
+func TestDemoInterruptedWhileItBuildsGuest(t *testing.T) {
+	t.Parallel()
+	needCopy(t)
+	needMemory(t)
+	script, bin := copyOfDemo(t, `
+case $1 in
+path) exit 1 ;;
+build) echo "guest: kernel: compiling (6/13) ..." >&2; "${0%guest}sleep" infinity; exit 1 ;;
+esac`, 9999)
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(sleep, filepath.Dir(script)+"/sleep"))
+	dir := scratch(t)
+	cmd := demo(t, script, bin, dir)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, w.Close())
+	lines := bufio.NewScanner(r)
+	var before strings.Builder
+	for lines.Scan() {
+		before.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), "guest: kernel: compiling (6/13), ") {
+			break
+		}
+	}
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
+	// Until all processes of the demo have closed it.
+	said, err := io.ReadAll(r)
+	require.NoError(t, err)
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, 130, exit.ExitCode(), "%s%s", before.String(), said)
+	require.Contains(t, string(said), "demo: stopped the build of the guest")
+	requireNothingLeft(t, dir)
+	requireNoProcess(t, filepath.Dir(filepath.Dir(script)))
+}
+
+// needCopy skips a test of part 1 at the quick level. It compiles the packages of zxfer,
+// which the time limit of the demo does not allow for.
+func needCopy(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not at the quick level: the demo copies 256 MiB")
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", os.DevNull, "../cmd/zxfer")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// needMemory skips a test of the part that needs memory for a guest.
+func needMemory(t *testing.T) {
+	t.Helper()
+	info, err := os.ReadFile("/proc/meminfo")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(info)) {
+		var kib int
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil && kib < 5<<20 {
+			t.Skip("the guest needs 4 GiB of memory")
+		}
+	}
+}
