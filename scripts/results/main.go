@@ -25,8 +25,15 @@ func main() {
 	title := flag.String("title", "", "what was measured")
 	against := flag.String("against", "", "contenders to give the ratio to, with commas; without: the best that is not zxfer")
 	out := flag.String("o", "", "write FILE.json and FILE.svg, too")
+	forecast := flag.Bool("forecast", false, "make a table of forecasts, see func forecasts")
 	flag.Parse()
-	if err := run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out); err != nil {
+	var err error
+	if *forecast {
+		err = forecasts(os.Stdin, os.Stdout, os.Stderr, *out)
+	} else {
+		err = run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
 		os.Exit(1)
 	}
