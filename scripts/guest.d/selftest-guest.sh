@@ -148,9 +148,6 @@ devices() {
 	mkdir -p /mnt/fs
 	mount "$loop" /mnt/fs
 	umount /mnt/fs
-	mkfs.xfs -q -f "$loop"
-	mount "$loop" /mnt/fs
-	umount /mnt/fs
 	losetup -d "$loop"
 }
 
@@ -213,7 +210,7 @@ namespaces() { unshare --user --map-root-user --mount --pid --net --fork true; }
 tools() {
 	local t missing=
 	for t in nc.openbsd nc.traditional ncat busybox mbuffer pv zstd pigz socat strace tcpdump iperf3 \
-		syncoid sanoid ddrescue ss ps fuser xfs_repair modprobe nbdkit; do
+		syncoid sanoid ddrescue ss ps fuser modprobe nbdkit; do
 		command -v "$t" >/dev/null || missing+=" $t"
 	done
 	echo "missing:$missing"
@@ -241,7 +238,7 @@ check 'bridge' bridge
 check 'iptables' firewall
 check 'ssh between namespaces' ssh_between
 check 'tcpdump' capture
-check 'loop, ext4, xfs' devices
+check 'loop, ext4' devices
 check 'device mapper' mapper
 check 'lvm: snapshot, thin pool' lvm
 check 'md raid1' raid
