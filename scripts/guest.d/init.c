@@ -481,6 +481,9 @@ int main(void)
 	sethostname("guest", 5);
 	loopback_up();
 	sysctl("/proc/sys/kernel/panic_on_oops", "1");
+	/* UML handles a page fault in some 30 us. A fault of a program then maps
+	 * up to 1 MiB around it: zfs starts in 33 ms instead of 44. */
+	sysctl("/sys/kernel/debug/fault_around_bytes", "1048576");
 	load_modules();
 	mount_shares();
 	/* All that the kernel says from now on is worth a line of the console. */
