@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"zxfer/pkg/option"
+	"zxfer/pkg/printable"
 	"zxfer/pkg/size"
 )
 
@@ -45,20 +45,9 @@ func Seconds(s float64) string {
 	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clean takes control characters out of what came from elsewhere, so that a
-// dataset's name or another host's stderr cannot drive the terminal. Line feeds and
-// tabs stay.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// clean keeps the terminal safe from text of elsewhere, such as a dataset's name or
+// another host's stderr.
+func clean(s string) string { return printable.Text(s) }
 
 // Line makes a text of anywhere, such as another host's log, fit for a
 // terminal: clean, on a single line, the options that it names as flags. Names are
@@ -66,9 +55,7 @@ func clean(s string) string {
 func Line(s string) string { return oneLine(option.Flags(s)) }
 
 // oneLine is clean text on a single line.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(clean(s)), " ")
-}
+func oneLine(s string) string { return printable.Line(s) }
 
 // list joins names and leaves out those beyond the first few.
 func list(names []string, separator string, most int) string {

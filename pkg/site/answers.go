@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/printable"
 	"zxfer/pkg/zfs"
 )
 
@@ -147,7 +148,7 @@ func CheckHolds(snapshots []string, answer map[string][]string) error {
 	}
 	for name, tags := range answer {
 		for _, t := range tags {
-			if t == "" || len(t) > zfs.MaxName || !printable(t) {
+			if t == "" || len(t) > zfs.MaxName || !printable.IsText(t) {
 				return fmt.Errorf("%q was listed as a hold of %s", cut(t), name)
 			}
 		}

@@ -11,12 +11,11 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/files"
+	"zxfer/pkg/printable"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/wire"
@@ -204,8 +203,8 @@ func (w words) walk(v reflect.Value, name string) error {
 	case reflect.String:
 		if s := v.String(); len(s) > maxWord {
 			return fmt.Errorf("%s has %d bytes", name, len(s))
-		} else if w == shown && !printable(s) && v.CanSet() {
-			v.SetString(strings.Map(visible, s))
+		} else if w == shown && !printable.IsText(s) && v.CanSet() {
+			v.SetString(printable.Text(s))
 		}
 	case reflect.Int, reflect.Int64:
 		if n := v.Int(); n < 0 || n > most {
@@ -220,17 +219,6 @@ func (w words) walk(v reflect.Value, name string) error {
 		return fmt.Errorf("%s is a %s, which nothing judges", name, v.Kind())
 	}
 	return nil
-}
-
-func printable(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return visible(r) != r }) < 0
-}
-
-func visible(r rune) rune {
-	if unicode.IsPrint(r) || r == '\n' || r == '\t' {
-		return r
-	}
-	return '?'
 }
 
 // isDigest tells a device's digest of that name.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/printable"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/zfs/zfsexec"
@@ -30,15 +31,16 @@ const (
 	hookTail = 2048
 )
 
-// HookEnvironment is what a hook finds in its environment beside what zxfer
-// was started with:
+// HookEnvironment returns the variables that a hook finds in its environment in
+// addition to zxfer's own:
 //
 //	ZXFER_HOOK     before, after or alert
 //	ZXFER_JOB      the job's name
 //	ZXFER_SOURCE   its source
 //	ZXFER_STARTED  begin of the run, seconds since 1970
 //	ZXFER_OUTCOME  done, up-to-date, failed, refused or interrupted; not for before
-//	ZXFER_ERROR    why the run, or its first target or dataset, failed, "" if nothing did; not for before
+//	ZXFER_ERROR    why the run, or its first target or dataset, failed, "" if nothing did; not for before.
+//	               Another host may have written it: it is one printable line
 //	LC_ALL         C
 //
 // Hooks after the run, and the alert, get the run's record on standard input:
@@ -49,7 +51,7 @@ func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
 		"ZXFER_STARTED=" + strconv.FormatInt(r.Started.Unix(), 10), "LC_ALL=C",
 	}
 	if kind != "before" {
-		env = append(env, "ZXFER_OUTCOME="+r.Outcome, "ZXFER_ERROR="+strings.ReplaceAll(r.FirstError(), "\x00", " "))
+		env = append(env, "ZXFER_OUTCOME="+r.Outcome, "ZXFER_ERROR="+printable.Line(r.FirstError()))
 	}
 	return env
 }

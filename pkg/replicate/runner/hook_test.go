@@ -31,6 +31,14 @@ func TestHook(t *testing.T) {
 	require.Error(t, runHook(t.Context(), &replicate.Hook{Command: []string{"/no/such/hook"}}, nil, nil))
 }
 
+// An error that another host wrote reaches a hook as one printable line.
+func TestHookErrorIsOneLine(t *testing.T) {
+	t.Parallel()
+	r := &record.Run{Targets: []*record.TargetRun{{Target: "near", Error: "no\nZXFER_OUTCOME=done\x1b[2J\x00\r\tway"}}}
+	env := HookEnvironment("alert", &replicate.Job{}, r)
+	require.Contains(t, env, "ZXFER_ERROR=near: no ZXFER_OUTCOME=done?[2J?? way")
+}
+
 // A hook that ignores its end, and what it left running, are gone in time.
 func TestHookTimeout(t *testing.T) {
 	t.Parallel()
