@@ -120,7 +120,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.Var(firstWay(&req.Plan.First), "first", "how a dataset begins that the target does not have: with all history (the default), with the newest snapshot, or not at all")
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all properties set on the source, not only those that shape the data, but none that belongs to its place: mountpoint, canmount, sharing, quotas, reservations and limits, readonly")
+		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all harmless properties set on the source, not only those that shape data")
 		o.defineProperties(f)
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
 		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
@@ -179,6 +179,7 @@ func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 
 func (o *sendOptions) defineProperties(f *pflag.FlagSet) {
 	f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
+	f.StringArrayVar(&o.req.Plan.CarryNamed, "carry", nil, "also carry the property `NAME`, such as org.example:note; implies -p; may be repeated")
 	f.StringArrayVarP(&o.req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
 }
 

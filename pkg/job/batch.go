@@ -122,7 +122,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 			return state, err
 		}
 	}
-	if b.Plan.CarryProperties {
+	if b.Plan.Carries().All {
 		if state.Source, err = localProperties(ctx, &e.source, state.Source); err != nil {
 			return state, err
 		}

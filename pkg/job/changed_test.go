@@ -109,7 +109,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	b := w.batch(t, func(s *Send) { s.Plan.CarryProperties = true })
+	b := w.batch(t, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
 	w.host.Set("src/a", "org.example:note", "yes")
 	before := maps.Clone(b.Survey.Datasets[0].Properties)
 	res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})

@@ -26,7 +26,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	g.Go(func() (err error) {
 		state.Source, err = e.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
 		err = noPool(&e.source, req.Source, err)
-		if err == nil && req.CarryProperties {
+		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}
 		return err

@@ -16,7 +16,7 @@ const unnamed = "="
 
 // ids are the options that a text may name. What looks like one and is not, such
 // as a name from elsewhere, stays as it is.
-const ids = "bookmark|bs|buffer|bwlimit|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|digest|dry-run|" +
+const ids = "bookmark|bs|buffer|bwlimit|carry|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|digest|dry-run|" +
 	"exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|map|mount|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
 	"recursive|rollback|rotate|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
 

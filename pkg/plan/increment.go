@@ -56,7 +56,7 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	if p.req.Restore && len(out.Loses) > 0 {
 		p.note("%s: interrupted in its first stream, the same command begins that one anew", p.onTarget(t.Name))
 	}
-	first.Receive.Set = p.changedProperties(d)
+	p.setChanged(&first.Receive, d)
 	if len(out.Loses) > 0 {
 		first.Receive.Rollback = true
 		out.Loses = append(out.Loses, "snapshots that are taken of "+t.Name+" until the stream has arrived")

@@ -29,7 +29,7 @@ type planner struct {
 	clones     map[string][]*zfs.Dataset // of the source, by the dataset of their origin
 	parted     map[string]bool           // copies that become encryption roots
 	whole      bool                      // said that receives cannot resume
-	left       map[string][]string       // properties that -p does not carry, to the datasets that have them
+	left       map[error][]leaving       // properties of the source that are not set, by the reason
 }
 
 // arrival is a snapshot that the plan brings to the target.
@@ -45,7 +45,7 @@ func Make(req Request, state State) Plan {
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
 		source: state.Source.ByName(), target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, parted: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, left: map[string][]string{},
+		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, parted: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, left: map[error][]leaving{},
 	}
 	p.req.created = state.SourceCreated
 	var err error
@@ -299,7 +299,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	flags := p.choose(d)
 	out.CreateParents = p.parentMissing(out.Target)
 	receive := p.receive(out.Target)
-	receive.Set = p.newProperties(d, flags, place)
+	p.setNew(&receive, d, flags, place)
 	runs := p.req.runs(d, 0, out.Arrive, true) // the oldest snapshot goes alone, in full
 	if p.req.First == FirstNewest {
 		runs = []run{{to: out.Arrive}}

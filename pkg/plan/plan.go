@@ -60,7 +60,8 @@ type Request struct {
 	Unchosen map[string]*zfs.Dataset
 	Idle     map[string]bool
 
-	CarryProperties bool              // -p: all locally set properties
+	CarryProperties bool              // -p: what is harmless too, of the properties that are set on the source
+	CarryNamed      []string          // --carry: and these; see zfs.Carry
 	Set             map[string]string // -o
 	Exclude         []string          // -x
 
@@ -75,6 +76,11 @@ type Request struct {
 
 	names   *names               // of IncludeSnapshots and ExcludeSnapshots
 	created map[string]time.Time // State.SourceCreated
+}
+
+// Carries returns which property values the source may choose.
+func (r *Request) Carries() zfs.Carry {
+	return zfs.Carry{All: r.CarryProperties || len(r.CarryNamed) > 0, Named: r.CarryNamed}
 }
 
 // First is how the history of a dataset begins that the target does not have.

@@ -1,12 +1,12 @@
 package plan
 
 import (
+	"errors"
 	"maps"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/option"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,6 +39,11 @@ func (p *planner) checkProperties() bool {
 		case feature != "" && !p.targetTakes(feature):
 			bad(p.state.Target.Pool.Enabling("on "+p.state.TargetHost, feature),
 				"{{set}} %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
+		}
+	}
+	for _, name := range p.req.CarryNamed {
+		if err := zfs.CheckNamed(name); err != nil {
+			bad("set it, if it is wanted there: "+option.Name("set", name+"=VALUE"), "{{carry}} %s", err)
 		}
 	}
 	for _, name := range p.req.Exclude {
@@ -81,44 +86,56 @@ func (p *planner) exists(target string) bool {
 	return t != nil && !t.Inconsistent()
 }
 
-// newProperties returns what the first receive of a dataset sets. What is
-// excluded is simply not set: no stream of ours brings properties by itself.
-func (p *planner) newProperties(d *zfs.Dataset, flags zfs.StreamFlags, at place) map[string]string {
-	// A replica: not mounted over anything, and not changed but by the next
-	// increment, which a changed target could not take.
+// setNew sets what the first receive of a dataset sets. Excluded properties are not
+// set: no stream of zxfer brings properties by itself.
+func (p *planner) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.StreamFlags, at place) {
+	// A replica: not mounted over anything, and changed only by the next increment,
+	// which a changed target could not take.
 	set := map[string]string{"readonly": "on", zfs.FlagsProperty: flagString(flags)}
 	if d.Type == zfs.Filesystem {
 		set["canmount"] = "noauto"
 	}
 	if at.belowReplica && !p.raw(d) {
-		// Below an encrypted replica, whose key is not there, only what was
-		// not encrypted on the source either can be received.
+		// Below an encrypted replica whose key is not loaded, ZFS receives only
+		// unencrypted datasets.
 		set["encryption"] = "off"
 	}
-	p.carry(d, set, p.req.CarryProperties)
+	carried := p.carry(d)
+	maps.Copy(set, carried)
 	p.override(d, set)
 	if p.req.Restore {
 		p.guard(d, set)
 	}
-	return set
+	p.apply(r, set, carried)
 }
 
-// changedProperties returns what a receive into an existing dataset sets:
-// only what was asked for.
-func (p *planner) changedProperties(d *zfs.Dataset) map[string]string {
-	set := map[string]string{}
-	if p.req.CarryProperties && !p.req.Restore { // what is there has its own
-		p.carry(d, set, true)
+// setChanged sets what a receive into an existing dataset sets: what was asked for.
+// A restore into an existing dataset leaves it the properties that its administrator
+// gave it.
+func (p *planner) setChanged(r *zfs.ReceiveSpec, d *zfs.Dataset) {
+	set, carried := map[string]string{}, map[string]string{}
+	if p.req.Carries().All && !p.req.Restore {
+		carried = p.carry(d)
+		maps.Copy(set, carried)
 	}
 	p.override(d, set)
 	if out := p.arriving[targetOf(d.Name, p.req.Source, p.targetRoot)]; out != nil && out.Restore != nil && out.Restore.Due {
 		p.later(set)
 	}
 	dropEncryption(set)
-	if len(set) == 0 {
-		return nil
+	if len(set) > 0 {
+		p.apply(r, set, carried)
 	}
-	return set
+}
+
+// apply has a receive set properties, and names those whose value the source chose.
+func (p *planner) apply(r *zfs.ReceiveSpec, set, carried map[string]string) {
+	r.Set = set
+	for _, name := range slices.Sorted(maps.Keys(carried)) {
+		if _, asked := p.req.Set[name]; !asked && set[name] == carried[name] {
+			r.Carried, r.Carry = append(r.Carried, name), p.req.Carries()
+		}
+	}
 }
 
 // dropEncryption leaves out what a dataset has from the begin of its first
@@ -128,48 +145,81 @@ func dropEncryption(set map[string]string) {
 	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) })
 }
 
-// carry adds what is set on the source: all, or what shapes data.
-func (p *planner) carry(d *zfs.Dataset, set map[string]string, all bool) {
+// carry returns what is set on the source and may be set on the target. It notes what
+// may not: see leftBehind.
+func (p *planner) carry(d *zfs.Dataset) map[string]string {
+	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
 		v := d.Properties[name]
-		if !v.Local() && v.Source != "received" || name == zfs.FlagsProperty || name == zfs.RestoreProperty || d.Get(name) == "" {
+		if !v.Local() && v.Source != "received" || d.Get(name) == "" {
 			continue
 		}
-		if from := p.left[name]; all && zfs.PlaceBound(name) && !zfs.EncryptionBound(name) && (len(from) == 0 || from[len(from)-1] != d.Name) {
-			p.left[name] = append(from, d.Name)
-		}
-		if !zfs.ShapesData(name) && !all || !zfs.Carryable(d.Type, name) {
-			continue
-		}
-		if !utf8.ValidString(v.Value) || strings.ContainsRune(v.Value, utf8.RuneError) {
-			p.note("%s: %s is not carried: its value is not text (UTF-8)", d.Name, name)
+		if err := p.req.Carries().Check(d.Type, name, v.Value); err != nil {
+			p.leave(d, name, err)
 			continue
 		}
 		if f := zfs.FeatureOf(name, v.Value); f != "" && !p.targetTakes(f) {
 			p.note("%s: %s=%s is not carried: pool %s lacks the feature %s", d.Name, name, v.Value, p.onTarget(p.state.Target.Pool.Name), f)
 			continue
 		}
-		set[name] = v.Value
+		out[name] = v.Value
+	}
+	return out
+}
+
+// leave remembers that a property of the source is not set, and why.
+func (p *planner) leave(d *zfs.Dataset, name string, why error) {
+	_, asked := p.req.Set[name]
+	if errors.Is(why, zfs.ErrUnasked) || asked || slices.Contains(p.req.Exclude, name) || p.req.Restore && givenBack(name) {
+		return
+	}
+	for _, known := range []error{zfs.ErrPlace, zfs.ErrRights, zfs.ErrOwn, zfs.ErrUnnamed, zfs.ErrUnknown} {
+		if errors.Is(why, known) {
+			p.left[known] = append(p.left[known], leaving{name, d.Name})
+			return
+		}
+	}
+	p.left[errInvalid] = append(p.left[errInvalid], leaving{name, d.Name})
+}
+
+// leaving is a property of a dataset that is not set on the target.
+type leaving struct{ property, of string }
+
+var errInvalid = errors.New("the value is not one that may be set")
+
+// leftBehind notes which properties of the source the target does not get, and how
+// the administrator can set them.
+func (p *planner) leftBehind() {
+	set := "; to set one there: " + option.Name("set", "NAME=VALUE")
+	for _, reason := range []struct {
+		why  error
+		text string
+	}{
+		{zfs.ErrPlace, "they belong to the dataset's place" + set},
+		{zfs.ErrRights, "they can grant rights to programs or devices" + set},
+		{zfs.ErrOwn, "zxfer or systemd acts on them" + set},
+		{zfs.ErrUnnamed, "nobody on the receiving side named them; to carry one: " + option.Name("carry", "NAME")},
+		{zfs.ErrUnknown, "this version of zxfer does not know them"},
+		{errInvalid, "their values are not valid, or not one printable line of text (UTF-8)"},
+	} {
+		have := map[string][]string{}
+		for _, l := range p.left[reason.why] {
+			if of := have[l.property]; len(of) == 0 || of[len(of)-1] != l.of {
+				have[l.property] = append(of, l.of)
+			}
+		}
+		var out []string
+		for _, name := range slices.Sorted(maps.Keys(have)) {
+			out = append(out, name+" of "+finding.Some(have[name], 1))
+		}
+		if len(out) > 0 {
+			p.note("not set on the target: %s: %s", finding.Some(out, maxLeft), reason.text)
+		}
 	}
 }
 
-// leftBehind says what -p does not carry: it belongs to a dataset's place, and
-// could mount over, share or fill up the target.
-func (p *planner) leftBehind() {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(p.left)) {
-		if _, set := p.req.Set[name]; set || p.req.Restore && givenBack(name) || slices.Contains(p.req.Exclude, name) {
-			continue
-		}
-		out = append(out, name+" of "+finding.Some(p.left[name], 1))
-	}
-	switch {
-	case len(out) > 0 && p.req.Restore:
-		p.note("what belongs to a dataset's place does not come back: %s; what is wanted is given with {{set}}", strings.Join(out, ", "))
-	case len(out) > 0:
-		p.note("{{props}} does not carry what belongs to a dataset's place: %s; what is wanted there is given with {{set}}", strings.Join(out, ", "))
-	}
-}
+// maxLeft is how many properties a note lists: a source may have any number.
+const maxLeft = 20
 
 // override applies Set and Exclude.
 func (p *planner) override(d *zfs.Dataset, set map[string]string) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,17 +34,28 @@ func TestReceiveProperties(t *testing.T) {
 			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc"}, ""},
 		{"what shapes data", nil, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4"}, ""},
-		{"all but what is bound to its place", []func(*Request){carry}, local,
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4",
-				"atime": "off", "org.example:note": "kept"},
-			"{{props}} does not carry what belongs to a dataset's place: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a; what is wanted there is given with {{set}}"},
+		{"what is harmless", []func(*Request){carry}, local,
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4", "atime": "off"},
+			"not set on the target: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a: they belong to the dataset's place; to set one there: {{set NAME=VALUE}}\n" +
+				"not set on the target: org.example:note of tank/a: nobody on the receiving side named them; to carry one: {{carry NAME}}"},
+		{"what is named", []func(*Request){func(r *Request) { r.CarryNamed = []string{"org.example:note"} }}, []string{"atime=off", "org.example:note=kept", "org.example:other=x"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "atime": "off", "org.example:note": "kept"},
+			"not set on the target: org.example:other of tank/a: nobody on the receiving side named them"},
 		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
 			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
 		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
-			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "org.example:note": "kept", "quota": "7"}, "place: canmount of tank/a, sharenfs of tank/a; "},
-		{"tabs and line breaks, but no other bytes", []func(*Request){carry}, []string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd"},
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:lines": "one\ttwo\nx\tlocal\ntank\tsetuid\toff"},
-			"tank/a: a:bytes is not carried: its value is not text (UTF-8)"},
+			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "quota": "7"}, "canmount of tank/a, sharenfs of tank/a: they belong to the dataset's place; "},
+		{"values that are not one line", []func(*Request){func(r *Request) { r.CarryNamed = []string{"a:lines", "a:bytes", "a:lost", "a:line"} }},
+			[]string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd", "a:line=one", "atime=off\n"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:line": "one"},
+			"not set on the target: a:bytes of tank/a, a:lines of tank/a, a:lost of tank/a, atime of tank/a: their values are not valid, or not one printable line of text (UTF-8)"},
+		{"what grants rights", []func(*Request){carry}, []string{"setuid=on", "devices=on", "exec=off", "org.openzfs.systemd:required-by=x.service", "zxfer:job=offsite", "dedup=on"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "exec": "off"},
+			"not set on the target: devices of tank/a, setuid of tank/a: they can grant rights to programs or devices; to set one there: {{set NAME=VALUE}}\n" +
+				"not set on the target: org.openzfs.systemd:required-by of tank/a, zxfer:job of tank/a: zxfer or systemd acts on them; to set one there: {{set NAME=VALUE}}\n" +
+				"not set on the target: dedup of tank/a: nobody on the receiving side named them"},
+		{"no checksum", nil, []string{"checksum=off"}, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc"},
+			"not set on the target: checksum of tank/a: nobody on the receiving side named them"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
@@ -61,6 +73,13 @@ func TestReceiveProperties(t *testing.T) {
 			p := made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
 			d := only(t, p)
 			require.Equal(t, tt.want, d.Steps[0].Receive.Set)
+			_, err := zfs.ReceiveArgs(d.Steps[0].Receive)
+			require.NoError(t, err)
+			for name, v := range dataset(t, "tank/a", "@a,1", tt.source...).Properties { // the builder of -o knows whose values these are
+				_, asked := req.Set[name]
+				set, is := tt.want[name]
+				require.Equal(t, is && v.Local() && set == v.Value && !asked && name != "readonly" && name != zfs.FlagsProperty, slices.Contains(d.Steps[0].Receive.Carried, name), name)
+			}
 			require.Empty(t, d.Steps[1].Receive.Set, "once is enough")
 			if tt.note == "" {
 				require.Empty(t, p.Notes)
@@ -83,7 +102,7 @@ func TestPropertiesThatStayBehind(t *testing.T) {
 	state := given(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
 	p := made(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
 	require.Len(t, p.Notes, 1)
-	require.Contains(t, p.Notes[0], "place: mountpoint of tank/a/b and 1 more, quota of tank/a; ")
+	require.Contains(t, p.Notes[0], "not set on the target: mountpoint of tank/a/b and 1 more, quota of tank/a: they belong to the dataset's place; ")
 	require.Empty(t, made(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
@@ -122,6 +141,7 @@ func TestBadProperties(t *testing.T) {
 		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "{{set}} keylocation"},
 		{"encryption of what exists", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
 		{"a missing feature", map[string]string{"checksum": "blake3"}, nil, nil, false, "zpool set feature@blake3=enabled vault"},
+		{"a value of two lines", map[string]string{"org.example:note": "a\nb"}, nil, nil, false, "{{set}} org.example:note=\"a\\nb\": the value must be one printable line"},
 		{"excluded unknown", nil, []string{"recordsise"}, nil, false, "{{exclude}} recordsise: there is no such property"},
 		{"excluded illegal", nil, []string{"-F"}, nil, false, `"-F"`},
 		{"excluded encryption of a raw stream", nil, []string{"encryption"}, raw, false, "{{exclude}} encryption: a raw stream brings its encryption"},
@@ -184,4 +204,46 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 			refused(t, made(t, ask(s.set), given(append(source(), s.there...)...)), BadProperty, "beta:"+s.which+" exists, and its encryption cannot be changed")
 		})
 	}
+}
+
+// Names that have no effect are refused.
+func TestCarriedNames(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"setuid": "{{carry}} setuid cannot be carried: it can grant rights", "mountpoint": "it belongs to the dataset's place", "zxfer:job": "zxfer or systemd",
+		"org.openzfs.systemd:ignore": "zxfer or systemd", "volsize": "comes with the stream", "recordsise": "there is no such property", "Bad": `"Bad"`,
+	} {
+		refused(t, made(t, request().with(func(r *Request) { r.CarryNamed = []string{name} }), given(dataset(t, "tank/a", "@a,1"))), BadProperty, text)
+	}
+}
+
+// A restore gives a new dataset what the copy may bring. One that is still there keeps
+// what its administrator set, and gets nothing from the copy.
+func TestRestoreKeepsLocalProperties(t *testing.T) {
+	t.Parallel()
+	restore := request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true })
+	source := func() *zfs.Dataset {
+		return dataset(t, "tank/a", "@a,1 @b,2", "atime=off", "setuid=on", "com.sun:auto-snapshot=true", "a:b=x\ny", "org.zfsbootmenu:commandline=init=/x")
+	}
+	p := made(t, restore, given(source()))
+	set := only(t, p).Steps[0].Receive.Set
+	require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto", zfs.RestoreProperty: "on", zfs.FlagsProperty: set[zfs.FlagsProperty], "atime": "off"}, set)
+	require.Contains(t, notes(p), "not set on the target: setuid of tank/a: they can grant rights")
+	require.Contains(t, notes(p), "not set on the target: a:b of tank/a, com.sun:auto-snapshot of tank/a, org.zfsbootmenu:commandline of tank/a: nobody")
+
+	p = made(t, restore, given(source(), dataset(t, "vault/a", "@a,1", "atime=on", "setuid=off", "com.sun:auto-snapshot=false")))
+	require.Nil(t, only(t, p).Steps[0].Receive.Set)
+	require.Empty(t, only(t, p).Restore.Set)
+	require.Empty(t, only(t, p).Restore.Revert)
+}
+
+// A copy cannot have a restore give a dataset a value that is not one.
+func TestRestoreGivesBackValidValues(t *testing.T) {
+	t.Parallel()
+	d := dataset(t, "tank/a", "@a,1")
+	d.Properties["readonly"] = zfs.Property{Value: "off", Source: "received"}
+	d.Properties["canmount"] = zfs.Property{Value: "on\nx", Source: "received"}
+	p := made(t, request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), given(d))
+	require.Equal(t, map[string]string{"readonly": "off"}, only(t, p).Restore.Set)
+	require.Equal(t, []string{"canmount"}, only(t, p).Restore.Revert)
 }

@@ -65,7 +65,7 @@ func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
 		switch own := d.Properties[name]; {
 		case set:
 			g.give(name, asked)
-		case own.Source == "received" && !slices.Contains(p.req.Exclude, name): // the original's own came along
+		case own.Source == "received" && zfs.CheckValue(name, own.Value) == nil && !slices.Contains(p.req.Exclude, name): // the original's own came along
 			g.give(name, own.Value)
 		default:
 			g.Revert = append(g.Revert, name)

@@ -112,7 +112,7 @@ func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	require.Empty(t, p.Conflicts)
 	require.NotContains(t, p.Datasets[0].Steps[0].Receive.Set, "quota")
 	require.Equal(t, "off", p.Datasets[0].Steps[0].Receive.Set["atime"])
-	require.Contains(t, notes(p), "does not come back: quota of tank/a;")
+	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they belong to the dataset's place; ")
 }
 
 // If the original was written to, a restore next to it is the first remedy.

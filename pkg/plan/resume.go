@@ -40,11 +40,11 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if t.Inconsistent() {
 		// A first receive takes its properties anew, but for its encryption,
 		// and the rest of a clone's stream its origin.
-		step.Receive.Set = p.newProperties(d, step.Send.Flags, p.placeOf(out.Target))
+		p.setNew(&step.Receive, d, step.Send.Flags, p.placeOf(out.Target))
 		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
-		step.Receive.Set = p.changedProperties(d)
+		p.setChanged(&step.Receive, d)
 	}
 	step.Receive.Arrival = run{to: at}.arrival(token.FromGUID, out)
 	step.Receive.Arrival.Resumed = true

@@ -84,17 +84,26 @@ func TestPropertiesOfAReceive(t *testing.T) {
 	for set, may := range map[string]struct{ receive, restore bool }{
 		"readonly=on": {true, true}, "readonly=off": {false, false}, "canmount=noauto": {true, true}, "canmount=on": {false, false},
 		"compression=zstd-3": {true, true}, "compression=": {false, false}, "compression=lz4;x": {false, false},
-		"compression=" + strings.Repeat("z", 32): {true, true}, "compression=" + strings.Repeat("z", 33): {false, false},
+		"compression=" + strings.Repeat("z", 32): {false, false}, "zxfer:stream=" + strings.Repeat("z", 32): {true, true}, "zxfer:stream=" + strings.Repeat("z", 33): {false, false},
 		"checksum=sha256": {true, true}, "checksum=off": {false, false}, "checksum=noparity": {false, false}, "checksum=a b": {false, false},
 		"encryption=off": {true, true}, "encryption=on": {false, false}, "keyformat=raw": {false, false}, "volsize=1G": {false, false}, "used=1": {false, false},
-		"org.example:note=x": {false, true}, "org.example:note=" + strings.Repeat("x", 9000): {false, false}, "nonsense=x": {false, false}, "a b=x": {false, false},
-		"zxfer:restore=on": {false, true}, "zxfer:restore=off": {false, false}, "zxfer:job=x": {false, false}, "volmode=dev": {false, true}, "atime=off": {false, true},
+		"org.example:note=x": {false, false}, "org.example:note=" + strings.Repeat("x", 9000): {false, false}, "nonsense=x": {false, false}, "a b=x": {false, false},
+		"zxfer:restore=on": {false, true}, "zxfer:restore=off": {false, false}, "zxfer:job=x": {false, false}, "volmode=dev": {false, false}, "atime=off": {false, true},
+		"org.example:note=a\nvault/x\t/root/.ssh\ton": {false, false}, "com.sun:auto-snapshot=true": {false, false}, "org.openzfs.systemd:required-by=x": {false, false},
+		"org.zfsbootmenu:commandline=x": {false, false}, "setuid=on": {false, false}, "setuid=off": {false, true}, "devices=on": {false, false}, "exec=on": {false, false},
+		"context=x": {false, false}, "dedup=on": {false, false}, "atime=off\n": {false, false},
 	} {
 		name, value, _ := strings.Cut(set, "=")
 		for p, want := range map[*Policy]bool{received: may.receive, restored: may.restore} {
 			spec := zfs.ReceiveSpec{Target: "vault/new", Set: map[string]string{name: value}}
+			spec.Carry = zfs.Carry{All: true, Named: []string{name}} // what the request says of it does not count
 			err := NewGuard(p, vault(), func(string) {}).receive(t.Context(), &spec)
 			require.Equal(t, want, err == nil, "%s %.40s: %v", p, set, err)
+			if want {
+				_, err = zfs.ReceiveArgs(spec)
+				require.NoError(t, err, "%s %.40s", p, set)
+				require.Empty(t, spec.Carry.Named)
+			}
 		}
 	}
 }

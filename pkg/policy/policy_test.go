@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 func TestBelow(t *testing.T) {
@@ -137,6 +138,9 @@ func TestPropertiesAbove(t *testing.T) {
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
 	for body, ok := range map[string]bool{
 		`{"names":["tank","tank/vm"],"properties":["type","encryption","guid","available"]}`: true,
+		`{"names":["tank","tank/vm"],"properties":["type","mountpoint"]}`:                    false,
+		`{"names":["tank"],"properties":["keylocation"]}`:                                    false,
+		`{"names":["tank/vm/a"],"properties":["mountpoint"]}`:                                true,
 		`{"names":["tank/vm/a"],"properties":["all","org.example:note"]}`:                    true,
 		`{"names":["tank/vm/a"],"properties":null}`:                                          true,
 		`{"names":["tank/vm"],"properties":["all"]}`:                                         false,
@@ -151,6 +155,34 @@ func TestPropertiesAbove(t *testing.T) {
 			require.NoError(t, err, body)
 		} else {
 			require.Equal(t, fault.Refused, fault.ClassOf(err), body)
+		}
+	}
+}
+
+// A listing tells a restricted key no more of the datasets above than a read of their
+// properties does, whatever it asks for.
+func TestListAbove(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/vm/a")
+	for _, d := range []string{"tank", "tank/vm", "tank/vm/a"} {
+		for p, v := range map[string]string{"mountpoint": "/secret", "keylocation": "file:///secret", "available": "7"} {
+			h.Set(d, p, v)
+		}
+	}
+	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, site.On(h, "test", func(string) {}), func(string) {})
+	for _, body := range []string{`{"dataset":"tank/vm/a","recursive":true}`, `{"dataset":"tank/vm/a","brief":false,"changed":true}`, `{"dataset":"tank/vm/a","newest":true}`} {
+		q, err := Admit(t.Context(), g, Request{Op: "list", Body: []byte(body)}, Reads(List))
+		require.NoError(t, err)
+		l, err := h.List(t.Context(), q)
+		require.NoError(t, err)
+		require.Len(t, l.Ancestors, 2)
+		for _, d := range l.Ancestors {
+			require.Empty(t, d.Get("mountpoint"), body)
+			require.Empty(t, d.Get("keylocation"), body)
+			require.Equal(t, "7", d.Get("available"))
+		}
+		if !q.Changed {
+			require.Equal(t, "/secret", l.Datasets[0].Get("mountpoint"))
 		}
 	}
 }

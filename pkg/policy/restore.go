@@ -11,18 +11,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// carried tells whether a restore may bring a property with a value: what the original
-// had set, but nothing of its place, such as its mountpoint. All of it is for what is new
-// only: what was there has its own, and what has the mark of a restore may be adjusted.
-func carried(name, value string) bool {
-	if name == zfs.RestoreProperty {
-		return value == "on"
-	}
-	ours := strings.HasPrefix(name, "zxfer:")
-	return !ours && zfs.CheckProperty(name) == nil && zfs.Known(name) && !zfs.ReadOnly(name) && !zfs.EncryptionBound(name) &&
-		(zfs.Carryable(zfs.Filesystem, name) || zfs.Carryable(zfs.Volume, name)) && zfs.CheckValue(name, value) == nil && (name != "checksum" || checks(value))
-}
-
 // Restored is for what a restore has brought, all that it gives back: nothing else
 // may be mounted, or take another key.
 func Restored(ctx context.Context, g *Guard, dataset *string) error {
@@ -94,9 +82,8 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 
 // Adjust gives back what keeps a copy from being changed and mounted.
 func Adjust(ctx context.Context, g *Guard, a *zfs.Adjustment) error {
-	may := map[string]func(string) bool{"readonly": is("on", "off"), "canmount": is("on", "off", "noauto")}
 	for name, value := range a.Set {
-		if ok := may[name]; ok == nil || !ok(value) {
+		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
 			return fmt.Errorf("the property %q may not be set to %q", cut(name), cut(value))
 		}
 	}

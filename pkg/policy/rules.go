@@ -38,7 +38,7 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[Tagged]():            fields("Tag Snapshots", ""),
 	reflect.TypeFor[PropertyQuery]():     fields("Names Properties", ""),
 	reflect.TypeFor[zfs.Adjustment]():    fields("Dataset Set Revert", ""),
-	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only User", "Recursive Versions Newest Alone Changed"),
+	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
 	reflect.TypeFor[zfs.StreamFlags]():   fields("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[site.ContentQuery](): fields("SendSpec KeyFile", "Within"),
@@ -47,7 +47,8 @@ var decided = map[reflect.Type][]string{
 	// What arrives a zfs.Gate holds against this, in every receive.
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
-	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set KeepKey Corrective Arrival", "Whole"),
+	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "Whole"),
+	reflect.TypeFor[zfs.Carry]():       fields("", "All Named"), // the guard decides by its own
 	reflect.TypeFor[wire.Offer](): fields("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // which wire.Listen bounds
 	reflect.TypeFor[wire.Ticket]():        fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
@@ -190,11 +191,11 @@ func (g *Guard) snapshots(names, roots []string, op string) error {
 	return nil
 }
 
-// Properties may be read of what is granted, of its versions, and (type,
-// space, encryption: what a plan must know) of what is above, as a list tells.
+// Properties judges reads of properties: of granted datasets and their versions, and
+// zfs.AncestorProperties (type, space, encryption) of the datasets above.
 func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
-	surveyed := zfs.SurveyProperties()
-	other := func(p string) bool { return !slices.Contains(surveyed, p) }
+	short := zfs.AncestorProperties()
+	other := func(p string) bool { return !slices.Contains(short, p) }
 	for _, n := range q.Names {
 		dataset := n
 		if strings.ContainsAny(n, "@#") {
@@ -268,13 +269,14 @@ func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 	return nil
 }
 
-// List surveys what is granted.
+// List surveys granted datasets. Of the datasets above it shows what Properties does.
 func List(_ context.Context, g *Guard, q *site.ListQuery) error {
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if !g.policy.granted(n) {
 			return outside(n)
 		}
 	}
+	q.Brief = true
 	return q.CheckUser()
 }
 

@@ -33,33 +33,29 @@ const (
 	minRing  = 16 << 20
 )
 
-// taken are the properties that zxfer itself sets on a receive, with the values
-// that it may set.
-func taken() map[string]func(string) bool {
-	return map[string]func(string) bool{
+// own returns the properties that zxfer itself sets on a receive, with a check of the
+// value. What the source set, zfs.Carry judges.
+func own(restore bool) map[string]func(string) bool {
+	out := map[string]func(string) bool{
 		"readonly":        is("on"),
 		"canmount":        is("noauto", "off"),
 		"encryption":      is("off"), // what was not encrypted, below an encrypted replica
-		"recordsize":      plain,
-		"compression":     plain,
-		"checksum":        checks,
-		"copies":          plain,
-		"dnodesize":       plain,
 		zfs.FlagsProperty: plain,
 	}
+	if restore {
+		out[zfs.RestoreProperty] = is("on")
+	}
+	return out
 }
 
 func is(values ...string) func(string) bool {
 	return func(v string) bool { return slices.Contains(values, v) }
 }
 
-// plain is a value of letters, digits and "-", such as "128K" or "zstd-3".
+// plain reports whether a value has only letters, digits and "-".
 func plain(v string) bool {
 	return v != "" && len(v) <= 32 && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
-
-// checks is a checksum that finds damage.
-func checks(v string) bool { return plain(v) && v != "off" && v != "noparity" }
 
 // receive judges where a stream may go, and adds what keeps it from being
 // mounted. What is inside of it a zfs.Gate judges, as in every receive.
@@ -80,7 +76,7 @@ func (g *Guard) receive(ctx context.Context, r *zfs.ReceiveSpec) error {
 	}
 	// A new dataset, or a clone, to which nothing was set before.
 	first := r.Arrival.Base == 0 || r.Origin != ""
-	may, restored := taken(), below(r.Target, g.policy.Restored)
+	restored := below(r.Target, g.policy.Restored)
 	if first && restored {
 		whole, err := g.isWhole(ctx, r.Target)
 		if err != nil {
@@ -88,11 +84,8 @@ func (g *Guard) receive(ctx context.Context, r *zfs.ReceiveSpec) error {
 		}
 		first = !whole
 	}
-	for name, value := range r.Set {
-		if ok := may[name]; (ok == nil || !ok(value)) && !(first && restored && carried(name, value)) {
-			return fmt.Errorf("the property %q may not be set to %q by who sends; the administrator can set it on %s",
-				cut(name), cut(value), g.policy.receivable()[0])
-		}
+	if err := g.properties(r, first && restored); err != nil {
+		return err
 	}
 	if g.onlyAdded(r.Target) && !below(r.Target, g.policy.Rekeyed) {
 		r.KeepKey = true
@@ -105,6 +98,29 @@ func (g *Guard) receive(ctx context.Context, r *zfs.ReceiveSpec) error {
 		}
 		maps.Copy(forced, r.Set)
 		r.Set = forced
+	}
+	return nil
+}
+
+// properties judges what a receive sets: all of it comes from another host, whatever
+// the request says. The administrator of this host has named nothing for a key.
+func (g *Guard) properties(r *zfs.ReceiveSpec, restore bool) error {
+	r.Carried, r.Carry = nil, zfs.Carry{All: restore}
+	t := zfs.Filesystem
+	if r.Arrival.Volume {
+		t = zfs.Volume
+	}
+	may := own(restore)
+	for _, name := range slices.Sorted(maps.Keys(r.Set)) {
+		value := r.Set[name]
+		if ok := may[name]; ok != nil && ok(value) {
+			continue
+		}
+		if err := r.Carry.Check(t, name, value); err != nil {
+			return fmt.Errorf("the property %q may not be set to %q by who sends: %w; the administrator can set it on %s",
+				cut(name), cut(value), err, g.policy.receivable()[0])
+		}
+		r.Carried = append(r.Carried, name)
 	}
 	return nil
 }

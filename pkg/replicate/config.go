@@ -188,11 +188,28 @@ type TargetSnapshots struct {
 	Sent
 }
 
-// Properties of what arrives.
+// Properties are the properties of a target's datasets.
 type Properties struct {
-	Carry   bool              `toml:"carry,omitempty"`   // all that are set on the source, not only those that shape data
+	// Carry is true for all harmless properties that are set on the source, not only
+	// those that shape data; or an array of names that are carried too. See Carries.
+	Carry   any               `toml:"carry,omitempty"`
 	Set     map[string]string `toml:"set,omitempty"`     // on the target, instead of what would be carried
 	Exclude []string          `toml:"exclude,omitempty"` // not carried
+}
+
+// Carries returns what Carry asks for.
+func (p *Properties) Carries() (all bool, named []string) {
+	switch c := p.Carry.(type) {
+	case bool:
+		return c, nil
+	case []any:
+		for _, name := range c {
+			if text, ok := name.(string); ok {
+				named = append(named, text)
+			}
+		}
+	}
+	return len(named) > 0, named
 }
 
 // Transfer is how data crosses.

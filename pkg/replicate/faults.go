@@ -184,6 +184,7 @@ func (f *faults) transfer(t *Transfer) {
 }
 
 func (f *faults) properties(p *Properties) {
+	f.carry(p.Carry)
 	for name, value := range p.Set {
 		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
 			f.bad("properties.set: %w", err)
@@ -195,6 +196,24 @@ func (f *faults) properties(p *Properties) {
 	for _, name := range p.Exclude {
 		if err := zfs.CheckProperty(name); err != nil {
 			f.bad("properties.exclude: %w", err)
+		}
+	}
+}
+
+// carry judges properties.carry: true, false or an array of names.
+func (f *faults) carry(carry any) {
+	names, array := carry.([]any)
+	if _, word := carry.(bool); !word && !array && carry != nil {
+		f.bad(`properties.carry = %v: write true, or an array of names, such as ["org.example:note"]`, carry)
+	}
+	for _, n := range names {
+		name, ok := n.(string)
+		if !ok {
+			f.bad("properties.carry: %v is not the name of a property, in quotes", n)
+			continue
+		}
+		if err := zfs.CheckNamed(name); err != nil {
+			f.bad("properties.carry: %w", err)
 		}
 	}
 }

@@ -59,6 +59,8 @@ func ofJob(id string) (key, kind string) {
 		return "properties." + id, "names"
 	case "props":
 		return "properties.carry", "bool"
+	case "carry":
+		return "properties.carry", "list"
 	case "skip-check":
 		return "transfer.skip_checks", "list"
 	case "first":

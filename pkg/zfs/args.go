@@ -120,9 +120,28 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 		if name == "origin" {
 			return nil, fmt.Errorf("receive %s: the origin is chosen by the plan, not by a property", r.Target)
 		}
+		if err := r.checkSet(name); err != nil {
+			return nil, fmt.Errorf("receive %s: %w", r.Target, err)
+		}
 		args = append(args, "-o", name+"="+r.Set[name])
 	}
 	return append(args, r.Target), nil
+}
+
+// checkSet judges a value of Set once more, whoever planned the receive.
+func (r *ReceiveSpec) checkSet(name string) error {
+	value := r.Set[name]
+	if !slices.Contains(r.Carried, name) {
+		return CheckValue(name, value)
+	}
+	t := Filesystem
+	if r.Arrival.Volume {
+		t = Volume
+	}
+	if err := r.Carry.Check(t, name, value); err != nil {
+		return fmt.Errorf("%s is not set to %s: %w", name, cutValue(value), err)
+	}
+	return nil
 }
 
 // HealPrefix begins the names of the snapshots that blocks are healed through. A

@@ -65,6 +65,13 @@ func TestReceiveArgs(t *testing.T) {
 		{"bad origin", ReceiveSpec{Target: "vault/a", Origin: "vault/o"}, "origin", false},
 		{"origin by -o", ReceiveSpec{Target: "vault/a", Set: map[string]string{"origin": "x"}}, "origin", false},
 		{"bad property", ReceiveSpec{Target: "vault/a", Set: map[string]string{"a=b": "x"}}, "property", false},
+		{"a value of two lines", ReceiveSpec{Target: "vault/a", Set: map[string]string{"a:b": "x\nvault/x\t/root/.ssh\ton"}}, "one printable line", false},
+		{"a mountpoint of two lines", ReceiveSpec{Target: "vault/a", Set: map[string]string{"mountpoint": "/x\n/y"}}, "one printable line", false},
+		{"carried", ReceiveSpec{Target: "vault/a", Set: map[string]string{"atime": "off", "mountpoint": "/x"}, Carried: []string{"atime"}, Carry: Carry{All: true}},
+			"receive -s -u -o atime=off -o mountpoint=/x vault/a", true},
+		{"carried unasked", ReceiveSpec{Target: "vault/a", Set: map[string]string{"atime": "off"}, Carried: []string{"atime"}}, "not asked for", false},
+		{"carried without rights to", ReceiveSpec{Target: "vault/a", Set: map[string]string{"setuid": "on"}, Carried: []string{"setuid"}, Carry: Carry{All: true, Named: []string{"setuid"}}}, "grant rights", false},
+		{"carried to a volume", ReceiveSpec{Target: "vault/a", Set: map[string]string{"recordsize": "1M"}, Carried: []string{"recordsize"}, Arrival: Arrival{Volume: true}}, "not asked for", false},
 	} {
 		args, err := ReceiveArgs(test.spec)
 		if !test.ok {
@@ -121,17 +128,10 @@ func TestProperties(t *testing.T) {
 	require.False(t, Settable(Filesystem, "volblocksize"))
 	require.True(t, Settable(Volume, "compression"))
 	require.True(t, Settable(Volume, "org:note"))
-	require.True(t, ShapesData("compression"))
-	require.False(t, ShapesData("mountpoint"))
-	for _, p := range []string{"filesystem_count", "snapshot_count", "mountpoint", "canmount", "sharenfs", "readonly", "quota", "encryption", "keylocation", "volsize"} {
-		require.False(t, Carryable(Filesystem, p), p)
-	}
-	for _, p := range []string{"recordsize", "compression", "atime", "org:note", "xattr"} {
-		require.True(t, Carryable(Filesystem, p), p)
-	}
-	require.False(t, Carryable(Volume, "atime"))
 	require.True(t, EncryptionBound("keyformat"))
-	require.True(t, PlaceBound("mountpoint"))
+	require.True(t, EncryptionBound("keylocation"))
+	require.True(t, Fixed("volblocksize"))
+	require.True(t, ReadOnly("origin"))
 	for _, p := range append(SurveyProperties(), ChangeProperties()...) {
 		require.NoError(t, CheckProperty(p))
 	}

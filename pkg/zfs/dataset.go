@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,6 +175,8 @@ type ListQuery struct {
 	Changed bool `json:"changed,omitempty"`
 	// User are user properties to read as well.
 	User []string `json:"user,omitempty"`
+	// Brief reads no more than AncestorProperties of the ancestors.
+	Brief bool `json:"brief,omitempty"`
 }
 
 // CheckUser refuses what is no name of a user property.
@@ -198,6 +201,14 @@ type Listing struct {
 	// Began is when the survey began, by the clock of the side, in seconds
 	// since 1970.
 	Began int64 `json:"began,omitempty"`
+}
+
+// ShortenAncestors leaves the ancestors no more than AncestorProperties.
+func (l *Listing) ShortenAncestors() {
+	short := AncestorProperties()
+	for _, d := range l.Ancestors {
+		maps.DeleteFunc(d.Properties, func(p string, _ Property) bool { return !slices.Contains(short, p) })
+	}
 }
 
 // ByName are the datasets and the ancestors, for who looks for many.
@@ -282,6 +293,10 @@ type ReceiveSpec struct {
 	Rollback bool              `json:"rollback,omitempty"` // -F: lose what is newer than the base
 	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
 	Set      map[string]string `json:"set,omitempty"`      // -o
+	// Carried names what another host chose the value of, in Set. ReceiveArgs refuses
+	// values that Carry withholds.
+	Carried []string `json:"carried,omitempty"`
+	Carry   Carry    `json:"carry,omitzero"`
 	// KeepKey refuses a raw stream that would replace the wrapped key of what is
 	// there (see Gate.KeepKey).
 	KeepKey bool `json:"keep_key,omitempty"`

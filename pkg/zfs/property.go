@@ -50,6 +50,15 @@ func ChangeProperties() []string {
 // SurveyProperties are the properties that a survey reads for each dataset.
 func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 
+// AncestorProperties are those of SurveyProperties that a restricted key may read of
+// datasets above its grant: what a plan needs. Places, key files and snapshots' names
+// are not among them.
+func AncestorProperties() []string {
+	return slices.DeleteFunc(SurveyProperties(), func(p string) bool {
+		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token"}, p)
+	})
+}
+
 // CheckProperty checks the form of a property's name: native
 // ("recordsize") or user ("org:name").
 //
@@ -77,104 +86,5 @@ func CheckProperty(name string) error {
 	return nil
 }
 
-// UserProperty tells whether a property is one of the user's own, with ":".
+// UserProperty reports whether a property is a user property, with ":".
 func UserProperty(name string) bool { return strings.Contains(name, ":") }
-
-// Sets of properties. The rules are those of zfs_prop.c and zfsprops(7).
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_prop.c
-var (
-	// shapesData: what decides the form of blocks written from now on.
-	shapesData = []string{"recordsize", "volblocksize", "compression", "checksum", "copies", "dnodesize"}
-
-	// filesystemOnly and volumeOnly cannot be set on the other type.
-	filesystemOnly = []string{"aclinherit", "aclmode", "acltype", "atime", "canmount", "casesensitivity",
-		"defaultgroupobjquota", "defaultgroupquota", "defaultprojectobjquota", "defaultprojectquota",
-		"defaultuserobjquota", "defaultuserquota", "devices", "direct", "dnodesize", "exec",
-		"filesystem_limit", "longname", "mountpoint", "nbmand", "normalization", "overlay", "quota",
-		"recordsize", "refquota", "relatime", "setuid", "sharenfs", "sharesmb", "snapdir",
-		"special_small_blocks", "utf8only", "version", "vscan", "xattr", "zoned"}
-	volumeOnly = []string{"snapdev", "volblocksize", "volmode", "volsize", "volthreading"}
-
-	// anyType can be set on both types.
-	anyType = []string{"checksum", "compression", "context", "copies", "dedup", "defcontext", "encryption",
-		"fscontext", "keyformat", "keylocation", "logbias", "mlslabel", "pbkdf2iters", "prefetch",
-		"primarycache", "readonly", "redundant_metadata", "refreservation", "reservation", "rootcontext",
-		"secondarycache", "snapshot_limit", "sync"}
-
-	// placeBound belongs to where a dataset is, not to what it holds:
-	// carrying it could mount over, share or fill up the target.
-	placeBound = []string{"mountpoint", "canmount", "sharenfs", "sharesmb", "readonly", "zoned", "jailed",
-		"mlslabel", "keylocation", "quota", "refquota", "reservation", "refreservation",
-		"filesystem_limit", "snapshot_limit"}
-
-	// fixedAtCreation comes with the stream or was decided at creation.
-	fixedAtCreation = []string{"casesensitivity", "normalization", "utf8only", "volblocksize", "volsize",
-		"encryption", "keyformat", "pbkdf2iters", "version", "origin"}
-
-	// readOnly only report.
-	readOnly = []string{"available", "clones", "compressratio", "createtxg", "creation", "defer_destroy",
-		"encryptionroot", "filesystem_count", "guid", "inconsistent", "ivsetguid", "keyguid", "keystatus",
-		"logicalreferenced", "logicalused", "mounted", "name", "numclones", "objsetid", "origin",
-		"receive_resume_token", "redact_snaps", "redacted", "refcompressratio", "referenced",
-		"snapshot_count", ChangedProperty, "type", "used", "usedbychildren", "usedbydataset",
-		"usedbyrefreservation", "usedbysnapshots", "userrefs", "written"}
-
-	// anyText may hold any text, tabs and line breaks too: paths, options of
-	// other programs, labels.
-	anyText = []string{"context", "defcontext", "fscontext", "keylocation", "mlslabel", "mountpoint",
-		"rootcontext", "sharenfs", "sharesmb"}
-
-	encryptionBound = []string{"encryption", "keyformat", "keylocation", "pbkdf2iters"}
-)
-
-// ShapesData tells whether a property decides how data is stored. These are
-// carried by default.
-func ShapesData(property string) bool { return slices.Contains(shapesData, property) }
-
-// PlaceBound tells whether a property belongs to a dataset's place rather
-// than to its data (mountpoint, sharing, limits …). These are never carried
-// over, only set by hand.
-func PlaceBound(property string) bool { return slices.Contains(placeBound, property) }
-
-// EncryptionBound tells whether a property is part of a dataset's encryption:
-// raw streams bring it, and refuse to have it set or excluded.
-func EncryptionBound(property string) bool { return slices.Contains(encryptionBound, property) }
-
-// ReadOnly tells whether a property only reports and can never be set.
-func ReadOnly(property string) bool { return slices.Contains(readOnly, property) }
-
-// Fixed tells whether a property is decided when a dataset is created, by the
-// stream where that is a receive.
-func Fixed(property string) bool { return slices.Contains(fixedAtCreation, property) }
-
-// Known tells whether OpenZFS up to 2.4 has a property of this name. User
-// properties exist once they are set.
-func Known(property string) bool {
-	return UserProperty(property) || slices.Contains(readOnly, property) || slices.Contains(anyType, property) ||
-		slices.Contains(filesystemOnly, property) || slices.Contains(volumeOnly, property)
-}
-
-// freeText tells whether the value of a property may hold any text.
-func freeText(property string) bool {
-	return UserProperty(property) || !Known(property) || slices.Contains(anyText, property)
-}
-
-// Carryable tells whether the value of a property that is set locally on a
-// source may be set with -o when its type is received elsewhere. ZFS tells of some
-// that only report as set locally: filesystem_count, where a limit is above.
-func Carryable(t Type, property string) bool {
-	return Settable(t, property) && !ReadOnly(property) && !PlaceBound(property) && !slices.Contains(fixedAtCreation, property)
-}
-
-// Settable tells whether a dataset of the type can have the property. User
-// properties and properties that this package does not know fit every type.
-func Settable(t Type, property string) bool {
-	if UserProperty(property) {
-		return true
-	}
-	if t == Volume {
-		return !slices.Contains(filesystemOnly, property)
-	}
-	return !slices.Contains(volumeOnly, property)
-}

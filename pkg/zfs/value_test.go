@@ -43,14 +43,15 @@ func goodValues() []string {
 		"compression=gzip-9", "compression=lz4", "compression=off", "checksum=blake3", "dedup=sha512,verify", "copies=3", "quota=none", "quota=10G",
 		"reservation=0", "refreservation=none", "filesystem_limit=12", "snapshot_limit=none", "mountpoint=/a b", "mountpoint=none", "mountpoint=legacy",
 		"atime=off", "xattr=sa", "acltype=posixacl", "canmount=noauto", "primarycache=metadata", "sync=always", "logbias=throughput",
-		"redundant_metadata=some", "dnodesize=2k", "snapdir=hidden", "special_small_blocks=32K", "org.example:x=", "org.example:x=a\tb\nc", "volmode=dev"}
+		"redundant_metadata=some", "dnodesize=2k", "snapdir=hidden", "special_small_blocks=32K", "org.example:x=", "org.example:x=grün, a=b", "volmode=dev"}
 }
 
 func badValues() []string {
 	return []string{"recordsize=3K", "recordsize=", "recordsize=32M", "recordsize=256", "recordsize=foo", "compression=foo", "compression=zstd-20",
 		"compression=gzip-0", "compression=zstd-fast-11", "compression=zstd-03", "compression=", "checksum=md5", "dedup=edonr", "copies=4", "copies=0",
 		"quota=foo", "quota=", "quota=-1", "reservation=x", "mountpoint=relative", "mountpoint=", "atime=yes", "atime=1", "xattr=", "canmount=no",
-		"sync=off", "dnodesize=3k", "primarycache=on", "special_small_blocks=x", "filesystem_limit=a", "snapdir=on"}
+		"sync=off", "dnodesize=3k", "primarycache=on", "special_small_blocks=x", "filesystem_limit=a", "snapdir=on",
+		"org.example:x=a\nb", "org.example:x=a\tb", "org.example:x=\xff", "org.example:x=\x1b[2J", "mountpoint=/a\nb", "sharenfs=on\n", "keylocation=file:///a\tb"}
 }
 
 func TestCheckTag(t *testing.T) {

@@ -129,7 +129,10 @@ func (z *zrepl) sends(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
 	if t.Retention, err = z.keep(d, "target.retention", j.Pruning.KeepReceiver, prefix); err != nil {
 		return err
 	}
-	t.Properties = replicate.Properties{Carry: j.Send.SendProperties || j.Send.BackupProperties, Set: recv.Properties.Override}
+	t.Properties = replicate.Properties{Set: recv.Properties.Override}
+	if j.Send.SendProperties || j.Send.BackupProperties {
+		t.Properties.Carry = true
+	}
 	for _, name := range recv.Properties.Inherit {
 		if _, set := t.Properties.Set[name]; !set {
 			t.Properties.Exclude = append(t.Properties.Exclude, name)

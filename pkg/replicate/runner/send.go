@@ -62,6 +62,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
 	// Only retention asks what else a target has.
+	carry, named := t.target.Properties.Carries()
 	b := job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
@@ -69,7 +70,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 			First:      w.job.FirstAt(t.target),
 			LatestOnly: sent.LatestOnly, Newest: sent.Newest, Since: since,
 			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
-			CarryProperties: t.target.Properties.Carry, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
+			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
 		Way: t.transfer.Way, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {

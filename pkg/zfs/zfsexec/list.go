@@ -86,6 +86,9 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	if err := g.Wait(); err != nil {
 		return zfs.Listing{}, err
 	}
+	if q.Brief {
+		l.ShortenAncestors()
+	}
 	if q.Newest {
 		return l, c.newest(ctx, l.Datasets)
 	}

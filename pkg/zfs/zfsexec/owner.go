@@ -27,6 +27,9 @@ func (c *CLI) Adjust(ctx context.Context, a zfs.Adjustment) error {
 	if len(names) > 0 {
 		args := []string{"set"}
 		for _, name := range names {
+			if err := zfs.CheckValue(name, a.Set[name]); err != nil {
+				return err
+			}
 			args = append(args, name+"="+a.Set[name])
 		}
 		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: a.Dataset, Properties: names}, append(args, a.Dataset)); err != nil {

@@ -45,6 +45,9 @@ func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 			l.Ancestors = append(l.Ancestors, h.surveyed(h.datasets[name], zfs.ListQuery{}))
 		}
 	}
+	if q.Brief {
+		l.ShortenAncestors()
+	}
 	return l, nil
 }
 

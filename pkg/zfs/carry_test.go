@@ -1,0 +1,158 @@
+package zfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+)
+
+// registered returns the native properties of each captured release: attribute and
+// dataset types by name.
+func registered(t *testing.T) map[string]map[string][]string {
+	files, err := filepath.Glob(testenv.Data(t, "zfs-2.1-2.4", "properties-*.txt"))
+	require.NoError(t, err)
+	require.Len(t, files, 4)
+	out := map[string]map[string][]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		release := map[string][]string{}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Split(strings.TrimSpace(line), "\t"); !strings.HasPrefix(line, "#") {
+				require.Len(t, f, 4, line)
+				release[f[0]] = f[1:]
+			}
+		}
+		require.Greater(t, len(release), 90, file)
+		out[strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "properties-"), ".txt")] = release
+	}
+	return out
+}
+
+// Every native property of OpenZFS 2.1 to 2.4 has a class and the dataset types that
+// all releases give it. A property that is not in the table fails here.
+func TestEveryNativePropertyIsDecided(t *testing.T) {
+	t.Parallel()
+	all := registered(t)
+	for version, release := range all {
+		for name, of := range release {
+			n := nativeOf(name)
+			require.NotNil(t, n, "OpenZFS %s has %s, and natives does not: decide its class", version, name)
+			require.Equal(t, of[0] == "readonly" || name == "pbkdf2salt", n.of == report, "%s of %s: read-only", name, version)
+			if strings.HasPrefix(of[0], "onetime") && name != "pbkdf2salt" {
+				require.Contains(t, []class{encryption, fixed}, n.of, name)
+			}
+			for typ, letter := range map[string]string{"filesystem": "f", "volume": "v"} {
+				if has := strings.Contains(of[1], typ); name == "special_small_blocks" && version == "2.4.4" && typ == "volume" {
+					require.True(t, has) // of volumes since 2.4 only
+				} else {
+					require.Equal(t, has, strings.Contains(n.on, letter), "%s of %s: %s", name, version, typ)
+				}
+			}
+		}
+	}
+	seen := map[string]bool{"jailed": true} // FreeBSD's
+	for _, release := range all {
+		for name := range release {
+			seen[name] = true
+		}
+	}
+	var names []string
+	for _, n := range natives {
+		require.NotZero(t, n.of, n.name)
+		require.True(t, seen[n.name], "no release has %s", n.name)
+		for _, v := range n.foreign {
+			require.NoError(t, CheckValue(n.name, v), n.name)
+		}
+		names = append(names, n.name)
+	}
+	slices.Sort(names)
+	require.Equal(t, slices.Compact(slices.Clone(names)), names)
+	for _, file := range []string{"get-survey.txt", "get-local.txt"} { // what zfs get of 2.3.9 printed
+		for line := range strings.Lines(string(fixture(t, file))) {
+			if f := strings.Split(line, "\t"); len(f) == 4 {
+				require.True(t, Known(f[1]), "%s: %s", file, f[1])
+			}
+		}
+	}
+}
+
+// What another host may choose, by what was asked for.
+func TestCarry(t *testing.T) {
+	t.Parallel()
+	const note, forged = "org.example:note", "x\nvault/x\t/root/.ssh\ton\toff"
+	for _, tt := range []struct {
+		property, value     string
+		always, asked, name error // by default, with -p or in a restore, with -p and named
+	}{
+		{"recordsize", "1048576", nil, nil, nil},
+		{"compression", "zstd-3", nil, nil, nil},
+		{"copies", "3", nil, nil, nil},
+		{"checksum", "sha512", nil, nil, nil},
+		{"checksum", "off", ErrUnnamed, ErrUnnamed, nil},
+		{"checksum", "noparity", ErrUnnamed, ErrUnnamed, nil},
+		{"atime", "off", ErrUnasked, nil, nil},
+		{"xattr", "sa", ErrUnasked, nil, nil},
+		{"sync", "disabled", ErrUnasked, nil, nil},
+		{"defaultuserquota", "1000", ErrUnasked, nil, nil},
+		{"dedup", "on", ErrUnasked, ErrUnnamed, nil},
+		{"dedup", "off", ErrUnasked, nil, nil},
+		{"special_small_blocks", "32768", ErrUnasked, ErrUnnamed, nil},
+		{"snapdev", "visible", ErrUnasked, ErrUnnamed, nil},
+		{"volmode", "full", ErrUnasked, ErrUnnamed, nil},
+		{"volmode", "none", ErrUnasked, nil, nil},
+		{"setuid", "on", ErrUnasked, ErrRights, ErrRights},
+		{"setuid", "off", ErrUnasked, nil, nil},
+		{"devices", "on", ErrUnasked, ErrRights, ErrRights},
+		{"exec", "on", ErrUnasked, ErrRights, ErrRights},
+		{"exec", "off", ErrUnasked, nil, nil},
+		{"context", "system_u:object_r:bin_t:s0", ErrUnasked, ErrRights, ErrRights},
+		{"zoned", "on", ErrUnasked, ErrRights, ErrRights},
+		{"mountpoint", "/root/.ssh", ErrUnasked, ErrPlace, ErrPlace},
+		{"canmount", "on", ErrUnasked, ErrPlace, ErrPlace},
+		{"readonly", "off", ErrUnasked, ErrPlace, ErrPlace},
+		{"overlay", "on", ErrUnasked, ErrPlace, ErrPlace},
+		{"sharenfs", "rw", ErrUnasked, ErrPlace, ErrPlace},
+		{"quota", "7", ErrUnasked, ErrPlace, ErrPlace},
+		{"encryption", "off", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"keylocation", "https://evil", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"volsize", "7", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"origin", "a@b", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"filesystem_count", "7", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"later", "on", ErrUnasked, ErrUnknown, ErrUnknown},
+		{note, "kept", ErrUnasked, ErrUnnamed, nil},
+		{"com.sun:auto-snapshot", "true", ErrUnasked, ErrUnnamed, nil},
+		{"org.zfsbootmenu:commandline", "init=/x", ErrUnasked, ErrUnnamed, nil},
+		{"org.openzfs.systemd:required-by", "x.service", ErrUnasked, ErrOwn, ErrOwn},
+		{"zxfer:job", "offsite", ErrUnasked, ErrOwn, ErrOwn},
+		{"zxfer:drill", "j", ErrUnasked, ErrOwn, ErrOwn},
+		{"zxfer:consistent", "all", ErrUnasked, ErrOwn, ErrOwn},
+		{FlagsProperty, "w", ErrUnasked, ErrUnasked, ErrUnasked},
+		{RestoreProperty, "on", ErrUnasked, ErrUnasked, ErrUnasked},
+	} {
+		named := []string{tt.property}
+		for c, want := range map[*Carry]error{{}: tt.always, {All: true}: tt.asked, {All: true, Named: named}: tt.name} {
+			require.ErrorIs(t, c.Check(Filesystem, tt.property, tt.value), want, "%s=%s of %v", tt.property, tt.value, *c)
+		}
+		for _, value := range []string{forged, "a\tb", "\xff", "\ufffd", "\x1b[2J", strings.Repeat("x", 9000)} {
+			require.Error(t, Carry{All: true, Named: named}.Check(Filesystem, tt.property, value), "%s=%q", tt.property, value)
+		}
+		if tt.name == nil && classOf(tt.property) != rights {
+			require.NoError(t, CheckNamed(tt.property))
+		} else {
+			require.Error(t, CheckNamed(tt.property), tt.property)
+		}
+	}
+	require.ErrorIs(t, Carry{All: true}.Check(Volume, "atime", "off"), ErrUnasked)
+	require.NoError(t, Carry{All: true}.Check(Volume, "volthreading", "off"))
+	require.ErrorIs(t, Carry{All: true}.Check(Filesystem, "volthreading", "off"), ErrUnasked)
+	require.Error(t, Carry{All: true, Named: []string{"a b"}}.Check(Filesystem, "a b", "x"))
+	require.Error(t, Carry{}.Check(Filesystem, "recordsize", "3"))
+	require.Error(t, Carry{All: true}.Check(Filesystem, "atime", "off\n"))
+}
