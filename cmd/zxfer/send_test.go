@@ -47,7 +47,7 @@ func TestSendFlags(t *testing.T) {
 	t.Parallel()
 	req, err := parseSend(t,
 		"-nRp", "--include-snaps", "a*", "--include-snaps", "b*", "--exclude-snaps", "*,x", "--latest-only", "--hold", "keep", "--bookmark",
-		"-o", "compression=zstd", "-o", "zxfer:note=a=b,c", "-x", "quota", "-x", "atime", "--decrypt", "--rollback", "--no-resume", "--verify",
+		"--carry", "org.example:a", "--carry", "org.example:b", "-o", "compression=zstd", "-o", "zxfer:note=a=b,c", "-x", "quota", "-x", "atime", "--decrypt", "--rollback", "--no-resume", "--verify",
 		"--wire", "plain", "--trusted-link", "--streams", "4", "--window", "4MiB", "--buffer", "1G", "--bwlimit", "100MiB",
 		"--compress", "zstd:3", "--compress-threads", "2", "--dial", "target", "--data-address", "10.0.0.2", "--port-range", "9000-9010",
 		"--parallel", "3", "--retries", "0", "-e", "ssh -p 22", "--no-bootstrap", "--skip-check", "space", "--skip-check", "keys",
@@ -58,7 +58,7 @@ func TestSendFlags(t *testing.T) {
 		Plan: plan.Request{
 			Source: "tank/ds", Snapshot: "x", Target: "vault/", Recursive: true, LatestOnly: true,
 			IncludeSnapshots: []string{"a*", "b*"}, ExcludeSnapshots: []string{"*,x"}, Decrypt: true, Rollback: true, NoResume: true,
-			CarryProperties: true, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
+			CarryProperties: true, CarryNamed: []string{"org.example:a", "org.example:b"}, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
 		},
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
 		Way: way.Way{

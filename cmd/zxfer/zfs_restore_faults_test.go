@@ -87,7 +87,7 @@ func TestZFSRestoreKilledInTheEnd(t *testing.T) {
 	key := sealed(t, src+"/sealed", "correct horse battery")
 	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=x", src+"/sealed/a")
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustZxfer(t, "send", "-R", "-p", src, "beta:"+dst)
+	mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
 	had := map[string][]string{}
 	for _, below := range []string{"", "/sealed", "/sealed/a"} {
 		had[below] = carried(t, src+below)
@@ -110,7 +110,7 @@ exit $code
 		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
 		require.NoError(t, os.RemoveAll(dir+"/calls"))
 		var stdout, stderr bytes.Buffer
-		cmd := exec.Command(alphaBin, "restore", "-R", "--mount", dst, src)
+		cmd := exec.Command(alphaBin, "restore", "-R", "--mount", "--carry", "org.example:note", dst, src)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		_ = cmd.Run() // its exit code tells

@@ -54,13 +54,13 @@ func local(t *testing.T, dataset string) string {
 func TestZFSRestore(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
-	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=with\ttab", src)
+	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=with a space", src)
 	for _, s := range []string{"one", "two"} {
 		fill(t, src, s, 300<<10)
 		zfsCmd(t, "snapshot", src+"@"+s)
 		nextSecond(t)
 	}
-	mustZxfer(t, "send", "-p", src, "beta:"+dst)
+	mustZxfer(t, "send", "--carry", "org.example:note", src, "beta:"+dst)
 	zfsCmd(t, "set", "filesystem_limit=9", dst) // of what is below ZFS tells filesystem_count as local now
 	had, set := guids(t, src), local(t, src)
 	zfsCmd(t, "unmount", src)
@@ -75,7 +75,7 @@ func TestZFSRestore(t *testing.T) {
 	require.NotContains(t, o.stdout, "{{")
 	require.Equal(t, before, state(t))
 
-	o = mustZxfer(t, "restore", "beta:"+dst, src)
+	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
 	require.Contains(t, o.stdout, "to use it, there:\n  zfs mount "+src)
 	require.Equal(t, had, guids(t, src))
 	require.Equal(t, set, local(t, src))

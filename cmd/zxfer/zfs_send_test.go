@@ -210,7 +210,7 @@ func TestZFSHoldAndProperties(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=kept as it is", src)
 	zfsCmd(t, "snapshot", src+"@x")
-	mustZxfer(t, "send", "-p", "-o", "quota=500M", "-o", "readonly=off", "-x", "atime", "--hold", "keepme", src, "beta:"+dst)
+	mustZxfer(t, "send", "--carry", "org.example:note", "-o", "quota=500M", "-o", "readonly=off", "-x", "atime", "--hold", "keepme", src, "beta:"+dst)
 	get := func(p string) string { return strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", p, dst)) }
 	require.Equal(t, "kept as it is", get("org.example:note"))
 	require.Equal(t, "524288000", get("quota"))

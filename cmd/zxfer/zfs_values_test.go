@@ -30,11 +30,12 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	zfsCmd(t, "set", "org.example:note="+forged, his)
 	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	o := mustZxfer(t, "send", "-R", "-p", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "note: --props does not carry what belongs to a dataset's place: mountpoint of "+src+", quota of "+src+"; ")
-	for dataset, note := range map[string]string{"/his": forged, "/other": "mine"} {
+	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
+	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they belong to the dataset's place; ")
+	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are not valid")
+	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)
-		require.Equal(t, []string{note, "local"}, []string{value, source})
+		require.Equal(t, note, []string{value, source})
 		value, source = get(t, "setuid", dst+dataset)
 		require.Equal(t, []string{"on", "default"}, []string{value, source})
 	}

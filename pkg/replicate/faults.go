@@ -54,8 +54,8 @@ func (f *faults) choice(c *Choice, recursive bool) {
 	case c.Property == "":
 	case !zfs.UserProperty(name) || valued && value == "":
 		f.bad(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
-	default:
-		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
+	default: // a value that others set, which may be any text
+		if err := zfs.CheckProperty(name); err != nil {
 			f.bad("property: %w", err)
 		}
 	}

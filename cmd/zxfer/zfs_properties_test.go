@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// listCache are the columns that the ZFS event daemon lists for zfs-mount-generator,
+// which makes mount units of the rows at boot.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zed/zed.d/history_event-zfs-list-cacher.sh.in
+const listCache = "name,mountpoint,canmount,atime,relatime,devices,exec,readonly,setuid,nbmand,encroot,keylocation," +
+	"org.openzfs.systemd:requires,org.openzfs.systemd:requires-mounts-for,org.openzfs.systemd:before,org.openzfs.systemd:after," +
+	"org.openzfs.systemd:wanted-by,org.openzfs.systemd:required-by,org.openzfs.systemd:nofail,org.openzfs.systemd:ignore"
+
+// A source that was broken into once had a copy mounted at /root/.ssh, by a property
+// whose value was a row of zfs list. It also had programs with setuid run below a
+// parent with setuid=off, units of systemd depend on its copies, and jobs, snapshot tools
+// and the boot menu take them.
+func TestZFSForeignProperties(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "atime=off", src)
+	fill(t, src, "f", 300<<10)
+	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", "-o", "devices=off", "-o", "exec=off", dst)
+	row := func(below string) string {
+		return "off\n" + dst + "/" + below + "\t/root/.ssh\ton" + strings.Repeat("\toff", 8) + strings.Repeat("\t-", 9)
+	}
+	attack := map[string]string{
+		"org.openzfs.systemd:ignore": row("p"), "a:b": row("named"), "org.openzfs.systemd:required-by": "multi-user.target",
+		"setuid": "on", "devices": "on", "exec": "on",
+		"zxfer:job": "offsite", "zxfer:drill": "offsite", "zxfer:consistent": "all",
+		"com.sun:auto-snapshot": "true", "org.zfsbootmenu:commandline": "init=/bin/sh",
+	}
+	for property, value := range attack {
+		zfsCmd(t, "set", property+"="+value, src)
+	}
+	zfsCmd(t, "snapshot", src+"@one")
+	key, _ := restricted(t, "--allow", "restore="+dst, "--append-only")
+	job := newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+snapshots = { adopt = ["*"] }
+[[job.target]]
+name = "near"
+to = "beta:%s/job"
+properties = { carry = true }
+`, src, dst))
+	for below, run := range map[string]func(to string) ending{
+		"p":          func(to string) ending { return zxfer(t, "send", "-p", src, to) },
+		"named":      func(to string) ending { return zxfer(t, "send", "--carry", "a:b", src, to) },
+		"restored":   func(to string) ending { return zxfer(t, "restore", src, to) },
+		"by-key":     func(to string) ending { return zxfer(t, "restore", "-e", key, src, to) },
+		"job":        func(string) ending { return job.at(t, time.Now().UTC().Truncate(time.Second), "run", "home") },
+		"kept-named": func(to string) ending { return zxfer(t, "send", "--carry", "com.sun:auto-snapshot", src, to) },
+	} {
+		t.Log(below)
+		o := run("beta:" + dst + "/" + below)
+		require.Equal(t, 0, o.code, "%s: %s", below, o)
+		named := below == "kept-named"
+		for property := range attack {
+			value, source := get(t, property, dst+"/"+below)
+			if named && property == "com.sun:auto-snapshot" {
+				require.Equal(t, []string{"true", "local"}, []string{value, source}, "who receives named it")
+				continue
+			}
+			require.NotEqual(t, "local", source, "%s of %s is %q", property, below, value)
+			require.Contains(t, o.stdout+o.stderr, property+" of "+src, below)
+		}
+		require.Contains(t, o.stdout+o.stderr, "not set on the target: ", below)
+		require.Equal(t, []string{"off", "local"}, slices.Collect(func(yield func(string) bool) {
+			value, source := get(t, "atime", dst+"/"+below)
+			_ = yield(value) && yield(source)
+		}), below)
+		for _, property := range []string{"setuid", "devices", "exec"} {
+			require.Equal(t, "off", value(t, dst+"/"+below, property), "%s of %s is the parent's", property, below)
+		}
+		for line := range strings.Lines(zfsCmd(t, "list", "-H", "-r", "-o", listCache, dst)) {
+			f := strings.Split(line, "\t")
+			require.Len(t, f, 20, "a forged row: %q", line)
+			require.NotEqual(t, "/root/.ssh", f[1], line)
+		}
+	}
+
+	// A client of the key that leaves out the checks of zxfer's plans.
+	for property, value := range attack {
+		spec, err := json.Marshal(zfs.ReceiveSpec{Target: dst + "/forged", Set: map[string]string{property: value}, Carry: zfs.Carry{All: true, Named: []string{property}}})
+		require.NoError(t, err)
+		_, all := hostile(t, key, task(`{"accept":{"session":"x"}}`, streamEnd(string(spec))))
+		require.Contains(t, all, "policy forbids", property)
+	}
+	require.Error(t, exec.Command("zfs", "list", dst+"/forged").Run())
+
+	// The administrator's own typing is checked, too.
+	o := zxfer(t, "send", "-o", "a:b="+row("typed"), src, "beta:"+dst+"/typed")
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "one printable line")
+
+	// What a key may know of what is above its grant.
+	answer, all := hostile(t, key, request("properties", fmt.Sprintf(`{"names":[%q],"properties":["mountpoint"]}`, betaPool)))
+	require.Contains(t, all, "policy forbids", "%v", answer)
+	_, all = hostile(t, key, request("list", fmt.Sprintf(`{"dataset":%q,"recursive":true}`, dst)))
+	require.Contains(t, all, `"ancestors"`)
+	require.NotContains(t, all, mountpoint(t, betaPool)+`"`)
+
+	// Every property that this release has is decided about.
+	var unknown []string
+	for property := range strings.FieldsSeq(zfsCmd(t, "get", "-H", "-o", "property", "all", dst+"/p")) {
+		if !zfs.Known(property) {
+			unknown = append(unknown, property)
+		}
+	}
+	require.Empty(t, unknown)
+}

@@ -1,0 +1,107 @@
+package job
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+)
+
+// hostileProperties are what a source sets that was broken into. The first value once
+// added a row to the output of zfs list -H, which zfs-mount-generator reads at boot.
+func hostileProperties() map[string]string {
+	return map[string]string{
+		"a:b":                             "x\ndst/a\t/root/.ssh\ton\toff\toff\ton\ton\toff\toff",
+		"setuid":                          "on",
+		"devices":                         "on",
+		"exec":                            "on",
+		"org.openzfs.systemd:required-by": "multi-user.target",
+		"zxfer:job":                       "offsite",
+		"zxfer:drill":                     "offsite",
+		"com.sun:auto-snapshot":           "true",
+		"org.zfsbootmenu:commandline":     "init=/bin/sh",
+	}
+}
+
+// What a hostile source or copy sets is not set here, by whatever way its properties
+// come. The transfer succeeds and lists them.
+func TestHostilePropertiesAreNotSet(t *testing.T) {
+	t.Parallel()
+	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // whose value is not one line
+	for name, run := range map[string]func(w *world) (*Report, error){
+		"send -p": func(w *world) (*Report, error) {
+			return RunSend(t.Context(), request(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
+		},
+		"send --carry": func(w *world) (*Report, error) {
+			return RunSend(t.Context(), request(named), hosts.New(w), silent{})
+		},
+		"restore": func(w *world) (*Report, error) {
+			return RunRestore(t.Context(), Restore{Send: request(nil)}, hosts.New(w), silent{})
+		},
+		"restore --carry": func(w *world) (*Report, error) {
+			return RunRestore(t.Context(), Restore{Send: request(named)}, hosts.New(w), silent{})
+		},
+		"a job with carry": func(w *world) (*Report, error) {
+			res, err := RunBatch(t.Context(), w.batch(t, func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
+			for _, d := range res.Datasets {
+				err = errors.Join(err, d.Err)
+			}
+			res.Report.Outcome = outcome.Done
+			return res.Report, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+			for property, value := range hostileProperties() {
+				w.host.Set("src/a", property, value)
+			}
+			w.host.Set("src/a", "atime", "off")
+			r, err := run(w)
+			require.NoError(t, err)
+			require.Equal(t, outcome.Done, r.Outcome)
+			require.Equal(t, "off", w.host.Get("dst/a", "atime"), "what is harmless arrives")
+			notes := strings.Join(r.Plan.Notes, "\n")
+			for property := range hostileProperties() {
+				require.Empty(t, w.host.Get("dst/a", property), property)
+				require.Contains(t, notes, property+" of src/a", property)
+			}
+			require.Contains(t, notes, "not set on the target: ")
+			require.NotContains(t, notes, "/root/.ssh")
+		})
+	}
+}
+
+// A restore of what is still there leaves it what its administrator set, and a dataset
+// of the tree that is gone gets what the copy may bring.
+func TestRestoreLeavesLocalProperties(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	for property, value := range map[string]string{"setuid": "on", "com.sun:auto-snapshot": "true", "atime": "off", "zxfer:job": "offsite"} {
+		w.host.Set("src/a", property, value)
+		w.host.Set("src/a/b", property, value)
+	}
+	mine := map[string]string{"setuid": "off", "com.sun:auto-snapshot": "false", "atime": "on", "zxfer:job": "mine", "mountpoint": "/mine", "readonly": "off"}
+	for property, value := range mine {
+		w.host.Set("dst/a", property, value)
+	}
+	req := request(func(s *Send) { s.Plan.Recursive = true })
+	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/a"}, "dst/a"
+	r, err := RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, r.Outcome)
+	for property, value := range mine {
+		require.Equal(t, value, w.host.Get("dst/a", property), property)
+	}
+	require.Equal(t, "off", w.host.Get("dst/a/b", "atime"))
+	for _, property := range []string{"setuid", "com.sun:auto-snapshot", "zxfer:job"} {
+		require.Empty(t, w.host.Get("dst/a/b", property), property)
+		require.Contains(t, strings.Join(r.Plan.Notes, "\n"), property+" of src/a/b")
+	}
+}
