@@ -48,7 +48,11 @@ func forge(object, offset string) error {
 		if err != nil {
 			return err
 		}
-		h, payload := rec.Header, bytes.Clone(rec.Payload)
+		body, err := r.Payload()
+		if err != nil {
+			return err
+		}
+		h, payload := rec.Header, bytes.Clone(body)
 		begins := binary.LittleEndian.Uint64(h[24:])
 		if rec.Type == zfs.RecordWrite && binary.LittleEndian.Uint64(h[8:]) == number && at >= begins && at-begins < uint64(len(payload)) {
 			payload[at-begins] ^= 1

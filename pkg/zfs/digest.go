@@ -40,8 +40,12 @@ func ContentDigest(r io.Reader, within Within) (Contents, error) {
 		if err == io.EOF {
 			return d.contents(s.Offset()), nil
 		}
+		var payload []byte
 		if err == nil {
-			err = d.add(rec)
+			payload, err = s.Payload()
+		}
+		if err == nil {
+			err = d.add(rec, payload)
 		}
 		if err != nil {
 			return Contents{Bytes: s.Offset()}, err
@@ -61,7 +65,8 @@ type digest struct {
 	buf    []byte
 }
 
-func (d *digest) add(r *Record) error {
+// add counts one record.
+func (d *digest) add(r *Record, payload []byte) error {
 	h := r.Header
 	f := append(d.buf[:0], byte(r.Type))
 	u64 := func(at ...int) {
@@ -98,7 +103,7 @@ func (d *digest) add(r *Record) error {
 		}
 	case RecordWrite:
 		if h[50] == 0 && zeroes(h[104:140]) {
-			d.data(r.u64(8), r.u64(24), r.Payload)
+			d.data(r.Object(), r.Offset(), payload)
 			return nil
 		}
 		object, position = r.u64(8), dataAt(r.u64(24))
@@ -124,7 +129,7 @@ func (d *digest) add(r *Record) error {
 		u64(16, 24)
 	}
 	d.buf = f
-	d.count(object, position, f, xxh3.Hash128(r.Payload).Bytes())
+	d.count(object, position, f, xxh3.Hash128(payload).Bytes())
 	return nil
 }
 

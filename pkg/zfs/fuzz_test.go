@@ -40,10 +40,19 @@ func FuzzStreamReader(f *testing.F) {
 				require.ErrorContains(t, err, "send stream at byte")
 				return
 			}
-			require.Equal(t, at+RecordSize+uint64(len(r.Payload)), s.Offset())
+			require.Equal(t, at+RecordSize, s.Offset())
 			require.Equal(t, b[at:at+RecordSize], r.Header)
 			require.LessOrEqual(t, len(r.ToName()), RecordSize)
-			at, last = s.Offset(), r.Type
+			last = r.Type
+			size := r.PayloadSize()
+			payload, err := s.Payload()
+			require.Equal(t, at+RecordSize+uint64(len(payload)), s.Offset())
+			if err != nil {
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				return
+			}
+			require.EqualValues(t, size, len(payload))
+			at = s.Offset()
 		}
 	})
 }

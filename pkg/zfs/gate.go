@@ -5,24 +5,22 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 )
 
-// Arrival is what a stream may bring. zfs receive makes of a stream what its
-// records say, not what it was asked to store, so they are judged beforehand.
+// Arrival describes the stream that a plan expects. zfs receive does what the records of a
+// stream say, whatever the command line asks for.
 type Arrival struct {
-	// Snapshots are those that the stream brings, in order. One that was
-	// destroyed meanwhile may be missing, none may be added.
+	// Snapshots are the snapshots that the stream may bring, in order. Some may be missing,
+	// because they were destroyed after planning.
 	Snapshots []SnapshotID `json:"snapshots"`
-	// Base is the GUID of what the first of them is an increment of, 0 for a
-	// full stream.
+	// Base is the GUID of the incremental source of the first snapshot, 0 for a full stream.
 	Base uint64 `json:"base,omitempty,string"`
-	// Volume tells that it is a volume's and not a filesystem's.
+	// Volume is set for a volume, and unset for a filesystem.
 	Volume bool `json:"volume,omitempty"`
-	// Raw tells that the stream is a raw one of encrypted data.
+	// Raw is set for a raw stream of encrypted data.
 	Raw bool `json:"raw,omitempty"`
-	// Resumed tells that it is the rest of an interrupted stream.
+	// Resumed is set for the rest of an interrupted stream.
 	Resumed bool `json:"resumed,omitempty"`
 }
 
@@ -32,77 +30,76 @@ type SnapshotID struct {
 	GUID uint64 `json:"guid,string"`
 }
 
-// The parts of a BEGIN record that are judged.
+// Fields of a BEGIN record.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ioctl.h (drr_versioninfo)
 const (
 	substream = 1 // header types
 	compound  = 2
 
-	featureResuming = 1 << 20
-	featureRaw      = 1 << 24
-	flagClone       = 1 << 0
+	featureSpill       = 1 << 2
+	featureEmbedded    = 1 << 16
+	featureLZ4         = 1 << 17
+	featureLargeBlocks = 1 << 19
+	featureResuming    = 1 << 20
+	featureCompressed  = 1 << 22
+	featureLargeDnode  = 1 << 23
+	featureRaw         = 1 << 24
+	featureZstd        = 1 << 25
+	featureToLarge     = 1 << 27 // SWITCH_TO_LARGE_BLOCKS
+	featureLongName    = 1 << 28
+	featureMicroZap    = 1 << 29 // LARGE_MICROZAP
+	flagClone          = 1 << 0
 
 	osFilesystem = 2 // dmu_objset_type_t
 	osVolume     = 3
 
-	// maxBeginPayload bounds the list of a stream's own BEGIN record: keys, and
-	// where it resumes.
+	// maxBeginPayload is the largest payload of a stream's BEGIN record: keys, and the point
+	// of resume.
 	maxBeginPayload = 1 << 20
-	// maxBlock is the largest payload of any other record, a block.
-	maxBlock = 16 << 20
 )
 
-// allowedFeatures are those of the streams that zxfer asks zfs send for. What
-// is not here changes what a stream does beyond storing its snapshots
-// (dedup, redaction, holds), or is not known yet.
-const allowedFeatures = 1<<2 | // SA_SPILL
-	1<<16 | 1<<17 | // EMBED_DATA, LZ4
-	1<<19 | featureResuming | // LARGE_BLOCKS
-	1<<22 | 1<<23 | // COMPRESSED, LARGE_DNODE
-	featureRaw | 1<<25 | // ZSTD
-	1<<27 | 1<<28 | 1<<29 // SWITCH_TO_LARGE_BLOCKS, LONGNAME, LARGE_MICROZAP
+// allowedFeatures are the features of streams that zxfer requests from zfs send. Others add
+// effects to the storing of snapshots (dedup, redaction, holds), or are unknown.
+const allowedFeatures = featureSpill | featureEmbedded | featureLZ4 | featureLargeBlocks | featureResuming |
+	featureCompressed | featureLargeDnode | featureRaw | featureZstd | featureToLarge | featureLongName | featureMicroZap
 
-// Gate judges a stream on its way to zfs receive. What passes is one stream of
-// the snapshots that were planned, or a package of such streams without
-// anything of its own, as zfs send -I makes it. What a package can bring
-// besides does not: other datasets, properties, holds and renames.
+// Gate checks a stream on its way to zfs receive. It passes a single stream of a planned
+// snapshot, or a package of such streams with an empty head, as zfs send -I makes it. It
+// refuses everything else that a package can carry: other datasets, properties, holds and
+// renames. RecordRules checks each record of each stream.
 //
-// Behind the head of a single stream there is nothing to judge: the kernel
-// reads it up to its END record, and zfs receive nothing behind that. The
-// streams of a package are walked record by record, because each names the
-// dataset that it goes to.
+// Gate reads only headers. Passes reports how many bytes of payload may bypass it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_package, zfs_receive_one)
 type Gate struct {
 	want   Arrival
 	clone  bool
-	header [RecordSize]byte
-	have   int    // bytes of header that came
-	pass   int64  // bytes that come before the next record
-	key    string // what the wrapped key must be, "" = any
-	hold   int    // bytes of a BEGIN record's list that are to come
-	list   []byte // what came of it
+	walker Walker
+	rules  *RecordRules // of the current stream
+	key    string       // expected fingerprint of the wrapped key, "" for any
+	keyed  bool         // the current payload holds the wrapped key
+	list   []byte       // what arrived of that payload
 	at     gateState
-	order  binary.ByteOrder
-	sent   string // the dataset that a package is of
-	next   int    // the first of want.Snapshots that may still come
-	base   uint64
+	sent   string // dataset of a package, "" for a single stream
+	next   int    // index of the first of want.Snapshots that may still come
+	base   uint64 // expected incremental source of the next stream
 	err    error
 }
 
+// gateState is the position between two records.
 type gateState int
 
 const (
-	atBegin   gateState = iota // of all
-	atHeadEnd                  // END of a package's head
-	atStream                   // BEGIN of a stream of a package, or END of the package
-	inStream                   // records of it
-	atEnd                      // nothing more
+	atBegin   gateState = iota // before the first record
+	atHeadEnd                  // before the END record of the head of a package
+	atStream                   // between the streams of a package
+	inStream                   // between the records of a stream
+	atEnd                      // after the last record
 )
 
-// NewGate returns the Gate of a receive. What was not planned is an error: no
-// stream is stored unjudged.
+// NewGate returns the Gate of a receive. It returns an error if the plan does not name the
+// snapshots.
 func NewGate(r ReceiveSpec) (*Gate, error) {
 	w := r.Arrival
 	switch {
@@ -122,20 +119,15 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 	return &Gate{want: w, clone: r.Origin != "", base: w.Base}, nil
 }
 
-// Judge looks at the next bytes of the stream. They may be passed on if it
-// returns nil; after an error none may.
+// Judge checks the next bytes of the stream. If it returns nil, the caller may pass them on.
+// After an error, the caller must pass on no more bytes.
 func (g *Gate) Judge(b []byte) error {
 	for g.err == nil && len(b) > 0 {
-		if g.pass > 0 {
-			n := min(int64(len(b)), g.pass)
-			g.Passed(n)
-			b = b[n:]
-			continue
-		}
-		if g.hold > 0 {
-			n := min(len(b), g.hold)
-			g.list, b, g.hold = append(g.list, b[:n]...), b[n:], g.hold-n
-			if g.hold == 0 {
+		if g.walker.Left() > 0 {
+			var payload []byte
+			payload, b = g.walker.Payload(b)
+			if g.keyed {
+				g.list = append(g.list, payload...)
 				g.err = g.sameKey()
 			}
 			continue
@@ -144,71 +136,61 @@ func (g *Gate) Judge(b []byte) error {
 			g.err = errors.New("it goes on behind its end")
 			break
 		}
-		n := copy(g.header[g.have:], b)
-		b, g.have = b[n:], g.have+n
-		if g.have == RecordSize {
-			g.have = 0
-			g.err = g.record()
+		var r *Record
+		if r, b, g.err = g.walker.Header(b); r != nil && g.err == nil {
+			g.err = g.record(r)
 		}
 	}
 	return g.err
 }
 
-// KeepKey refuses raw streams that would put another wrapped key in the place
-// of the one that WrappedKey returned for the dataset.
+// KeepKey makes the gate refuse raw streams with another wrapped key than the one that
+// WrappedKey returned for the dataset.
 func (g *Gate) KeepKey(fingerprint string) { g.key = fingerprint }
 
+// sameKey compares the wrapped key once its payload is complete.
 func (g *Gate) sameKey() error {
+	if g.walker.Left() > 0 {
+		return nil
+	}
 	key, err := wrappedKey(g.list)
-	g.list = nil
+	g.list, g.keyed = nil, false
 	if err == nil && key != g.key {
 		return ErrOtherKey
-	}
-	if g.at == atBegin {
-		g.pass = math.MaxInt64
 	}
 	return err
 }
 
-// ErrOtherKey is what a Gate with KeepKey refuses.
+// ErrOtherKey is the refusal of a Gate with KeepKey.
 var ErrOtherKey = errors.New("it brings another key, with which all that was received before would be locked")
 
-// IsOtherKey tells of the failure of a receive, also on another host, that it was
-// ErrOtherKey.
+// IsOtherKey reports whether a receive, also on another host, failed with ErrOtherKey.
 func IsOtherKey(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Kind == Unplanned && strings.Contains(e.Detail, ErrOtherKey.Error())
 }
 
-// Passes is how many of the next bytes hold nothing to be judged.
-func (g *Gate) Passes() int64 { return g.pass }
-
-// Passed takes note of n bytes, Passes at most, that were passed on unseen.
-func (g *Gate) Passed(n int64) {
-	if g.pass != math.MaxInt64 {
-		g.pass -= n
+// Passes returns how many of the next bytes are payload that the caller may pass on without
+// Judge.
+func (g *Gate) Passes() int64 {
+	if g.keyed || g.err != nil {
+		return 0
 	}
+	return int64(g.walker.Left())
 }
 
-func (g *Gate) record() error {
-	if g.order == nil {
-		var err error
-		if g.order, err = byteOrder(g.header[:]); err != nil {
-			return err
-		}
-	}
-	r := &Record{Header: g.header[:], order: g.order}
-	r.Type = RecordType(r.u32(0))
+// Passed tells the gate that the next n bytes, at most Passes, were passed on.
+func (g *Gate) Passed(n int64) { g.walker.Skip(uint64(n)) }
+
+// record checks one record. In a package, the END records of its head and of itself and the
+// heads of its streams frame the records that RecordRules checks.
+func (g *Gate) record(r *Record) error {
 	switch {
 	case g.at == atBegin && r.HeaderType() == compound:
 		return g.head(r)
 	case g.at == atBegin:
-		if err := g.stream(r); err != nil || g.hold > 0 {
-			return err
-		}
-		g.pass = math.MaxInt64
-		return nil
-	case g.at == atHeadEnd && r.Type == RecordEnd, g.at == inStream && r.Type == RecordEnd:
+		return g.stream(r)
+	case g.at == atHeadEnd && r.Type == RecordEnd:
 		g.at = atStream
 		return nil
 	case g.at == atHeadEnd:
@@ -217,23 +199,26 @@ func (g *Gate) record() error {
 		g.at = atEnd
 		return nil
 	case g.at == atStream && r.Type == RecordBegin:
-		if order, err := byteOrder(g.header[:]); err != nil || order != g.order {
+		if order, err := byteOrder(r.Header); err != nil || order != r.order {
 			return errors.New("a package of streams of several hosts")
 		}
-		g.at = inStream
 		return g.stream(r)
 	case g.at == atStream, r.Type == RecordBegin:
 		return fmt.Errorf("a record of type %d where none may be", r.Type)
 	}
-	size, err := r.payloadSize()
-	if err == nil && size > maxBlock {
-		err = fmt.Errorf("a record of type %d with %d bytes, and a block has %d at most", r.Type, size, maxBlock)
+	if err := g.rules.Check(r); err != nil {
+		return err
 	}
-	g.pass = int64(size)
-	return err
+	switch {
+	case r.Type == RecordEnd && g.sent == "":
+		g.at = atEnd
+	case r.Type == RecordEnd:
+		g.at = atStream
+	}
+	return nil
 }
 
-// head judges the head of a package, which may only say whose streams follow.
+// head checks the head of a package, which may only name the dataset.
 func (g *Gate) head(r *Record) error {
 	const what = "a package with datasets, properties or holds of its own (zfs send -R, -p, -h)"
 	switch {
@@ -243,7 +228,7 @@ func (g *Gate) head(r *Record) error {
 		return fmt.Errorf("%s: stream features %#x", what, r.Features()&^allowedFeatures)
 	case g.clone || g.want.Base == 0 || g.want.Resumed:
 		return errors.New("a package where one stream was planned")
-	case g.order != binary.LittleEndian:
+	case r.order != binary.LittleEndian:
 		return errors.New("a package in the other byte order; each snapshot can be sent alone")
 	}
 	dataset, err := r.dataset()
@@ -254,7 +239,7 @@ func (g *Gate) head(r *Record) error {
 	return nil
 }
 
-// stream judges the BEGIN record of a stream, alone or in a package.
+// stream checks the BEGIN record of a stream, alone or in a package.
 func (g *Gate) stream(r *Record) error {
 	dataset, err := r.dataset()
 	if err != nil {
@@ -304,16 +289,14 @@ func (g *Gate) stream(r *Record) error {
 	); err != nil {
 		return err
 	}
-	g.next, g.base = i+1, r.ToGUID()
-	if g.key == "" {
-		g.pass = int64(r.u32(4))
-	} else if g.hold = int(r.u32(4)); g.hold == 0 {
+	if g.keyed = g.key != ""; g.keyed && r.PayloadSize() == 0 {
 		return errors.New("it is raw and has no key")
 	}
+	g.next, g.base, g.at, g.rules = i+1, r.ToGUID(), inStream, NewRecordRules(r)
 	return nil
 }
 
-// dataset is the dataset of the snapshot that a BEGIN record opens.
+// dataset returns the dataset of the snapshot in a BEGIN record.
 func (r *Record) dataset() (string, error) {
 	if !bytes.Contains(r.Header[beginName:], []byte{0}) {
 		return "", errors.New("the name in it has no end")

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// expected is what a stream brings, by its own words.
+// expected returns the receive that plans what the BEGIN records of a stream announce.
 func expected(t testing.TB, b []byte) (r ReceiveSpec) {
 	t.Helper()
 	r.Target = "vault/a"
@@ -29,6 +28,10 @@ func expected(t testing.TB, b []byte) (r ReceiveSpec) {
 		}
 		if len(a.Snapshots) == 0 {
 			a.Base, a.Raw, a.Volume = rec.FromGUID(), rec.Features()&featureRaw != 0, rec.u32(32) == osVolume
+			a.Resumed = rec.Features()&featureResuming != 0
+			if rec.u32(36)&flagClone != 0 {
+				r.Origin = "vault/o@x"
+			}
 		}
 		_, name, _ := strings.Cut(rec.ToName(), "@")
 		a.Snapshots = append(a.Snapshots, SnapshotID{name, rec.ToGUID()})
@@ -74,7 +77,7 @@ func TestGatePasses(t *testing.T) {
 			g, err := NewGate(r)
 			require.NoError(t, err)
 			require.NoError(t, g.Judge(b[:RecordSize]))
-			require.EqualValues(t, math.MaxInt64, g.Passes(), "a single stream needs no copying behind its head")
+			require.EqualValues(t, binary.LittleEndian.Uint32(b[4:]), g.Passes(), "the payload of the BEGIN record")
 		}
 	}
 }
@@ -162,8 +165,10 @@ func TestGateRefuses(t *testing.T) {
 	r := expected(t, b)
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
 	require.ErrorContains(t, err, "behind its end")
-	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
+	_, err = pass(t, r, b[begins(t, b)[1]:begins(t, b)[2]], 4096)
 	require.NoError(t, err, "its first stream alone is a stream")
+	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
+	require.ErrorContains(t, err, "behind its end", "a single stream has nothing behind its END record")
 	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
 	require.ErrorContains(t, err, "head ends with")
 	// The other byte order: a stream alone may come, a package may not.
@@ -239,9 +244,6 @@ func FuzzGate(f *testing.F) {
 				return // its end, or where it was cut
 			}
 			if rec.Type != RecordBegin {
-				if g.Passes() == math.MaxInt64 {
-					return // a single stream: nothing reads on behind it
-				}
 				continue
 			}
 			d, _, err := ParseSnapshot(rec.ToName())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -20,7 +21,12 @@ import (
 // host that created the data, NAME.target from the host that received it.
 func sampled(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(testenv.Data(t, "zfs-2.3.9", "streams", name+".gz"))
+	return unpacked(t, testenv.Data(t, "zfs-2.3.9", "streams", name+".gz"))
+}
+
+func unpacked(t testing.TB, file string) []byte {
+	t.Helper()
+	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
@@ -32,6 +38,19 @@ func sampled(t testing.TB, name string) []byte {
 
 var samples = []string{"plain-full", "plain-incr", "plain-range", "lec-full", "lec-incr", "lec-range",
 	"raw-full", "raw-incr", "raw-range", "vol-full", "vol-incr", "vol-range"}
+
+// allSamples returns all captured streams by their path.
+func allSamples(t testing.TB) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob(testenv.Data(t, "zfs-2.*", "streams", "*.gz"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	all := map[string][]byte{}
+	for _, file := range files {
+		all[file] = unpacked(t, file)
+	}
+	return all
+}
 
 func walk(t testing.TB, b []byte) (types []RecordType, guids []uint64) {
 	t.Helper()
@@ -146,13 +165,15 @@ func TestContentDigestOfRecords(t *testing.T) {
 		}
 		s := NewStreamReader(bytes.NewReader(b))
 		for {
+			_, err := s.Payload()
+			require.NoError(t, err)
 			at := int(s.Offset())
 			r, err := s.Next()
 			if err == io.EOF {
 				break
 			}
 			require.NoError(t, err)
-			if n := len(r.Payload); n > 0 && r.Type != RecordBegin {
+			if n := int(r.PayloadSize()); n > 0 && r.Type != RecordBegin {
 				require.NotEqual(t, want.Sum, sum(at+RecordSize+n/2), "%s: payload of a record of type %d", name, r.Type)
 			}
 			switch r.Type {
@@ -183,6 +204,8 @@ func TestContentDigestOrder(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
+		require.NoError(t, err)
+		_, err = s.Payload()
 		require.NoError(t, err)
 		records = append(records, b[at:s.Offset()])
 	}

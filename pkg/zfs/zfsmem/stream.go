@@ -3,7 +3,6 @@ package zfsmem
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"strings"
@@ -217,9 +216,6 @@ func (s *receiving) Abort(cause error) error {
 
 func (s *receiving) fail(kind zfs.Kind) error { return fail(kind, zfs.OpReceive, s.spec.Target) }
 
-// atOffset is where a WRITE says where it writes.
-const atOffset = 24
-
 // read stores what comes.
 func (s *receiving) read(ctx context.Context, in io.Reader) error {
 	r := zfs.NewStreamReader(in)
@@ -242,7 +238,12 @@ func (s *receiving) read(ctx context.Context, in io.Reader) error {
 				return err
 			}
 		case rec.Type == zfs.RecordWrite && at != nil:
-			at.writes = append(at.writes, write{binary.LittleEndian.Uint64(rec.Header[atOffset:]), bytes.Clone(rec.Payload)})
+			data, err := r.Payload()
+			if err != nil {
+				s.save(at)
+				return errors.Join(s.fail(zfs.Incomplete), why(err))
+			}
+			at.writes = append(at.writes, write{rec.Offset(), bytes.Clone(data)})
 			if s.full(at) {
 				s.save(at)
 				return s.fail(zfs.NoSpace)

@@ -13,14 +13,11 @@ type Attack struct {
 	Stream []byte
 	// Says is part of the error of zfs.Gate. It is empty if the gate passes the stream.
 	Says string
-	// Begins reports that planned snapshots precede the unplanned data. The target may
-	// store them.
+	// Begins reports that planned snapshots or records precede the unplanned data. The target
+	// may store them.
 	Begins bool
 	// Cut reports that the stream looks like an interrupted one, so a retry is right.
 	Cut bool
-	// Behind reports that the unplanned data follows the end of the planned stream. The
-	// target may store that stream; zfs receive does not read further.
-	Behind bool
 	// Everywhere selects the attack for every route between two hosts, not only for the
 	// main ones.
 	Everywhere bool
@@ -131,6 +128,8 @@ const (
 	saysOther      = "with a stream of"
 	saysEnd        = "behind its end"
 	saysNoEnd      = "the name in it has no end"
+	saysTree       = "its tree has 0 levels"
+	saysClaims     = "bytes of payload, expected at most"
 )
 
 // AgainstResume returns streams to send instead of rest, the remainder of an interrupted
@@ -156,7 +155,7 @@ func (f Forger) AgainstRaw() []Attack {
 	plain := f.Full.As(name, guid)
 	return []Attack{
 		{Name: "not raw", Everywhere: true, Says: "it is not raw", Stream: plain.Bytes()},
-		{Name: "not raw, with the raw feature", Everywhere: true, Stream: plain.Changed(func(r *Record) { r.AddFeatures(FeatureRaw) }).Bytes()},
+		{Name: "not raw, with the raw feature", Everywhere: true, Says: saysTree, Stream: plain.Changed(func(r *Record) { r.AddFeatures(FeatureRaw) }).Bytes()},
 		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: f.Raw.As(name, forged).Bytes()},
 		{Name: "package with a keylocation", Everywhere: true, Says: saysHead, Stream: Package(name,
 			described(false, List{{Name: "raw"}}, member(dataset, snap, guid, 0, Pair{Name: "is_encroot"},
@@ -211,7 +210,7 @@ func (f Forger) AgainstIncrement() []Attack {
 		{Name: "bytes after the end", Begins: true, Says: saysEnd, Stream: append(f.Increment.Bytes(), make([]byte, 1000)...)},
 		{Name: "record between the streams", Begins: true, Says: "where none may be", Stream: insert(
 			Package(src+"@c", nil, 0, b, c), 2+len(b), *b.Last(zfs.RecordWrite)).Bytes()},
-		{Name: "block of four gigabytes", Begins: true, Says: "a block has", Stream: pack(nil, changedBlock(b))},
+		{Name: "block of four gigabytes", Begins: true, Says: saysClaims, Stream: pack(nil, changedBlock(b))},
 	}
 }
 

@@ -49,15 +49,16 @@ const (
 
 // Features of a stream, as BEGIN has them.
 const (
-	FeatureDedup    uint64 = 1 << 0
-	FeatureEmbedded uint64 = 1 << 16
-	FeatureRedacted uint64 = 1 << 21
-	FeatureResuming uint64 = 1 << 20
-	FeatureRaw      uint64 = 1 << 24
-	FeatureHolds    uint64 = 1 << 26
+	FeatureDedup      uint64 = 1 << 0
+	FeatureEmbedded   uint64 = 1 << 16
+	FeatureResuming   uint64 = 1 << 20
+	FeatureRedacted   uint64 = 1 << 21
+	FeatureCompressed uint64 = 1 << 22
+	FeatureRaw        uint64 = 1 << 24
+	FeatureHolds      uint64 = 1 << 26
 )
 
-// ParseStream takes a stream of this host's byte order apart.
+// ParseStream splits a little-endian stream into its records.
 func ParseStream(t testing.TB, b []byte) Stream {
 	t.Helper()
 	var s Stream
@@ -68,7 +69,9 @@ func ParseStream(t testing.TB, b []byte) Stream {
 			return s
 		}
 		require.NoError(t, err)
-		s = append(s, Record{Header: [zfs.RecordSize]byte(rec.Header), Payload: bytes.Clone(rec.Payload)})
+		payload, err := r.Payload()
+		require.NoError(t, err)
+		s = append(s, Record{Header: [zfs.RecordSize]byte(rec.Header), Payload: bytes.Clone(payload)})
 	}
 }
 
@@ -89,16 +92,65 @@ func New(toName string, toGUID, fromGUID uint64, volume bool) Stream {
 	return Stream{begin, end}
 }
 
-// Written is a stream that writes a block more.
+// WrittenBlock is the block size of the object that Written writes to.
+const WrittenBlock = 128 << 10
+
+// Written returns the stream with one more WRITE record, of at most WrittenBlock bytes at a
+// multiple of WrittenBlock. Offsets must ascend.
 func (s Stream) Written(at uint64, data []byte) Stream {
-	var w Record
-	w.put32(atType, uint32(zfs.RecordWrite))
-	w.put64(8, 1) // object
-	w.put64(24, at)
-	w.SetBlock(uint64(len(data)))
-	w.put64(40, s[0].ToGUID())
-	w.Payload = data
-	return slices.Insert(s, len(s)-1, w)
+	const object = 1
+	guid, raw := s[0].ToGUID(), s[0].HasFeatures(FeatureRaw)
+	s[0].AddFeatures(FeatureCompressed) // so that data may have any length
+	more := []Record{Write(object, at, guid)}
+	more[0].SetBlock((uint64(len(data)) + 511) &^ 511)
+	more[0].SetPacked(uint64(len(data)))
+	more[0].Payload = data
+	if len(s) == 2 {
+		more = slices.Insert(more, 0, Object(object, WrittenBlock, guid, raw))
+	}
+	return slices.Insert(s, len(s)-1, more...)
+}
+
+// Object returns an OBJECT record.
+func Object(object uint64, block uint32, toGUID uint64, raw bool) Record {
+	r := record(zfs.RecordObject, object)
+	r.put32(16, 19) // DMU_OT_PLAIN_FILE_CONTENTS
+	r.put32(24, block)
+	r.Header[34] = 1 // slots
+	r.put64(40, toGUID)
+	if raw {
+		r.Header[48], r.Header[49], r.Header[50] = 17, 4, 1 // indirect block shift, levels, pointers
+		r.put64(56, 1<<30-1)
+	}
+	return r
+}
+
+// Write returns a WRITE record of one sector, without its payload.
+func Write(object, offset, toGUID uint64) Record {
+	r := record(zfs.RecordWrite, object, 19, offset)
+	r.put64(40, toGUID)
+	r.SetBlock(512)
+	return r
+}
+
+// Free returns a FREE record.
+func Free(object, offset, length, toGUID uint64) Record {
+	return record(zfs.RecordFree, object, offset, length, toGUID)
+}
+
+// FreeObjects returns a FREEOBJECTS record.
+func FreeObjects(first, count, toGUID uint64) Record {
+	return record(zfs.RecordFreeObjects, first, count, toGUID)
+}
+
+// record returns a record with numbers of 8 bytes from the start of its fields.
+func record(typ zfs.RecordType, fields ...uint64) Record {
+	var r Record
+	r.put32(atType, uint32(typ))
+	for i, v := range fields {
+		r.put64(8+8*i, v)
+	}
+	return r
 }
 
 // Clone returns a copy that can be bent alone.
@@ -155,11 +207,30 @@ func (r *Record) SetFromGUID(guid uint64) { r.put64(atFromGUID, guid) }
 func (r *Record) SetFlags(flags uint32)   { r.put32(atFlags, flags) }
 func (r *Record) SetClaim(payload uint32) { r.put32(atPayload, payload) }
 
-// SetObjset says what the stream is of: 2 a filesystem, 3 a volume.
+// Objset returns what a stream carries: 2 for a filesystem, 3 for a volume.
+func (r *Record) Objset() uint32 { return r.u32(atObjset) }
+
+// IsClone reports whether the stream becomes a clone.
+func (r *Record) IsClone() bool { return r.u32(atFlags)&cloneFlag != 0 }
+
+// SetObjset changes what a stream carries: 2 for a filesystem, 3 for a volume.
 func (r *Record) SetObjset(kind uint32) { r.put32(atObjset, kind) }
 
-// SetBlock makes a WRITE one of so many bytes, without changing its payload.
+// SetBlock changes the size of the block that a WRITE record writes, and makes it an
+// uncompressed one. It does not change the payload.
 func (r *Record) SetBlock(n uint64) { r.Header[50] = 0; r.put64(32, n) }
+
+// SetPacked makes a WRITE record one of n bytes as on disk. It does not change the payload.
+func (r *Record) SetPacked(n uint64) { r.Header[50] = 2; r.put64(96, n) } // ZIO_COMPRESS_OFF
+
+// SetBonus changes the size of an OBJECT record's bonus. It does not change the payload.
+func (r *Record) SetBonus(n uint32) { r.put32(28, n) }
+
+// Object returns the object of a record that changes one.
+func (r *Record) Object() uint64 { return r.u64(8) }
+
+// Put changes a number of 8 bytes in the header.
+func (r *Record) Put(at int, v uint64) { r.put64(at, v) }
 
 // Last is the last record of a type.
 func (s Stream) Last(typ zfs.RecordType) *Record {
@@ -330,13 +401,8 @@ func swap(h []byte, typ zfs.RecordType) {
 	}
 }
 
-// ByRef is a WRITE_BYREF record of a deduplicated stream, which writes what
-// another record, of another dataset at that, wrote before.
+// ByRef returns a WRITE_BYREF record of a deduplicated stream. It writes a copy of data that
+// another record wrote, also in another dataset.
 func ByRef(object, offset, length, toGUID, refGUID, refObject, refOffset uint64) Record {
-	var r Record
-	r.put32(atType, uint32(zfs.RecordWriteByRef))
-	for i, v := range []uint64{object, offset, length, toGUID, refGUID, refObject, refOffset} {
-		r.put64(8+8*i, v)
-	}
-	return r
+	return record(zfs.RecordWriteByRef, object, offset, length, toGUID, refGUID, refObject, refOffset)
 }

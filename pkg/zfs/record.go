@@ -1,0 +1,230 @@
+package zfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// A send stream carries one snapshot as a sequence of records: a BEGIN record, records
+// that change objects, and an END record. A package (zfs send -I) wraps several streams:
+// a BEGIN record, the head of the package, an END record, the streams, and another END
+// record. A record is a header of RecordSize bytes, followed by its payload. These nouns
+// have the same meaning in the whole package:
+//
+//   - header: fields of fixed size, in the byte order of the sending host.
+//   - payload: the bytes behind the header, whose size follows from the header: the
+//     contents of a block, the owner and times of a file, or the list of a BEGIN record.
+//   - object: the number of a file, directory or internal table of a dataset. Number 0 is
+//     the table of all objects.
+//   - slot: 512 bytes of that table. An object has the slots from its number on, usually
+//     one. A block of the table has slotsPerBlock slots.
+//   - offset and length: the bytes of an object that a record writes or frees. Length
+//     counts them as an application sees them, before compression.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ioctl.h (dmu_replay_record_t)
+
+// RecordSize is the size of a header in bytes.
+const RecordSize = 312
+
+// Limits of the format.
+const (
+	// maxBlock is the largest payload of a record other than BEGIN: one block.
+	maxBlock = 16 << 20
+	// maxPayload is the largest payload of a BEGIN record. The head of a package that
+	// lists snapshots and properties (zfs send -R) can be large.
+	maxPayload = 256 << 20
+)
+
+const (
+	// beginMagic is in each BEGIN record, in the byte order of the sending host.
+	beginMagic = 0x2F5bacbac
+	// beginName is the place of the snapshot's name in a BEGIN record.
+	beginName = 56
+)
+
+// RecordType is the type of a record.
+type RecordType uint32
+
+// The types of records.
+const (
+	RecordBegin RecordType = iota
+	RecordObject
+	RecordFreeObjects
+	RecordWrite
+	RecordFree
+	RecordEnd
+	RecordWriteByRef
+	RecordSpill
+	RecordWriteEmbedded
+	RecordObjectRange
+	RecordRedact
+)
+
+// String returns the name that OpenZFS gives the type, such as "FREEOBJECTS".
+func (t RecordType) String() string {
+	names := [...]string{"BEGIN", "OBJECT", "FREEOBJECTS", "WRITE", "FREE", "END", "WRITE_BYREF", "SPILL",
+		"WRITE_EMBEDDED", "OBJECT_RANGE", "REDACT"}
+	if int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// Record is the header of one record. It is valid until its reader moves on.
+type Record struct {
+	Type   RecordType
+	Header []byte // RecordSize bytes
+	order  binary.ByteOrder
+	size   uint64 // of the payload
+}
+
+// parse reads a header of RecordSize bytes. It refuses unknown types and payloads above
+// the limits of the format.
+func (r *Record) parse(header []byte, order binary.ByteOrder) error {
+	r.Header, r.order = header, order
+	r.Type = RecordType(r.u32(0))
+	limit := uint64(maxBlock)
+	switch r.Type {
+	case RecordBegin:
+		r.size, limit = uint64(r.u32(4)), maxPayload
+	case RecordObject:
+		if r.size = uint64(r.u32(36)); r.size == 0 { // raw: the size is not rounded
+			r.size = roundUp8(r.u32(28))
+		}
+	case RecordWrite:
+		if r.size = r.u64(32); r.compression() != 0 {
+			r.size = r.packed()
+		}
+	case RecordSpill:
+		if r.size = r.packed(); r.size == 0 {
+			r.size = r.u64(16)
+		}
+	case RecordWriteEmbedded:
+		r.size = roundUp8(r.u32(52))
+	case RecordFreeObjects, RecordFree, RecordEnd, RecordWriteByRef, RecordObjectRange, RecordRedact:
+		r.size = 0
+	default:
+		return fmt.Errorf("got a record of type %d, expected 0 to %d", r.Type, RecordRedact)
+	}
+	if r.size > limit {
+		return fmt.Errorf("%s record claims %d bytes of payload, expected at most %d", r.Type, r.size, limit)
+	}
+	return nil
+}
+
+func roundUp8(n uint32) uint64 { return (uint64(n) + 7) &^ 7 }
+
+func (r *Record) u32(at int) uint32 { return r.order.Uint32(r.Header[at:]) }
+func (r *Record) u64(at int) uint64 { return r.order.Uint64(r.Header[at:]) }
+
+// PayloadSize returns the size of the payload in bytes.
+func (r *Record) PayloadSize() uint64 { return r.size }
+
+// Object returns the object that the record changes. For FREEOBJECTS and OBJECT_RANGE
+// records, it returns the first of Objects objects. It returns 0 for BEGIN and END.
+func (r *Record) Object() uint64 {
+	if r.Type == RecordBegin || r.Type == RecordEnd {
+		return 0
+	}
+	return r.u64(8)
+}
+
+// Objects returns the number of slots that the record is about, from Object on. It returns
+// 0 for BEGIN and END.
+func (r *Record) Objects() uint64 {
+	switch r.Type {
+	case RecordBegin, RecordEnd:
+		return 0
+	case RecordFreeObjects, RecordObjectRange:
+		return r.u64(16)
+	case RecordObject:
+		return max(uint64(r.Header[34]), 1) // senders without large_dnode have 0
+	}
+	return 1
+}
+
+// Offset returns the first byte of Object that the record writes or frees, 0 if the record
+// is about no bytes.
+func (r *Record) Offset() uint64 {
+	switch r.Type {
+	case RecordWrite:
+		return r.u64(24)
+	case RecordFree, RecordWriteEmbedded, RecordWriteByRef, RecordRedact:
+		return r.u64(16)
+	}
+	return 0
+}
+
+// Length returns the number of bytes of Object, from Offset on, that the record writes or
+// frees. The largest number frees everything to the end. Length of a SPILL record is the
+// size of the spill block, which has no offset.
+func (r *Record) Length() uint64 {
+	switch r.Type {
+	case RecordWrite:
+		return r.u64(32)
+	case RecordFree, RecordWriteEmbedded, RecordWriteByRef, RecordRedact:
+		return r.u64(24)
+	case RecordSpill:
+		return r.u64(16)
+	}
+	return 0
+}
+
+// compression returns the algorithm that compressed the payload, 0 for none. The payload of
+// a raw stream always has one.
+func (r *Record) compression() byte {
+	switch r.Type {
+	case RecordWrite:
+		return r.Header[50]
+	case RecordSpill:
+		return r.Header[33]
+	}
+	return 0
+}
+
+// packed returns the size of a block as compressed or encrypted on disk.
+func (r *Record) packed() uint64 {
+	if r.Type == RecordSpill {
+		return r.u64(40)
+	}
+	return r.u64(96)
+}
+
+// ToGUID returns the GUID of the snapshot that the stream carries. It is 0 in the head and
+// the end of a package.
+func (r *Record) ToGUID() uint64 {
+	switch r.Type {
+	case RecordFreeObjects, RecordSpill, RecordObjectRange:
+		return r.u64(24)
+	case RecordFree, RecordWriteEmbedded, RecordWriteByRef, RecordRedact:
+		return r.u64(32)
+	}
+	return r.u64(40)
+}
+
+// HeaderType returns 1 for the BEGIN record of a stream, and 2 for that of a package.
+func (r *Record) HeaderType() uint64 { return r.u64(16) & 3 }
+
+// Features returns the stream features that a BEGIN record names.
+func (r *Record) Features() uint64 { return r.u64(16) >> 2 }
+
+// FromGUID returns the GUID of the incremental source in a BEGIN record, 0 for a full
+// stream.
+func (r *Record) FromGUID() uint64 { return r.u64(48) }
+
+// ToName returns the full name of the snapshot in a BEGIN record.
+func (r *Record) ToName() string {
+	name, _, _ := bytes.Cut(r.Header[beginName:], []byte{0})
+	return string(name)
+}
+
+// byteOrder returns the byte order of the host that made a BEGIN record.
+func byteOrder(header []byte) (binary.ByteOrder, error) {
+	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		if order.Uint32(header) == uint32(RecordBegin) && order.Uint64(header[8:]) == beginMagic {
+			return order, nil
+		}
+	}
+	return nil, fmt.Errorf("got %x, expected a BEGIN record", header[:16])
+}

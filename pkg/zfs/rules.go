@@ -1,0 +1,258 @@
+package zfs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Limits of objects and blocks on disk.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/dnode.h
+const (
+	slotSize      = 512
+	slotsPerBlock = 32
+	slotOverhead  = 192 // of an object's slots, the part that cannot hold a bonus
+	maxObject     = 1 << 48
+	minBlock      = 512
+	maxEmbedded   = 112 // bytes that fit into a block pointer
+
+	minIndirectShift, maxIndirectShift = 12, 17
+	maxLevels, maxPointers             = 12, 3
+)
+
+// RecordRules checks the records between the BEGIN and the END record of one stream. It
+// passes every stream that zfs send of OpenZFS 0.8 to 2.4 makes, and refuses the following,
+// because zfs receive trusts senders with it:
+//
+//   - records that the features in the BEGIN record, or a volume, cannot have, and records
+//     of another snapshot;
+//   - sizes, objects and offsets outside the limits of the format;
+//   - objects out of order. A sender names objects in ascending order, in OBJECT and
+//     FREEOBJECTS records, each slot once. So no record frees or recreates an object that
+//     the same stream created. In the kernel this is a null pointer
+//     (docs/dev/openzfs-freeobjects.md);
+//   - data of an object that has no OBJECT record in its block of slots;
+//   - data out of order. Writes of an object have ascending offsets and do not overlap, and
+//     nothing that the stream wrote is freed.
+//
+// It does not check what objects and payloads mean, whether objects exist on the target, or
+// checksums: the kernel does. The state has a fixed size.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (do_dump, dump_free)
+type RecordRules struct {
+	features uint64
+	volume   bool
+	toGUID   uint64
+
+	next  uint64 // the first slot that no OBJECT or FREEOBJECTS record named
+	block uint64 // the block of slots of the last OBJECT record
+	named [slotsPerBlock]namedObject
+	data  uint64 // object of the last WRITE or WRITE_EMBEDDED record
+	end   uint64 // offset of the first byte after it
+	after uint64 // the first slot after the last OBJECT_RANGE record
+}
+
+// namedObject is an object as its OBJECT record describes it.
+type namedObject struct {
+	block uint64 // size of its blocks in bytes, 0: there was no OBJECT record
+	last  uint64 // number of its last block; only raw streams have it
+}
+
+// NewRecordRules returns the rules of the stream that a BEGIN record starts.
+func NewRecordRules(begin *Record) *RecordRules {
+	return &RecordRules{features: begin.Features(), volume: begin.u32(32) == osVolume, toGUID: begin.ToGUID()}
+}
+
+func (c *RecordRules) has(feature uint64) bool { return c.features&feature != 0 }
+
+// Check returns an error if the stream cannot have the record. After an error, the rest of
+// the stream must not be used.
+func (c *RecordRules) Check(r *Record) error {
+	if err := c.check(r); err != nil {
+		return fmt.Errorf("%s record of object %d: %w", r.Type, r.Object(), err)
+	}
+	return nil
+}
+
+func (c *RecordRules) check(r *Record) error {
+	if r.ToGUID() != c.toGUID {
+		return fmt.Errorf("it is of the snapshot with GUID %d, expected %d", r.ToGUID(), c.toGUID)
+	}
+	switch r.Type {
+	case RecordEnd:
+		return nil
+	case RecordFreeObjects, RecordObjectRange:
+		if n := r.Objects(); n == 0 || n > maxObject || r.Object() > maxObject-n {
+			return fmt.Errorf("it is about %d objects, and there are %d", n, uint64(maxObject))
+		}
+	default:
+		if o := r.Object(); o == 0 || o >= maxObject {
+			return errors.New("there is no such object")
+		}
+	}
+	switch r.Type {
+	case RecordObject:
+		return c.object(r)
+	case RecordFreeObjects:
+		return c.slots(r)
+	case RecordObjectRange:
+		return c.objectRange(r)
+	case RecordWrite:
+		return c.write(r)
+	case RecordWriteEmbedded:
+		return c.embedded(r)
+	case RecordSpill:
+		return c.spill(r)
+	case RecordFree:
+		return c.free(r)
+	}
+	return errors.New("the stream cannot have this type")
+}
+
+// slots takes note of the slots that an OBJECT or FREEOBJECTS record names.
+func (c *RecordRules) slots(r *Record) error {
+	if r.Object() < c.next {
+		return fmt.Errorf("objects are not in ascending order: an earlier record named object %d", c.next-1)
+	}
+	c.next = r.Object() + r.Objects()
+	return nil
+}
+
+func (c *RecordRules) object(r *Record) error {
+	block, bonus, raw := uint64(r.u32(24)), uint64(r.u32(28)), uint64(r.u32(36))
+	indirect, levels, pointers := r.Header[48], r.Header[49], r.Header[50]
+	room := r.Objects()*slotSize - slotOverhead
+	switch {
+	case r.Object()%slotsPerBlock+r.Objects() > slotsPerBlock:
+		return fmt.Errorf("its %d slots cross a block of slots", r.Objects())
+	case !isBlock(block):
+		return fmt.Errorf("it has blocks of %d bytes", block)
+	case bonus > room || raw > room:
+		return fmt.Errorf("its bonus has %d bytes, and %d slots have room for %d", max(bonus, raw), r.Objects(), room)
+	case !c.has(featureRaw) && (raw != 0 || indirect != 0 || levels != 0 || pointers != 0):
+		return errors.New("it has fields of a raw stream")
+	case c.has(featureRaw) && (bonus > raw || indirect < minIndirectShift || indirect > maxIndirectShift ||
+		levels == 0 || levels > maxLevels || pointers == 0 || pointers > maxPointers):
+		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and its bonus %d of %d bytes", levels, indirect, pointers, bonus, raw)
+	case c.has(featureRaw) && !reaches(levels, indirect, pointers, r.u64(56)):
+		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and no block %d", levels, indirect, pointers, r.u64(56))
+	}
+	if err := c.slots(r); err != nil {
+		return err
+	}
+	if b := r.Object() / slotsPerBlock; b != c.block {
+		c.block, c.named = b, [slotsPerBlock]namedObject{}
+	}
+	last := uint64(math.MaxUint64)
+	if c.has(featureRaw) {
+		last = r.u64(56)
+	}
+	c.named[r.Object()%slotsPerBlock] = namedObject{block, last}
+	return nil
+}
+
+// reaches reports whether a tree of block pointers has a block with a number.
+func reaches(levels, indirectShift, pointers byte, block uint64) bool {
+	shift := uint(levels-1) * uint(indirectShift-7) // a pointer has 2^7 bytes
+	return shift >= 62 || block < uint64(pointers)<<shift
+}
+
+func isBlock(size uint64) bool { return size >= minBlock && size <= maxBlock && size%minBlock == 0 }
+
+func (c *RecordRules) objectRange(r *Record) error {
+	switch {
+	case !c.has(featureRaw):
+		return errors.New("the stream is not raw")
+	case r.Objects() != slotsPerBlock || r.Object()%slotsPerBlock != 0:
+		return fmt.Errorf("its %d slots are not a block of slots", r.Objects())
+	case r.Object() < c.after || r.Object() < c.next:
+		return fmt.Errorf("objects are not in ascending order: an earlier record named object %d", max(c.after, c.next)-1)
+	}
+	c.after = r.Object() + slotsPerBlock
+	return nil
+}
+
+// of returns the object that a record writes or frees data of.
+func (c *RecordRules) of(r *Record) (namedObject, error) {
+	o := c.named[r.Object()%slotsPerBlock]
+	if r.Object()/slotsPerBlock != c.block || o.block == 0 {
+		return o, errors.New("no OBJECT record in its block of slots came before")
+	}
+	if r.Type != RecordSpill && r.Object() == c.data && r.Offset() < c.end || r.Object() < c.data {
+		return o, fmt.Errorf("offset %d comes after offset %d of object %d was written", r.Offset(), c.end-1, c.data)
+	}
+	return o, nil
+}
+
+// wrote takes note of a record that wrote data. Its offset is that of a block.
+func (c *RecordRules) wrote(r *Record, o namedObject) error {
+	if r.Offset() > math.MaxUint64-r.Length() {
+		return fmt.Errorf("offset %d and length %d are too large", r.Offset(), r.Length())
+	}
+	if r.Offset()%o.block != 0 {
+		return fmt.Errorf("offset %d is not that of a block of %d bytes", r.Offset(), o.block)
+	}
+	c.data, c.end = r.Object(), r.Offset()+r.Length()
+	return nil
+}
+
+func (c *RecordRules) write(r *Record) error {
+	o, err := c.of(r)
+	switch packed := r.compression() != 0; {
+	case err != nil:
+		return err
+	case !isBlock(r.Length()) || r.Length() > o.block:
+		return fmt.Errorf("it writes %d bytes to a block of %d", r.Length(), o.block)
+	case packed && !c.has(featureCompressed|featureRaw):
+		return errors.New("it is compressed, and the stream is not")
+	case !packed && c.has(featureRaw):
+		return errors.New("it is not raw, and the stream is")
+	case packed && (r.packed() == 0 || r.packed() > r.Length()):
+		return fmt.Errorf("it has %d bytes for a block of %d", r.packed(), r.Length())
+	case r.Offset()/o.block > o.last:
+		return fmt.Errorf("offset %d is beyond the last block", r.Offset())
+	}
+	return c.wrote(r, o)
+}
+
+func (c *RecordRules) embedded(r *Record) error {
+	o, err := c.of(r)
+	switch packed, unpacked := r.u32(52), uint64(r.u32(48)); {
+	case err != nil:
+		return err
+	case !c.has(featureEmbedded) || c.has(featureRaw):
+		return errors.New("the stream cannot have this type")
+	case packed > maxEmbedded:
+		return fmt.Errorf("it has %d bytes, and a block pointer has room for %d", packed, maxEmbedded)
+	// Without large blocks, a sender reduces the size in the OBJECT record only.
+	case !isBlock(r.Length()) || r.Length() != unpacked || r.Length() > o.block && c.has(featureLargeBlocks):
+		return fmt.Errorf("it writes %d bytes, %d unpacked, to a block of %d", r.Length(), unpacked, o.block)
+	}
+	return c.wrote(r, o)
+}
+
+func (c *RecordRules) spill(r *Record) error {
+	_, err := c.of(r)
+	switch {
+	case err != nil:
+		return err
+	case c.volume || !c.has(featureSpill):
+		return errors.New("the stream cannot have this type")
+	case !isBlock(r.Length()):
+		return fmt.Errorf("it writes a block of %d bytes", r.Length())
+	case c.has(featureRaw) && (r.packed() == 0 || r.packed() > r.Length()), !c.has(featureRaw) && r.packed() != 0:
+		return fmt.Errorf("it has %d bytes for a block of %d", r.packed(), r.Length())
+	}
+	return nil
+}
+
+func (c *RecordRules) free(r *Record) error {
+	if _, err := c.of(r); err != nil {
+		return err
+	}
+	if r.Length() != math.MaxUint64 && r.Offset() > math.MaxUint64-r.Length() {
+		return fmt.Errorf("offset %d and length %d are too large", r.Offset(), r.Length())
+	}
+	return nil
+}
