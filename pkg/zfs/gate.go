@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Arrival describes the stream that a plan expects. zfs receive does what the records of a
-// stream say, whatever the command line asks for.
+// Arrival describes the stream that a plan expects. zfs receive follows the records of a
+// stream, not its command line.
 type Arrival struct {
 	// Snapshots are the snapshots that the stream may bring, in order. Some may be missing,
 	// because they were destroyed after planning.
@@ -179,7 +179,7 @@ func (g *Gate) Passes() int64 {
 	return int64(g.walker.Left())
 }
 
-// Passed tells the gate that the next n bytes, at most Passes, were passed on.
+// Passed counts n bytes, at most Passes, that the caller passed on.
 func (g *Gate) Passed(n int64) { g.walker.Skip(uint64(n)) }
 
 // record checks one record. In a package, the END records of its head and of itself and the

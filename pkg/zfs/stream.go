@@ -10,7 +10,7 @@ import (
 
 // TailSize is the number of bytes at the end of a stream that must be held back until the
 // whole stream is verified. zfs receive makes no snapshot before it reads the END record. A
-// package ends with the END record of its last stream and one of its own.
+// package ends with two END records: the one of its last stream, and its own.
 const TailSize = 2 * RecordSize
 
 // StreamReader reads the records of a stream or a package, like tar.Reader: Next moves to the
@@ -90,7 +90,7 @@ func (s *StreamReader) Payload() ([]byte, error) {
 	return s.payload.Bytes(), err
 }
 
-// payloadReader hides all methods but Read.
+// payloadReader has only Read, so that bytes.Buffer grows with the bytes that arrive.
 type payloadReader struct{ s *StreamReader }
 
 func (p payloadReader) Read(b []byte) (int, error) { return p.s.Read(b) }

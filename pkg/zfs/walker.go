@@ -22,7 +22,7 @@ func (w *Walker) Offset() uint64 { return w.offset }
 // Left returns the number of payload bytes that come before the next header.
 func (w *Walker) Left() uint64 { return w.left }
 
-// Skip tells the Walker that the next n bytes, at most Left, went elsewhere.
+// Skip counts n payload bytes, at most Left, that the caller took from elsewhere.
 func (w *Walker) Skip(n uint64) {
 	w.left -= n
 	w.offset += n

@@ -7,9 +7,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RecordsAgainstFull returns streams to send instead of Full. Their BEGIN record is that of
-// Full, and one record behind it is not one that zfs send makes. The kernel does not expect
-// most of them: do not pass them to zfs receive on a host that matters.
+// RecordsAgainstFull returns copies of Full with added records that zfs send does not make. The
+// kernel does not check most of them: never pass these streams to zfs receive directly.
 func (f Forger) RecordsAgainstFull() []Attack {
 	const (
 		order   = "objects are not in ascending order"
@@ -20,7 +19,13 @@ func (f Forger) RecordsAgainstFull() []Attack {
 	full := f.Full
 	guid, last := full.Begin(0).ToGUID(), *full.Last(zfs.RecordWrite)
 	behind := last.Object() + 1000 // an object that Full does not have
-	with := func(r ...Record) []byte { return slices.Insert(full.Clone(), len(full)-1, r...).Bytes() }
+	at := 0                        // the index after the last WRITE record
+	for i := range full {
+		if full[i].Type() == zfs.RecordWrite {
+			at = i + 1
+		}
+	}
+	with := func(r ...Record) []byte { return slices.Insert(full.Clone(), at, r...).Bytes() }
 	attack := func(name, says string, r ...Record) Attack {
 		return Attack{Name: name, Says: says, Begins: true, Stream: with(r...)}
 	}
