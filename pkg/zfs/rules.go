@@ -17,6 +17,8 @@ const (
 	minBlock      = 512
 	maxEmbedded   = 112 // bytes that fit into a block pointer
 
+	spillBlock = math.MaxUint64 - 1 // number of a spill block (DMU_SPILL_BLKID)
+
 	minIndirectShift, maxIndirectShift = 12, 17
 	maxLevels, maxPointers             = 12, 3
 )
@@ -225,6 +227,11 @@ func (c *RecordRules) embedded(r *Record) error {
 		return errors.New("the stream cannot have this type")
 	case packed > maxEmbedded:
 		return fmt.Errorf("it has %d bytes, and a block pointer has room for %d", packed, maxEmbedded)
+	case r.Offset() == spillBlock*r.Length() && isBlock(r.Length()) && r.Length() == unpacked:
+		// zfs send -e of OpenZFS 2.3 and 2.4 sends a spill block like this if it fits into a
+		// block pointer. zfs receive stores it as data and loses the extended attributes.
+		// zxfer sends no embedded blocks, but resumes streams that others began with -e.
+		return nil
 	// Without large blocks, a sender reduces the size in the OBJECT record only.
 	case !isBlock(r.Length()) || r.Length() != unpacked || r.Length() > o.block && c.has(featureLargeBlocks):
 		return fmt.Errorf("it writes %d bytes, %d unpacked, to a block of %d", r.Length(), unpacked, o.block)
