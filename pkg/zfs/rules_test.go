@@ -297,7 +297,7 @@ func FuzzRecordRules(f *testing.F) {
 				require.False(t, overlaps(named, slots), "%v names one of %v", slots, named)
 				named = append(named, slots)
 			case RecordWrite, RecordWriteEmbedded, RecordFree:
-				if r.Type == RecordWriteEmbedded && r.Offset() == -(2 * r.Length()) {
+				if r.Type == RecordWriteEmbedded && r.Offset() == -(2*r.Length()) {
 					continue // a spill block
 				}
 				require.NotEmpty(t, named)
