@@ -32,6 +32,17 @@ func (r *Remote) Scrub(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opScrub, dataset)
 }
 
+var opSync = operation[string, none]{
+	name: "sync",
+	do:   does(site.Healer.Sync),
+	rule: policy.Reads(policy.Sync),
+}
+
+// Sync asks the agent.
+func (r *Remote) Sync(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opSync, dataset)
+}
+
 var opRevert = operation[string, none]{
 	name: "revert",
 	do:   does(site.Healer.Revert),

@@ -137,6 +137,9 @@ func questions() []question {
 		{opTakeKey.name, func(ctx context.Context, s site.Full) (any, error) {
 			return nil, s.TakeKey(ctx, zfs.KeyTake{Dataset: "tank/a", Root: "tank"})
 		}, none{}},
+		{opRollback.name, func(ctx context.Context, s site.Full) (any, error) {
+			return nil, s.Rollback(ctx, zfs.Rollback{Dataset: "tank/a", To: zfs.SnapshotID{Name: "x", GUID: 1}})
+		}, none{}},
 		{opPartKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.PartKey(ctx, "tank/a") }, none{}},
 		{opOccupied.name, func(ctx context.Context, s site.Full) (any, error) { return s.Occupied(ctx, []string{"/tank/a"}) },
 			map[string]string{"/tank/a": "is not empty (x)"}},
@@ -195,6 +198,7 @@ func questions() []question {
 		{opScrub.name, func(ctx context.Context, s site.Full) (any, error) {
 			return nil, s.Scrub(ctx, "tank/a")
 		}, none{}},
+		{opSync.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Sync(ctx, "tank/a") }, none{}},
 		{opRevert.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
 	}
 }

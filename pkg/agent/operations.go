@@ -21,11 +21,11 @@ func all() []servable {
 	return []servable{
 		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
-		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opJoinKey, opTakeKey, opPartKey, opOccupied,
+		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opRollback, opJoinKey, opTakeKey, opPartKey, opOccupied,
 		opCloneAside, opRemoveAside, opRunAside,
 		opSnapshotFrozen,
 		opSetAside, opRemoveGone,
-		opDamage, opScrub, opRevert,
+		opDamage, opScrub, opRevert, opSync,
 	}
 }
 

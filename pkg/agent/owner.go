@@ -40,6 +40,18 @@ func (r *Remote) Unmount(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opUnmount, dataset)
 }
 
+var opRollback = operation[zfs.Rollback, none]{
+	name:    "rollback",
+	do:      does(site.Owner.Rollback),
+	rule:    policy.Never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back"),
+	request: manyNames,
+}
+
+// Rollback asks the agent.
+func (r *Remote) Rollback(ctx context.Context, to zfs.Rollback) error {
+	return tell(ctx, r, opRollback, to)
+}
+
 var opJoinKey = operation[string, none]{
 	name: "join-key",
 	do:   does(site.Owner.JoinKey),

@@ -251,6 +251,13 @@ func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) 
 	return site.Ask(ctx, h.Again, site.Lister.List, q)
 }
 
+// Sync has the pool of a dataset write out its open transaction group, so that "written" includes
+// the last changes. A host that may not or cannot do it is looked at as it is: whatever else is
+// asked of it tells why.
+func (h *Host) Sync(ctx context.Context, dataset string) {
+	_ = h.Do(ctx, site.In(func(p site.Healer) error { return p.Sync(ctx, dataset) }))
+}
+
 // Holds reads the tags of the holds on snapshots, by their names.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	return site.Ask(ctx, h.Again, site.Lister.Holds, snapshots)

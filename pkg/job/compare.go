@@ -113,6 +113,7 @@ func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	list := func(at *end, dataset string, into *zfs.Listing) func() error {
 		return func() (err error) {
+			at.Sync(gctx, dataset)
 			*into, err = at.List(gctx, site.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
 			if err = noPool(at, dataset, err); err == nil && len(into.Datasets) == 0 {
 				err = noDataset(at, dataset)

@@ -133,10 +133,13 @@ type Report struct {
 	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
 	Expected    *Expected       `json:"expected,omitempty"` // of --measure; missing where nothing could be measured
 	// Next are the commands that are left to the user once a restore is done.
-	Next    []string `json:"next,omitempty"`
-	Outcome string   `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
-	Error   string   `json:"error,omitempty"`
-	Hint    string   `json:"hint,omitempty"`
+	Next []string `json:"next,omitempty"`
+	// Diverged is the command that makes the copy follow again, if a restore took its original
+	// back behind what the copy has; "" if it did not.
+	Diverged string `json:"diverged,omitempty"`
+	Outcome  string `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
+	Error    string `json:"error,omitempty"`
+	Hint     string `json:"hint,omitempty"`
 }
 
 // HostReport is one end's facts, as far as a plan shows them.

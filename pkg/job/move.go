@@ -257,6 +257,11 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 			return err
 		}
 	}
+	if len(d.Moves) > 0 {
+		if err := m.change(ctx, func(st site.Site) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+			return err
+		}
+	}
 	for i := range d.Steps {
 		r, err := m.keyed(ctx, planned, d, &d.Steps[i], func() (*StepResult, error) {
 			id := int(m.streams.Add(1))
@@ -269,6 +274,20 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 		})
 		if m.noted(err, r.Bytes) != nil {
 			return m.modified(ctx, d, err)
+		}
+	}
+	return nil
+}
+
+// moveHolds moves holds of zxfer's jobs off snapshots that are about to be lost. Each is placed
+// first: cut off in between, it is on both, and the same command goes on. It is idempotent.
+func moveHolds(ctx context.Context, st site.Site, moves []plan.MovedHold) error {
+	for _, m := range moves {
+		if err := st.Hold(ctx, m.Tag, []string{m.To}); err != nil {
+			return err
+		}
+		if err := st.Release(ctx, m.Tag, m.From); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -180,6 +180,15 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 	return out, nil
 }
 
+// rollbackCommand is zfs rollback, with -r if something newer is destroyed.
+func rollbackCommand(r *zfs.Rollback) string {
+	words := []string{"zfs", "rollback"}
+	if len(r.Loses) > 0 {
+		words = append(words, "-r")
+	}
+	return zfs.CommandLine(append(words, r.Snapshot()))
+}
+
 // commands are the zfs command lines that would do the same by hand.
 func commands(p *plan.Plan) []string {
 	var out []string
@@ -189,6 +198,12 @@ func commands(p *plan.Plan) []string {
 		}
 		if d.Discard != "" {
 			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
+		}
+		for _, m := range d.Moves {
+			out = append(out, zfs.CommandLine([]string{"zfs", "hold", m.Tag, m.To}), zfs.CommandLine(append([]string{"zfs", "release", m.Tag}, m.From...)))
+		}
+		if d.RollsBack() {
+			out = append(out, rollbackCommand(d.Restore.Rollback))
 		}
 		for _, name := range d.Clears {
 			out = append(out, zfs.CommandLine([]string{"zfs", "destroy", name}))

@@ -54,9 +54,11 @@ func (t *restoring) restore(ctx context.Context) error {
 	if err := t.begin(ctx, &policy{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
-	if err := t.persist(ctx, t.unmount); err != nil {
-		t.report.Next = t.outOfUse()
-		return changed(err)
+	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
+		if err := t.persist(ctx, stage); err != nil {
+			t.report.Next = t.outOfUse()
+			return changed(err)
+		}
 	}
 	if err := t.deliver(ctx); err != nil {
 		t.report.Next = t.outOfUse()
@@ -69,7 +71,32 @@ func (t *restoring) restore(ctx context.Context) error {
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data arrived, but: %w", changed(err))
 	}
+	if err == nil {
+		t.report.Diverged = t.ahead()
+	}
 	return err
+}
+
+// ahead returns the command that makes the copy follow its original again, if the original went
+// back behind the newest snapshot of the copy; "" if nothing is to be done. It is typed where the
+// restore was.
+func (t *restoring) ahead() string {
+	var below, any bool
+	for _, d := range t.report.Plan.Datasets {
+		if d.Restore != nil && d.Restore.Ahead {
+			any, below = true, below || d.Source != t.req.Plan.Source
+		}
+	}
+	if !any {
+		return ""
+	}
+	words := []string{"zxfer", "send", "--rollback"}
+	if below {
+		words = append(words, "-R")
+	}
+	from, to := t.req.Target, t.req.Source
+	from.Name, to.Name = t.state.Target.Root, t.req.Plan.Source
+	return zfs.CommandLine(append(words, from.String(), to.String()))
 }
 
 // own has f called with the target as what hands datasets over.
@@ -84,6 +111,9 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 	}
 	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
 		return state, err
+	}
+	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // else survey says so
+		t.target.Sync(ctx, target)
 	}
 	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
 		return state, err
@@ -239,7 +269,7 @@ func (t *restoring) elsewhere(p *plan.Plan) string {
 func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 	at := map[string]*plan.Dataset{}
 	for _, d := range p.Datasets {
-		if d.Type == zfs.Volume && len(d.Steps) > 0 && d.Restore != nil && !d.Restore.Due {
+		if d.Type == zfs.Volume && (len(d.Steps) > 0 || d.RollsBack()) && d.Restore != nil && !d.Restore.Due {
 			at[zfs.DeviceOf(d.Target)] = d
 		}
 	}
@@ -257,7 +287,7 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 	}
 }
 
-// unmount takes what streams go into out of use. It bears to be repeated.
+// unmount unmounts the filesystems that change. It is idempotent.
 func (t *restoring) unmount(ctx context.Context) error {
 	for _, d := range t.report.Plan.Datasets {
 		if d.Restore == nil || len(d.Restore.Unmount) == 0 {
@@ -268,6 +298,28 @@ func (t *restoring) unmount(ctx context.Context) error {
 			return err
 		}
 		t.changed = true
+	}
+	return nil
+}
+
+// rollBack rolls datasets back to the wanted snapshot, if they have it. It is idempotent, and the
+// same command completes it after a crash: before the holds moved, between placing and removing
+// one, and between the destruction of the newer snapshots and the rollback, the dataset still has
+// the wanted snapshot.
+func (t *restoring) rollBack(ctx context.Context) error {
+	for _, d := range t.report.Plan.Datasets {
+		if !d.RollsBack() {
+			continue
+		}
+		to := *d.Restore.Rollback
+		t.rep.Log("rolling back to " + to.Snapshot())
+		t.changed = true
+		if err := t.target.Do(ctx, func(st site.Site) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+			return err
+		}
+		if err := t.own(ctx, func(o site.Owner) error { return o.Rollback(ctx, to) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }

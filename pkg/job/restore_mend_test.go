@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
 
@@ -68,7 +68,7 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	require.Equal(t, next, r.Next)
 }
 
-// Where all is to be as it was, nothing that went on stays unsaid behind success.
+// Below what is restored, a dataset that went on stays as it is, unless all is to be rolled back.
 func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
@@ -76,12 +76,15 @@ func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	w.host.Copy("src/a/b", "dst/back/b", "x")
 	w.host.Write("dst/back/b", []byte("newer"))
 	req := restoreTree()
-	_, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)
+	require.Equal(t, outcome.UpToDate, r.Outcome)
+	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "dst/back/b has @x itself, and newer data: 5 bytes written since; it is left as it is")
 	req.Plan.Rollback = true
-	_, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
-	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.ErrorContains(t, err, "dst/back/b has @x itself")
+	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, r.Outcome)
+	require.Equal(t, "0", w.host.Get("dst/back/b", "written"))
 }
 
 // Where keys cannot be joined without both, the commands are told and all else is done.

@@ -32,7 +32,7 @@ func (t *sending) concluded(err error) (*Report, error) {
 	switch {
 	case err != nil:
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	case r.Plan.Steps() == 0 && !t.changed:
+	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed:
 		r.Outcome = outcome.UpToDate
 	case t.req.DryRun:
 		r.Outcome = outcome.Planned

@@ -27,6 +27,11 @@ func NeedHistories(p Plan, s State) (datasets, names []string) {
 		doubted[c.Target] = true
 	}
 	for _, d := range p.Datasets {
+		if d.RollsBack() { // newer bookmarks have to go, too
+			doubted[d.Target] = true
+		}
+	}
+	for _, d := range p.Datasets {
 		first := len(d.Steps) > 0 && (d.Steps[0].Kind == Full || d.Steps[0].Kind == Clone)
 		all = all || first && clone[d.Source]
 	}

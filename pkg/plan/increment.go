@@ -85,7 +85,7 @@ func (p *planner) mayFollow(d, t *zfs.Dataset, out *Dataset, base zfs.Version) b
 		for _, v := range newer {
 			out.Loses = append(out.Loses, v.In(t.Name))
 		}
-		out.newer = newer
+		out.newer, out.kept = newer, base
 		if written > 0 {
 			out.Loses = append(out.Loses, fmt.Sprintf("the %d bytes written to %s since @%s", written, t.Name, latest.Name))
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,17 +27,23 @@ func (d *Dataset) MayLose(v zfs.Version) bool {
 	return slices.ContainsFunc(d.newer, func(n zfs.Version) bool { return n.GUID == v.GUID })
 }
 
-// CheckLosses adds a conflict for every dataset with a snapshot to lose that is
-// held or has clones. ZFS destroys the snapshots when the whole stream has
-// arrived, and refuses only then.
+// CheckLosses adds a conflict for every dataset with a snapshot to lose that somebody else holds
+// or that has clones. ZFS destroys the snapshots when the whole stream has arrived, and refuses
+// only then. The holds of zxfer's jobs do not stand in the way: they move to the snapshot that the
+// dataset goes back to, which is what the job's next run starts from.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_end_check)
 func CheckLosses(p *Plan, s State) {
 	for _, d := range p.Datasets {
 		var why, remedies []string
+		moves := map[string][]string{}
 		for _, v := range d.newer {
 			name := v.In(d.Target)
 			for _, tag := range s.TargetHolds[name] {
+				if zfs.OwnTag(tag) {
+					moves[tag] = append(moves[tag], name)
+					continue
+				}
 				why = append(why, fmt.Sprintf("@%s is held (%s)", v.Name, tag))
 				remedies = append(remedies, command("zfs", "release", tag, name))
 			}
@@ -44,6 +51,10 @@ func CheckLosses(p *Plan, s State) {
 				why = append(why, fmt.Sprintf("@%s has the clone %s", v.Name, clone))
 				remedies = append(remedies, "name another target, or do without the clone: "+command("zfs", "destroy", clone))
 			}
+		}
+		d.Moves = nil
+		for _, tag := range slices.Sorted(maps.Keys(moves)) {
+			d.Moves = append(d.Moves, MovedHold{Tag: tag, To: d.kept.In(d.Target), From: moves[tag]})
 		}
 		if len(why) == 0 {
 			continue

@@ -250,7 +250,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	if v, ok := t.SnapshotOf(out.Arrive.GUID); ok {
-		if p.req.Restore && !out.Restore.Due && !p.mayStay(d, t, v) {
+		if p.req.Restore && !out.Restore.Due && (!p.goBack(d, t, v, out) || out.Restore.Rollback != nil) {
 			return
 		}
 		p.upToDate(t, v, out)

@@ -163,6 +163,10 @@ type Dataset struct {
 	// the same name arrives, and ZFS rolls back only behind a whole stream.
 	Clears []string `json:"clears,omitempty"`
 
+	// Moves are the holds of zxfer's jobs on snapshots that the target loses: each is placed
+	// on the snapshot that it goes back to, and then removed from the others.
+	Moves []MovedHold `json:"moves_holds,omitempty"`
+
 	// Restore is what a restore does besides moving streams; nil for no restore.
 	Restore *Giving `json:"restore,omitempty"`
 
@@ -178,6 +182,7 @@ type Dataset struct {
 
 	chain *chain        // whose IV sets tell whether the first step is possible
 	newer []zfs.Version // the snapshots of Loses
+	kept  zfs.Version   // the snapshot of the target that it goes back to then
 	stuck []string      // those of Parts that no stream brings the new key
 	// takes is the encryption root that it takes its key from on the source's word: ZFS
 	// shows nothing of such a key.
@@ -188,6 +193,16 @@ type Dataset struct {
 	// stream may bring another key than the copy has.
 	keepsKey string
 }
+
+// MovedHold is a hold that is placed on one snapshot and removed from others, by full names.
+type MovedHold struct {
+	Tag  string   `json:"tag"`
+	To   string   `json:"to"`
+	From []string `json:"from"`
+}
+
+// RollsBack reports whether it goes back to a snapshot that it has, without a stream.
+func (d *Dataset) RollsBack() bool { return d.Restore != nil && d.Restore.Rollback != nil }
 
 // Kind says what sort of stream a step is.
 type Kind string
@@ -239,6 +254,9 @@ func (p *Plan) Bytes() (sum uint64) {
 func (p *Plan) Encrypted() bool {
 	return slices.ContainsFunc(p.Datasets, func(d *Dataset) bool { return d.Encrypted })
 }
+
+// RollsBack reports whether a dataset of the plan goes back to a snapshot that it has.
+func (p *Plan) RollsBack() bool { return slices.ContainsFunc(p.Datasets, (*Dataset).RollsBack) }
 
 // Steps returns the number of streams of the plan.
 func (p *Plan) Steps() int {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
 )
 
@@ -21,6 +22,12 @@ type Giving struct {
 	// Joins is the encryption root that it will take its key from, as far as is known
 	// before; see zfs.ProvedKey.
 	Joins string `json:"joins,omitempty"`
+	// Rollback is what the dataset goes back to, if it has the wanted snapshot itself and newer
+	// ones or changes; nil if it is left as it is or gets streams.
+	Rollback *zfs.Rollback `json:"rollback,omitempty"`
+	// Ahead reports that the copy has newer snapshots than the one that is restored, which the
+	// original does not have any more: the copy has diverged then.
+	Ahead bool `json:"copy_ahead,omitempty"`
 	// Unmount are the filesystems, at and below it, that have to be unmounted first.
 	Unmount []string `json:"unmount,omitempty"`
 	// Mountpoint is where it mounts then; "" for nowhere, or where it does already.
@@ -168,41 +175,79 @@ func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 	return true
 }
 
-// mayStay judges a dataset that has the snapshot which is to be restored, and went on
-// from there: nothing has to be fetched, and what it would lose is not for a restore
-// to decide about. It may stay as it is below what is restored, unless all is to be
-// as it was; and where an interrupted restore goes on, whose first datasets are in use.
-func (p *planner) mayStay(d, t *zfs.Dataset, at zfs.Version) bool {
-	var newer []string
-	for _, v := range t.Snapshots() {
-		if v.CreateTXG > at.CreateTXG {
-			newer = append(newer, v.Short())
+// goBack plans what happens to a dataset that has the wanted snapshot itself, and newer snapshots,
+// bookmarks or changes: with Rollback it goes back to that snapshot. Without it, a dataset stays
+// as it is below the one asked for, and if an interrupted restore goes on, whose first datasets
+// are in use by now; others are refused. It reports whether nothing stands in the way.
+func (p *planner) goBack(d, t *zfs.Dataset, at zfs.Version, out *Dataset) bool {
+	var snapshots, bookmarks []zfs.Version
+	var names []string
+	for _, v := range t.Versions {
+		switch {
+		case v.CreateTXG <= at.CreateTXG:
+		case v.Kind == zfs.Snapshot:
+			snapshots, names = append(snapshots, v), append(names, v.Short())
+		default:
+			bookmarks = append(bookmarks, v)
 		}
 	}
-	back := []string{"zfs", "rollback", at.In(t.Name)}
-	if len(newer) > 0 {
-		slices.Reverse(newer)
-		back = slices.Insert(back, 2, "-r")
-	}
 	if n := written(t); n > 0 {
-		newer = append(newer, fmt.Sprintf("%d bytes written since", n))
+		names = append(names, fmt.Sprintf("%d bytes written since", n))
 	}
-	if len(newer) == 0 {
+	if len(names) == 0 {
+		return true // a bookmark alone is no data
+	}
+	if p.req.Rollback {
+		p.rollBack(d, t, at, snapshots, bookmarks, out)
 		return true
 	}
-	const text = "%s has @%s itself, and what is newer: %s"
-	list := strings.Join(newer[:min(evidence, len(newer))], ", ")
-	if going := slices.ContainsFunc(p.state.Target.Datasets, begun); going || d.Name != p.req.Source && !p.req.Rollback {
-		p.note(text+"; it is left as it is; to lose what is newer: %s", p.onTarget(t.Name), at.Name, list, command(back...))
+	const text = "%s has @%s itself, and newer data: %s"
+	list := finding.Some(names, evidence)
+	if d.Name != p.req.Source || slices.ContainsFunc(p.state.Target.Datasets, begun) {
+		p.note(text+"; it is left as it is; {{rollback}} rolls it back, and -n lists what would be lost", p.onTarget(t.Name), at.Name, list)
 		return true
 	}
-	hint := "there, to lose what is newer: " + command(back...)
+	hint := "{{rollback}} rolls " + t.Name + " back to @" + at.Name + "; -n lists what would be lost"
 	if point := t.Get("mountpoint"); strings.HasPrefix(point, "/") {
 		hint = "single files are in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
 	}
 	if p.req.Recursive {
-		hint += "\nto restore only what is below it, name that"
+		hint += "\nto restore only a dataset below it, name that one"
 	}
 	p.conflict(Diverged, d.Name, t.Name, hint, text, p.onTarget(t.Name), at.Name, list)
 	return false
+}
+
+// rollBack plans that a dataset of the target goes back to a snapshot that it has.
+func (p *planner) rollBack(d, t *zfs.Dataset, at zfs.Version, snapshots, bookmarks []zfs.Version, out *Dataset) {
+	newer := slices.Concat(snapshots, bookmarks)
+	for _, v := range newer {
+		out.Loses = append(out.Loses, v.In(t.Name))
+	}
+	if n := written(t); n > 0 {
+		latest, _ := t.Latest()
+		out.Loses = append(out.Loses, fmt.Sprintf("the %d bytes written to %s since @%s", n, t.Name, latest.Name))
+	}
+	out.newer, out.kept = snapshots, at
+	out.Restore.Rollback = &zfs.Rollback{Dataset: t.Name, To: zfs.SnapshotID{Name: at.Name, GUID: at.GUID}, Loses: newer}
+	p.mayUnmount(d, t, out) // with Rollback it refuses nothing
+	p.aheadOf(d, out)
+}
+
+// aheadOf notes that the copy has newer snapshots than the one that its original goes back to: until
+// it loses them, no increment fits.
+func (p *planner) aheadOf(d *zfs.Dataset, out *Dataset) {
+	var ahead []string
+	for _, v := range d.Snapshots() {
+		if v.CreateTXG > out.Arrive.CreateTXG {
+			ahead = append(ahead, v.Short())
+		}
+	}
+	if len(ahead) == 0 {
+		return
+	}
+	out.Restore.Ahead = true
+	slices.Reverse(ahead)
+	p.note("%s keeps what is newer than @%s: %s; jobs refuse it as diverged until it is rolled back too",
+		p.onSource(d.Name), out.Arrive.Name, finding.Some(ahead, evidence))
 }

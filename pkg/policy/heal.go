@@ -20,6 +20,15 @@ func Damage(_ context.Context, g *Guard, dataset *string) error {
 // Scrub scrubs the pool of what may be healed.
 func Scrub(_ context.Context, g *Guard, dataset *string) error { return g.healable(*dataset) }
 
+// Sync allows a sync of the pool of what is granted. It changes no data, and every snapshot and
+// every receive does the same.
+func Sync(_ context.Context, g *Guard, dataset *string) error {
+	if !g.policy.granted(*dataset) {
+		return outside(*dataset)
+	}
+	return nil
+}
+
 // Revert removes what was healed through. That only a copy is reverted which nobody
 // writes to, and that no more is lost, the site sees to.
 func Revert(_ context.Context, g *Guard, snapshot *string) error {

@@ -68,9 +68,6 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.Gone]():           fields("Dataset Tag", "GUID Snapshots"),
 }
 
-// ownTags begin the tags of holds that zxfer places for its jobs.
-const ownTags = "zxfer:"
-
 // Anything is for what tells nothing that a grant is about.
 func Anything[A any](context.Context, *Guard, *A) error { return nil }
 
@@ -318,7 +315,7 @@ func Release(_ context.Context, g *Guard, h *Tagged) error {
 		return err
 	}
 	for _, s := range formerly {
-		if dataset, _, _ := zfs.ParseSnapshot(s); g.onlyAdded(dataset) && !strings.HasPrefix(h.Tag, ownTags) {
+		if dataset, _, _ := zfs.ParseSnapshot(s); g.onlyAdded(dataset) && !strings.HasPrefix(h.Tag, zfs.TagPrefix) {
 			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", cut(h.Tag))
 		}
 	}

@@ -8,9 +8,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ownTags begin the tags of the holds that zxfer's jobs place.
-const ownTags = "zxfer:"
-
 // shownHolds bounds how many commands a remedy lists.
 const shownHolds = 5
 
@@ -40,7 +37,7 @@ func holds(in *Input) []finding.Finding {
 		for i := len(d.Versions) - 1; i >= 0; i-- {
 			name := d.Versions[i].In(d.Name)
 			for _, tag := range in.Holds[name] {
-				if !strings.HasPrefix(tag, ownTags) {
+				if !strings.HasPrefix(tag, zfs.TagPrefix) {
 					continue
 				}
 				if i < base {

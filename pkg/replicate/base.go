@@ -115,7 +115,7 @@ func (b *bases) stale() []string {
 			known, newest = known && at != 0, max(newest, at)
 		}
 		for _, v := range d.Versions {
-			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, tagPrefix+b.Job.Name+":") {
+			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+b.Job.Name+":") {
 				gone = append(gone, v.In(d.Name))
 			}
 		}

@@ -7,15 +7,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// tagPrefix begins the tags of holds and the names of bookmarks.
-const tagPrefix = "zxfer:"
-
 // Tag is the tag of the holds that a job places for a target.
-func Tag(job, target string) string { return tagPrefix + job + ":" + target }
+func Tag(job, target string) string { return zfs.TagPrefix + job + ":" + target }
 
 // JobOfTag returns the job whose tag it is; false for tags of others.
 func JobOfTag(tag string) (string, bool) {
-	rest, ours := strings.CutPrefix(tag, tagPrefix)
+	rest, ours := strings.CutPrefix(tag, zfs.TagPrefix)
 	job, _, whole := strings.Cut(rest, ":")
 	return job, ours && whole
 }
@@ -23,7 +20,7 @@ func JobOfTag(tag string) (string, bool) {
 // bookmarkOf is the name of the job's bookmark of a snapshot, "" where it
 // would be too long.
 func bookmarkOf(job, dataset, snapshot string) string {
-	name := dataset + "#" + tagPrefix + job + ":" + snapshot
+	name := dataset + "#" + zfs.TagPrefix + job + ":" + snapshot
 	if _, _, err := zfs.ParseBookmark(name); err != nil {
 		return ""
 	}
@@ -88,6 +85,9 @@ func (h *Holding) add(v *View, at Arrived) {
 			held = append(held, Held{There: at.Target + "@" + snapshot})
 		}
 	}
+	if base != (Held{}) && v.wentBack(at.Source, a.BaseGUID) {
+		held = append(held, v.anywhere(at, base)...)
+	}
 	for _, was := range held {
 		h.Source.drop(was.Source, base.Source)
 		h.There.drop(was.There, base.There)
@@ -100,6 +100,40 @@ func (h *Holding) add(v *View, at Arrived) {
 		h.Bookmarks[b] = at.Newest.In(at.Source)
 	}
 	h.Arrivals[at.Source] = &a
+}
+
+// wentBack reports whether the source no longer has the snapshot that a target's holds were on. It
+// was taken back behind it then, as zxfer restore --rollback does, which moves the holds to where
+// it went back to.
+func (v *View) wentBack(source string, base uint64) bool {
+	d := v.Source.Find(source)
+	if d == nil || base == 0 {
+		return false
+	}
+	_, there := d.SnapshotOf(base)
+	return !there
+}
+
+// mostReleased bounds the snapshots that anywhere names.
+const mostReleased = 1000
+
+// anywhere returns the snapshots of a dataset, the newest ones if there are many, that may carry a
+// hold besides the base.
+func (v *View) anywhere(at Arrived, base Held) (out []Held) {
+	all := v.Source.Find(at.Source).Snapshots()
+	for _, s := range all[max(0, len(all)-mostReleased):] {
+		var h Held
+		if base.Source != "" {
+			h.Source = s.In(at.Source)
+		}
+		if base.There != "" {
+			h.There = at.Target + "@" + s.Name
+		}
+		if s.GUID != at.Newest.GUID {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 func (s *Shift) place(name string) {

@@ -85,7 +85,13 @@ func datasetText(d *plan.Dataset) string {
 	if d.Joins != "" {
 		b.WriteString(joinsText(d.Joins, ""))
 	}
-	if len(d.Steps) == 0 {
+	for _, m := range d.Moves {
+		fmt.Fprintf(&b, "  moves the hold %s to %s\n", oneLine(m.Tag), oneLine(m.To))
+	}
+	switch {
+	case d.RollsBack():
+		fmt.Fprintf(&b, "  rolls back to %s\n", oneLine("@"+d.Restore.Rollback.To.Name))
+	case len(d.Steps) == 0:
 		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Arrive.Short()))
 	}
 	for i := range d.Steps {
@@ -162,9 +168,12 @@ func totalText(p *plan.Plan) string {
 
 // planTotal counts what a plan moves.
 func planTotal(p *plan.Plan) string {
-	steps, unknown, current := p.Steps(), 0, 0
+	steps, unknown, current, back := p.Steps(), 0, 0, 0
 	for _, d := range p.Datasets {
-		if len(d.Steps) == 0 {
+		switch {
+		case d.RollsBack():
+			back++
+		case len(d.Steps) == 0:
 			current++
 		}
 	}
@@ -176,6 +185,9 @@ func planTotal(p *plan.Plan) string {
 	parts := []string{english.Plural(len(p.Datasets), "dataset", "")}
 	if current > 0 {
 		parts[0] += fmt.Sprintf(" (%d up to date)", current)
+	}
+	if back > 0 {
+		parts = append(parts, fmt.Sprintf("%d rolled back", back))
 	}
 	parts = append(parts, english.Plural(steps, "stream", ""))
 	switch {

@@ -83,6 +83,9 @@ func networkText(n *transfer.Network) string {
 
 // summary is the last word of a job that succeeded.
 func summary(r *job.Report) string {
+	if r.Outcome == "done" && len(r.Results) == 0 && r.Plan != nil && r.Plan.RollsBack() {
+		return rolledBackText(r)
+	}
 	if r.Outcome == "done" && len(r.Results) == 0 {
 		return fmt.Sprintf("%s -> %s: no data was left to send, and what else was left is done\n", oneLine(r.Source), oneLine(r.Target))
 	}
@@ -114,6 +117,30 @@ func summary(r *job.Report) string {
 		parts = append(parts, "verified by "+v)
 	}
 	return strings.Join(parts, ", ") + "\n"
+}
+
+// rolledBackText is the summary of a restore that only rolled datasets back.
+func rolledBackText(r *job.Report) string {
+	n, to := 0, ""
+	for _, d := range r.Plan.Datasets {
+		if d.RollsBack() {
+			n++
+			to = d.Restore.Rollback.Snapshot()
+		}
+	}
+	what := "rolled back to " + to
+	if n > 1 {
+		what = fmt.Sprintf("rolled back %d datasets", n)
+	}
+	return fmt.Sprintf("%s -> %s: %s, nothing had to be sent\n", oneLine(r.Source), oneLine(r.Target), oneLine(what))
+}
+
+// divergedText tells how the copy follows its original again.
+func divergedText(command string) string {
+	if command == "" {
+		return ""
+	}
+	return "the copy has newer snapshots than its original now, and jobs refuse it; to let it lose these (-n lists them):\n" + indented([]string{command})
 }
 
 // nextText is what a restore leaves to the user.

@@ -237,7 +237,7 @@ func (t *Text) Done(r *job.Report, err error) error {
 		t.print(failureText(r))
 		return nil
 	}
-	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next))
+	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next)+divergedText(r.Diverged))
 }
 
 func (t *Text) over() {

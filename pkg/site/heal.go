@@ -20,6 +20,11 @@ func (l *Local) Scrub(ctx context.Context, dataset string) error {
 	return l.direct.Scrub(ctx, zfs.PoolOf(dataset))
 }
 
+// Sync has a pool write out its open transaction group.
+func (l *Local) Sync(ctx context.Context, dataset string) error {
+	return l.direct.Sync(ctx, zfs.PoolOf(dataset))
+}
+
 // CheckDamage refuses what is no list of errors of a dataset.
 func CheckDamage(dataset string, d *zfs.Damage) error {
 	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.OfPool < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||

@@ -141,6 +141,10 @@ type Owner interface {
 	// Unmount unmounts a filesystem, and what is mounted below it; that it is not
 	// mounted is no error.
 	Unmount(ctx context.Context, dataset string) error
+	// Rollback makes a dataset again what it was at one of its snapshots, and destroys
+	// the newer snapshots and bookmarks that the request names. If the dataset has any
+	// other newer one, it is refused. The same request completes one that was interrupted.
+	Rollback(ctx context.Context, r zfs.Rollback) error
 	// JoinKey has an encryption root take its key from the one above it again, where
 	// the properties of both prove that it is one key; else it is refused, as
 	// nothing would open the dataset any more.
@@ -177,6 +181,9 @@ type Healer interface {
 	// Revert makes a dataset what it was at a snapshot ("pool/a@x"), where all that
 	// came after it are snapshots of zfs.HealPrefix, which go.
 	Revert(ctx context.Context, snapshot string) error
+	// Sync has a dataset's pool write out its open transaction group: until then
+	// properties such as "written" lack the last seconds. It changes nothing else.
+	Sync(ctx context.Context, dataset string) error
 }
 
 // Rehearser takes a copy up as after a loss, without anybody else seeing it.

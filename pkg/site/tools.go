@@ -16,6 +16,7 @@ type direct interface {
 	Adjust(ctx context.Context, a zfs.Adjustment) error
 	Mount(ctx context.Context, dataset string) error
 	Unmount(ctx context.Context, dataset string) error
+	Rollback(ctx context.Context, r zfs.Rollback) error
 	Occupied(ctx context.Context, paths []string) (map[string]string, error)
 	RemoveAside(ctx context.Context, a zfs.Asides) error
 	Mark(ctx context.Context, property, value string, snapshots []string) error

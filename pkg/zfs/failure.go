@@ -32,7 +32,8 @@ const (
 	OpStatus   = "status" // zpool status
 	OpScrub    = "scrub"
 	OpClone    = "clone"
-	OpRevert   = "rollback"
+	OpRollback = "rollback"
+	OpSync     = "sync" // zpool sync
 	OpRename   = "rename"
 )
 
@@ -101,6 +102,8 @@ func (f Failure) Hint(k Kind) string {
 			return "who holds it: zfs holds " + shellQuote(f.Subject)
 		case OpUnmount:
 			return "who uses it: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+		case OpRollback:
+			return "who uses it: zfs holds " + shellQuote(f.Subject) + "; fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
 		case OpReceive, OpDiscard:
 			return "another receive into " + name + " is running, or it is mounted and in use"
 		}
@@ -148,7 +151,7 @@ func permissions(op string) string {
 		return "destroy,mount"
 	case OpCreate:
 		return "create,mount"
-	case OpHold, OpRelease, OpBookmark, OpMount, OpKey:
+	case OpHold, OpRelease, OpBookmark, OpMount, OpKey, OpRollback:
 		return op
 	case OpUnmount:
 		return OpMount

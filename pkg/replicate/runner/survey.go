@@ -31,6 +31,9 @@ func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, err
 	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
 	defer w.doing("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
+	if w.job.Snapshots.SkipUnchanged { // "written" decides whether one is taken
+		w.source.host.Sync(ctx, q.Dataset)
+	}
 	back := restores(w.source, w.targets, known, w.job.Recursive)
 	l, err := w.source.list(ctx, q)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) && back != "" { // the whole pool

@@ -20,6 +20,8 @@ type Pools interface {
 	Scrub(ctx context.Context, pool string) error
 	// Revert makes a dataset what it was at a snapshot.
 	Revert(ctx context.Context, snapshot string) error
+	// Sync writes out a pool's open transaction group.
+	Sync(ctx context.Context, pool string) error
 }
 
 var _ Pools = (*CLI)(nil)
@@ -75,7 +77,7 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 		at = slices.IndexFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name })
 	}
 	if at < 0 {
-		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpRevert, Subject: snapshot, Detail: "dataset does not exist"}
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpRollback, Subject: snapshot, Detail: "dataset does not exist"}
 	}
 	for _, v := range d.Versions[at+1:] {
 		if !strings.HasPrefix(v.Name, zfs.HealPrefix) {
@@ -88,7 +90,7 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 	if p[dataset]["written"].Value != "0" {
 		return fault.Refusef("", "%s is not rolled back to @%s: it was written to since", dataset, name)
 	}
-	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRevert, Subject: snapshot}, []string{"rollback", "-r", snapshot})
+	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRollback, Subject: snapshot}, []string{"rollback", "-r", snapshot})
 	return err
 }
 

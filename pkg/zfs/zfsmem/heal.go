@@ -3,6 +3,7 @@ package zfsmem
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"zxfer/pkg/zfs"
 )
@@ -21,6 +22,19 @@ func (h *Host) Scrub(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpScrub, []string{pool}, func() error {
 		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors"}
 		h.Damaged.Things = slices.DeleteFunc(h.Damaged.Things, func(t zfs.Damaged) bool { return h.healed[t.Shown] })
+		return nil
+	})
+}
+
+// Sync shows what WriteLate wrote.
+func (h *Host) Sync(ctx context.Context, pool string) error {
+	return h.do(ctx, zfs.OpSync, []string{pool}, func() error {
+		for name, n := range h.late {
+			if d := h.datasets[name]; d != nil && zfs.PoolOf(name) == pool {
+				set(d, "written", strconv.Itoa(n))
+				delete(h.late, name)
+			}
+		}
 		return nil
 	})
 }
@@ -44,10 +58,10 @@ func (h *Host) correct(snapshot string, of stream) error {
 
 // Revert destroys what came after a snapshot.
 func (h *Host) Revert(ctx context.Context, snapshot string) error {
-	return h.do(ctx, zfs.OpRevert, []string{snapshot}, func() error {
+	return h.do(ctx, zfs.OpRollback, []string{snapshot}, func() error {
 		d, at := h.find(snapshot)
 		if at < 0 {
-			return fail(zfs.NotFound, zfs.OpRevert, snapshot)
+			return fail(zfs.NotFound, zfs.OpRollback, snapshot)
 		}
 		h.head[d.Name] = h.content[d.Versions[at].GUID]
 		d.Versions = slices.Delete(d.Versions, at+1, len(d.Versions))

@@ -52,6 +52,7 @@ type Host struct {
 	partial map[string]*partial          // what interrupted receives left, by dataset
 	files   map[string]string            // directories, by what has their files
 	marks   map[string]map[string]string // properties of snapshots, by their names
+	late    map[string]int               // bytes that "written" lacks until a Sync, by dataset
 	healed  map[string]bool              // what is damaged no more, by how it is shown
 }
 
@@ -167,6 +168,19 @@ func (h *Host) Write(name string, data []byte) {
 		h.head[name] = append(h.head[name], write{at, b})
 	}
 	set(h.datasets[name], "written", strconv.Itoa(len(data)))
+}
+
+// WriteLate adds data to a dataset of which "written" tells only after a Sync.
+func (h *Host) WriteLate(name string, data []byte) {
+	before := h.Get(name, "written")
+	h.Write(name, data)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set(h.datasets[name], "written", before)
+	if h.late == nil {
+		h.late = map[string]int{}
+	}
+	h.late[name] += len(data)
 }
 
 // Copy makes a dataset that has snapshots of another, as a stream of them leaves it.

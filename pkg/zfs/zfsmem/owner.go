@@ -2,7 +2,9 @@ package zfsmem
 
 import (
 	"context"
+	"slices"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
 )
 
@@ -26,6 +28,33 @@ func (h *Host) Mount(ctx context.Context, dataset string) error {
 // Unmount notes that it is not.
 func (h *Host) Unmount(ctx context.Context, dataset string) error {
 	return h.of(ctx, zfs.OpUnmount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "no") })
+}
+
+// Rollback makes a dataset again what it was at a snapshot.
+func (h *Host) Rollback(ctx context.Context, r zfs.Rollback) error {
+	return h.do(ctx, zfs.OpRollback, []string{r.Snapshot()}, func() error {
+		if err := r.Check(); err != nil {
+			return err
+		}
+		d := h.datasets[r.Dataset]
+		if d == nil {
+			return fail(zfs.NotFound, zfs.OpRollback, r.Snapshot())
+		}
+		newer, why := r.Newer(d)
+		if why != "" {
+			return fault.Refusef("", "%s: %s", r.Dataset, why)
+		}
+		if d.Get("mounted") == "yes" {
+			return fail(zfs.Busy, zfs.OpRollback, r.Snapshot())
+		}
+		if err := h.destroy(newer); err != nil {
+			return err
+		}
+		h.head[d.Name] = slices.Clip(h.content[r.To.GUID])
+		delete(h.late, d.Name)
+		set(d, "written", "0")
+		return nil
+	})
 }
 
 // InheritKey takes over the encryption root above.
