@@ -166,25 +166,41 @@ func TestZFSRestoreTree(t *testing.T) {
 	run(t, "cmp", mountpoint(t, was+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
 }
 
-// The key of a tree that is no passphrase cannot be known again: its datasets come
-// back as roots of their own, and the commands that are said make it one.
+// TestZFSRestoreUnprovedKeys brings a tree back whose key is no passphrase. It is one encryption root
+// again, as in the copy, and the commands that are printed open all of it. A copy that is no such
+// tree comes back as it is, with the commands that join it.
 func TestZFSRestoreUnprovedKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
 	zfsCmd(t, "create", src+"/a")
-	fill(t, src+"/a", "f", 300<<10)
+	zfsCmd(t, "create", src+"/a/b")
+	for _, below := range []string{"/a", "/a/b"} {
+		fill(t, src+below, "f", 300<<10)
+	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	back := src + "-back"
-	t.Cleanup(func() { cleanUp(back) })
-	o := mustHere(t, "restore", "-R", "--mount", dst, back)
-	_, script, found := strings.Cut(o.stdout, "to use it, there:\n")
-	require.True(t, found, o)
-	require.Contains(t, script, "zfs change-key -i "+back+"/a")
-	run(t, "sh", "-ec", strings.ReplaceAll(script, "file:///PATH", "file://"+key))
-	require.Equal(t, back, value(t, back+"/a", "encryptionroot"))
-	run(t, "diff", "-r", mountpoint(t, src+"/a"), mountpoint(t, back+"/a"))
+	for _, joined := range []bool{true, false} {
+		if !joined {
+			run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a/b', 'force_new_key')")
+		}
+		back := src + "-back"
+		t.Cleanup(func() { cleanUp(back) })
+		o := mustHere(t, "restore", "-R", "-n", dst, back)
+		require.Contains(t, o.stdout, "takes its key from "+back+" again")
+		o = mustHere(t, "restore", "-R", "--mount", dst, back)
+		_, script, found := strings.Cut(o.stdout, "to use it, there:\n")
+		require.True(t, found, o)
+		require.Equal(t, !joined, strings.Contains(script, "zfs change-key -i "+back+"/a/b"), o)
+		require.NotContains(t, script, "zfs change-key -i "+back+"/a ")
+		require.Equal(t, back, value(t, back+"/a", "encryptionroot"))
+		run(t, "sh", "-ec", strings.ReplaceAll(script, "file:///PATH", "file://"+key))
+		for _, below := range []string{"/a", "/a/b"} {
+			require.Equal(t, back, value(t, back+below, "encryptionroot"))
+			run(t, "diff", "-r", mountpoint(t, src+below), mountpoint(t, back+below))
+		}
+		require.NoError(t, destroyAll(back))
+	}
 }
 
 // A time chooses the newest snapshot that is not younger, and is said; before the
@@ -264,11 +280,13 @@ func TestZFSRestoreOver(t *testing.T) {
 	sameFiles(t, src, dst)
 
 	// It went on from the newest snapshot of the copy: that it has itself.
+	mount(t, src)
 	fill(t, src, "since", 300<<10)
-	run(t, "zpool", "sync")
-	o = here(t, "restore", "--rollback", dst, src)
+	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "zfs rollback "+src+"@three")
+	require.Contains(t, o.stderr, "--rollback rolls "+src+" back to @three")
+	mustHere(t, "restore", "--rollback", dst, src)
+	sameFiles(t, src, dst)
 
 	// Of another history: it stays.
 	zfsCmd(t, "destroy", "-r", src)

@@ -257,3 +257,62 @@ func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
 		})
 	}
 }
+
+// TestZFSTreeSplits sends a tree after zfs change-key was given below its root on the source. The copy
+// gets the same roots, each with the key of the source, and what is gone from the source opens with
+// the key that it had.
+func TestZFSTreeSplits(t *testing.T) {
+	lab(t)
+	for _, format := range []string{"passphrase", "raw"} {
+		t.Run(format, func(t *testing.T) {
+			src, dst := dataset(t)
+			keys := make([]string, 3)
+			for i := range keys {
+				keys[i] = filepath.Join(t.TempDir(), "key")
+				require.NoError(t, os.WriteFile(keys[i], []byte(fmt.Sprintf("%032d", i)), 0o600))
+			}
+			zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[0], src)
+			for _, below := range []string{"/c", "/c/d", "/c/gone", "/e"} {
+				zfsCmd(t, "create", src+below)
+				fill(t, src+below, "f", 100<<10)
+			}
+			zfsCmd(t, "snapshot", "-r", src+"@one")
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			roots(t, dst, map[string]string{"": "", "/c": "", "/c/d": "", "/c/gone": "", "/e": ""})
+
+			zfsCmd(t, "destroy", "-r", src+"/c/gone")
+			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[1], src+"/c")
+			fill(t, src+"/c/d", "g", 100<<10)
+			zfsCmd(t, "snapshot", "-r", src+"@two")
+			before := state(t)
+			o := mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst)
+			require.Contains(t, o.stdout, "first "+dst+"/c becomes an encryption root of the key that it has")
+			require.Equal(t, before, state(t))
+			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			after := map[string]string{"": "", "/c": "/c", "/c/d": "/c", "/c/gone": "/c/gone", "/e": ""}
+			check := func() {
+				t.Helper()
+				roots(t, dst, after)
+				opens(t, dst+"/c", dst+"/c/d", keys[1])
+				opens(t, dst+"/c", dst+"/c", keys[1])
+				opens(t, dst+"/c/gone", dst+"/c/gone", keys[0])
+				opens(t, dst, dst+"/e", keys[0])
+				require.Equal(t, guids(t, src+"/c/d"), guids(t, dst+"/c/d"))
+			}
+			check()
+			fill(t, src+"/c/d", "h", 100<<10)
+			zfsCmd(t, "snapshot", "-r", src+"@three")
+			o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			require.NotContains(t, o.stdout+o.stderr, "full")
+			check()
+
+			// Of the new root alone, too.
+			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[2], src+"/e")
+			zfsCmd(t, "snapshot", src+"/e@four")
+			mustZxfer(t, "send", src+"/e", "beta:"+dst+"/e")
+			after["/e"] = "/e"
+			roots(t, dst, after)
+			opens(t, dst+"/e", dst+"/e", keys[2])
+		})
+	}
+}

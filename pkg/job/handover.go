@@ -80,6 +80,19 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
+	case d.Restore.Takes == above.Name && zfs.UntoldKey(at, above) && at.Prompts() && above.Prompts():
+		err := h.own(ctx, func(o site.Owner) error {
+			return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: above.Name})
+		})
+		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, site.ErrForbidden) {
+			h.joins = append(h.joins, joinByHand(d, above))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.rep.Log(fmt.Sprintf("%s takes its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
+		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 	case zfs.ProvedKey(at, above) || !at.HasPassphrase():
 		h.joins = append(h.joins, joinByHand(d, above))
 	}

@@ -39,6 +39,8 @@ func (m *mover) partKeys(ctx context.Context, d *plan.Dataset, names []string) e
 		switch {
 		case err == nil:
 			m.parted.Store(name, true)
+		case (transient(err) || d.Stuck(name)) && name == d.Target:
+			return m.noted(fmt.Errorf("%s has to become an encryption root, as on the source: %w", name, err), 0)
 		case transient(err) || d.Stuck(name):
 			return m.noted(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:

@@ -25,6 +25,9 @@ type Giving struct {
 	// Rollback is what the dataset goes back to, if it has the wanted snapshot itself and newer
 	// ones or changes; nil if it is left as it is or gets streams.
 	Rollback *zfs.Rollback `json:"rollback,omitempty"`
+	// Takes is the encryption root that it takes its key from as it does in the copy, on that
+	// host's word: ZFS shows nothing of a key that is no passphrase.
+	Takes string `json:"takes,omitempty"`
 	// Ahead reports that the copy has newer snapshots than the one that is restored, which the
 	// original does not have any more: the copy has diverged then.
 	Ahead bool `json:"copy_ahead,omitempty"`
@@ -79,7 +82,22 @@ func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
 			p.noteInherited(name, out)
 		}
 	}
-	g.Joins = p.keyAbove(d, out)
+	if g.Joins = p.keyAbove(d, out); g.Joins == "" {
+		g.Takes = p.toldBack(d, out)
+	}
+}
+
+// toldBack plans to believe the copy about a key of which ZFS shows nothing: in the copy the dataset
+// takes its key from a root that this restore brings, too. Both came with the copy's key then.
+func (p *planner) toldBack(d *zfs.Dataset, out *Dataset) string {
+	key, at := p.rootThere(zfs.ParentOf(out.Target))
+	if key == nil || key != p.sourceRoot(d) || key == d || !out.Encrypted || originDataset(d) != "" || !zfs.UntoldKey(key, d) {
+		return ""
+	}
+	if above := p.arriving[at]; above == nil || above.Restore == nil || !above.Restore.Due {
+		return ""
+	}
+	return at
 }
 
 // noteInherited says that what is set above a dataset keeps it from being written to.

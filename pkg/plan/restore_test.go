@@ -122,3 +122,32 @@ func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	p := Make(req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
 	refused(t, p, Modified, "restore beside it: name another target", "{{rollback}} lets vault/a lose what was written")
 }
+
+// TestRestoreTakesWhatTheCopyTells brings a tree back whose key is no passphrase: what takes its key
+// from a root in the copy does so again, if this restore brings that root, too.
+func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
+	t.Parallel()
+	sealed := func(name, root string, versions string, more ...string) *zfs.Dataset {
+		return untold(dataset(t, name, versions, sealedAs(root, "", more...)...))[0]
+	}
+	takes := func(target ...*zfs.Dataset) map[string]string {
+		p := Make(request().with(func(r *Request) { r.Recursive, r.Restore, r.AnyKey = true, true, true }), given(append([]*zfs.Dataset{
+			sealed("tank/a", "tank/a", "@a,1"), sealed("tank/a/b", "tank/a", "@a,2"), sealed("tank/a/b/c", "tank/a", "@a,3"),
+			sealed("tank/a/own", "tank/a/own", "@a,4"), sealed("tank/a/own/d", "tank/a/own", "@a,5"),
+			sealed("tank/a/clone", "tank/a", "@b,6", "origin=tank/a/b@a"),
+		}, target...)...))
+		require.Empty(t, p.Conflicts)
+		out := map[string]string{}
+		for _, d := range p.Datasets {
+			if d.Restore.Takes != "" {
+				out[d.Target] = d.Restore.Takes
+			}
+		}
+		return out
+	}
+	all := map[string]string{"vault/a/b": "vault/a", "vault/a/b/c": "vault/a", "vault/a/own/d": "vault/a/own"}
+	require.Equal(t, all, takes())
+	// An interrupted restore brought the root before; one that was there may have another key.
+	require.Equal(t, all, takes(sealed("vault/a", "vault/a", "@a,1", zfs.RestoreProperty+"=on")))
+	require.Equal(t, map[string]string{"vault/a/own/d": "vault/a/own"}, takes(sealed("vault/a", "vault/a", "@a,1")))
+}

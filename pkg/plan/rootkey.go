@@ -29,6 +29,10 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 		p.ownKey(d, t, out)
 		return true
 	}
+	if p.splits(d, t) {
+		p.split(t, out)
+		return true
+	}
 	if of := originDataset(t); of != "" {
 		// A clone shares its key, and the root with it.
 		if o := p.target[of]; o == nil || encryptionRoot(o) == to {

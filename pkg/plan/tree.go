@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/zfs"
 )
@@ -80,6 +81,44 @@ func (p *planner) rootThere(target string) (key *zfs.Dataset, at string) {
 	return key, target
 }
 
+// splits reports whether the source of a copy became an encryption root, or takes its key from one
+// that did, where the copy still takes its key from above: zfs change-key was given below the root
+// of a tree.
+func (p *planner) splits(d, t *zfs.Dataset) bool { return !p.req.Restore && splits(d, t, p.source, p.target) }
+
+// splits needs copies that zxfer made raw and joined below the copy of the source's former root, and
+// whose key is that of this root, as far as ZFS tells: only such a copy can become a root of the key
+// that it has.
+func splits(d, t *zfs.Dataset, sources, targets map[string]*zfs.Dataset) bool {
+	to := encryptionRoot(t)
+	root := targets[to]
+	flags, ours := recordedFlags(t)
+	if root == nil || to == t.Name || !ours || !flags.Raw || t.Inconsistent() || originDataset(t) != "" {
+		return false
+	}
+	above, ok := relocate(t.Name, d.Name, to)
+	former := sources[above]
+	return ok && former != nil && former.Encrypted() && strings.HasPrefix(encryptionRoot(d), above+"/") && (zfs.ProvedKey(t, root) || zfs.UntoldKey(t, root))
+}
+
+// split plans that a copy becomes an encryption root of the key that it has before its stream
+// brings the new one, and before it all below it that takes its key from the same root. What gets
+// a stream of its own takes its key from above again as on the source. A copy that cannot become a
+// root gets no stream: nothing would open it afterwards.
+func (p *planner) split(t *zfs.Dataset, out *Dataset) {
+	root := encryptionRoot(t)
+	for _, below := range p.state.Target.Datasets {
+		if below.Name != t.Name && strings.HasPrefix(below.Name, t.Name+"/") && encryptionRoot(below) == root && originDataset(below) == "" {
+			out.Parts = append(out.Parts, below.Name)
+			p.parted[below.Name] = true
+		}
+	}
+	slices.SortFunc(out.Parts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	out.Parts, p.parted[t.Name] = append(out.Parts, t.Name), true
+	out.stuck = out.Parts
+	p.note("%s became an encryption root on the source, or takes its key from one that did: its copy becomes one, too", p.onSource(out.Source))
+}
+
 // part plans that a copy becomes an encryption root before the key of the one above
 // changes. Its salt must be that of the root: else something else opens it, or nothing.
 func (p *planner) part(t, root *zfs.Dataset, above *Dataset) bool {
@@ -143,6 +182,9 @@ func NeedInheritors(req Request, s State) bool {
 	targets, sources := s.Target.ByName(), s.Source.ByName()
 	for _, d := range s.Source.Datasets {
 		t := targets[targetOf(d.Name, req.Source, root)]
+		if t != nil && d.Encrypted() && splits(d, t, sources, targets) {
+			return true
+		}
 		if t == nil || !d.Encrypted() || encryptionRoot(t) != t.Name {
 			continue
 		}

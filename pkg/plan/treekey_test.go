@@ -183,3 +183,60 @@ func TestTreeGoesOnByParts(t *testing.T) {
 	s.Source.Datasets[0].Properties["pbkdf2salt"] = zfs.Property{Value: "2"}
 	refused(t, Make(req, s), KeyChanged, "openzfs#12614")
 }
+
+// TestTreeSplits sends a tree of which a child became an encryption root on the source. Its copy, and
+// all below it that takes its key from the same root, become roots of the key that they have before
+// the stream brings the new one, whether ZFS shows anything of the key or not.
+func TestTreeSplits(t *testing.T) {
+	t.Parallel()
+	for _, shown := range []bool{true, false} {
+		as := func(d *zfs.Dataset) *zfs.Dataset {
+			if !shown {
+				untold(d)
+			}
+			return d
+		}
+		state := func(more ...*zfs.Dataset) State {
+			return given(append([]*zfs.Dataset{
+				as(dataset(t, "tank/a", "@a,1 @b,11", sealedAs("tank/a", "1")...)), as(dataset(t, "tank/a/c", "@a,2 @b,12", sealedAs("tank/a/c", "2")...)),
+				as(dataset(t, "tank/a/c/d", "@a,3 @b,13", sealedAs("tank/a/c", "2")...)), as(dataset(t, "tank/a/e", "@a,4 @b,14", sealedAs("tank/a", "1")...)),
+				as(dataset(t, "vault/a", "@a,1", sealedAs("vault/a", "1")...)), as(dataset(t, "vault/a/c", "@a,2", sealedAs("vault/a", "1")...)),
+				as(dataset(t, "vault/a/c/d", "@a,3", sealedAs("vault/a", "1")...)), as(dataset(t, "vault/a/c/gone", "@a,9", sealedAs("vault/a", "1")...)),
+				as(dataset(t, "vault/a/e", "@a,4", sealedAs("vault/a", "1")...)),
+			}, more...)...)
+		}
+		p := Make(request().with(func(r *Request) { r.Recursive = true }), state())
+		require.Empty(t, p.Conflicts, "%t", shown)
+		by := map[string]*Dataset{}
+		for _, d := range p.Datasets {
+			by[d.Target] = d
+		}
+		require.Equal(t, []string{"vault/a/c/gone", "vault/a/c/d", "vault/a/c"}, by["vault/a/c"].Parts)
+		for _, name := range by["vault/a/c"].Parts {
+			require.True(t, by["vault/a/c"].Stuck(name), name)
+		}
+		require.Equal(t, []string{"vault/a/c/d"}, by["vault/a/c/d"].Parts)
+		require.Empty(t, by["vault/a/e"].Parts)
+		require.Empty(t, by["vault/a/c"].Joins)
+		require.Equal(t, "vault/a/c", by["vault/a/c/d"].Joins)
+		require.Contains(t, notes(p), "alpha:tank/a/c became an encryption root on the source")
+
+		// Alone, what is below it has to be known, too.
+		alone := Request{Source: "tank/a/c", Target: "vault/a/c"}
+		s := state()
+		s.Source = zfs.Listing{Root: "tank/a/c", Datasets: s.Source.Datasets[1:2], Ancestors: s.Source.Datasets[:1]}
+		s.Target.Ancestors = append(s.Target.Ancestors, s.Target.Datasets[0])
+		s.Target.Datasets = s.Target.Datasets[1:2]
+		require.True(t, NeedInheritors(alone, s))
+
+		// A copy that nothing is known of, or whose key is not that of its root, is no such one.
+		s = state()
+		delete(s.Target.Datasets[1].Properties, zfs.FlagsProperty)
+		refused(t, Make(request().with(func(r *Request) { r.Recursive = true }), s), KeyChanged, "from vault/a/c to vault/a:")
+		if shown {
+			s = state()
+			s.Target.Datasets[1].Properties["pbkdf2salt"] = zfs.Property{Value: "7"}
+			refused(t, Make(request().with(func(r *Request) { r.Recursive = true }), s), KeyChanged, "from vault/a/c to vault/a:")
+		}
+	}
+}

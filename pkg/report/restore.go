@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,8 +29,8 @@ func restoreText(g *plan.Giving) string {
 	if len(given) > 0 {
 		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
 	}
-	if g.Joins != "" {
-		b.WriteString(joinsText(g.Joins, " again"))
+	if root := cmp.Or(g.Joins, g.Takes); root != "" {
+		b.WriteString(joinsText(root, " again"))
 	}
 	if g.Mountpoint != "" {
 		fmt.Fprintf(&b, "  mounts at %s\n", oneLine(g.Mountpoint))

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fullNames are the holds, snapshots and bookmarks of a dataset.
+func fullNames(t *testing.T, d string) string {
+	t.Helper()
+	return zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", d) + strings.Join(holdsOf(t, d), "\n")
+}
+
+// TestZFSRestoreRollback rolls the source of a job back to what its copy has, after files were
+// deleted. All that is printed works, and the job goes on with increments.
+func TestZFSRestoreRollback(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "letters", 300<<10)
+	r := homeJob(t, src, dst)
+	at := time.Now().UTC().Truncate(time.Second)
+	next := func() string {
+		t.Helper()
+		at = at.Add(time.Hour)
+		o := r.must(t, at, "run", "home")
+		require.NotContains(t, o.stdout+o.stderr, "full")
+		return "home-" + at.Format("20060102T150405Z")
+	}
+	r.must(t, at, "run", "home")
+	fill(t, src, "more", 300<<10)
+	one := next()
+	want := run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more")
+	have := func() string { return run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more") }
+	back := []string{"restore", "--rollback", "--mount", "beta:" + dst, src}
+
+	// A moment after the last run: "written" does not tell of it yet.
+	require.NoError(t, os.Remove(mountpoint(t, src)+"/letters"))
+	o := mustZxfer(t, back...)
+	require.Contains(t, o.stderr+o.stdout, "rolled back to "+src+"@"+one, o)
+	require.Equal(t, want, have())
+	fill(t, src, "new", 100<<10)
+	two := next()
+
+	// The job ran again since, and somebody took a snapshot.
+	require.NoError(t, os.RemoveAll(mountpoint(t, src)+"/more"))
+	zfsCmd(t, "snapshot", src+"@auto")
+	fill(t, src, "since", 100<<10)
+	o = zxfer(t, "restore", "beta:"+dst, src)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "--rollback rolls "+src+" back to @"+two)
+	before := state(t)
+	o = mustZxfer(t, "restore", "-n", "--rollback", "beta:"+dst, src)
+	for _, text := range []string{"LOSES " + src + "@auto on the target", "bytes written to " + src + " since @auto", "rolls back to @" + two, "zfs rollback -r " + src + "@" + two} {
+		require.Contains(t, o.stdout, text)
+	}
+	require.Equal(t, before, state(t))
+
+	// In use: it says who uses it, and nothing is lost.
+	sleep := exec.Command("sleep", "1000")
+	sleep.Dir = mountpoint(t, src)
+	require.NoError(t, sleep.Start())
+	names := fullNames(t, src)
+	o = zxfer(t, back...)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "busy")
+	require.Contains(t, o.stderr, "who uses it: fuser -vm")
+	require.Equal(t, names, fullNames(t, src))
+	require.NoError(t, sleep.Process.Kill())
+	_ = sleep.Wait()
+	mustZxfer(t, back...)
+	require.Equal(t, "yes", value(t, src, "mounted"))
+	require.Equal(t, guids(t, dst), guids(t, src))
+	require.FileExists(t, mountpoint(t, src)+"/new")
+	fill(t, src, "later", 100<<10)
+	three := next()
+	require.Equal(t, guids(t, dst), guids(t, src))
+
+	// Behind the newest snapshot of the copy, which a job holds on both sides; somebody else
+	// holds it, too, and it has a clone.
+	zfsCmd(t, "hold", "mine", src+"@"+three)
+	zfsCmd(t, "clone", "-o", "mountpoint=none", src+"@"+three, src+"-clone")
+	older := []string{"restore", "--rollback", "--mount", "beta:" + dst + "@" + one, src}
+	before = state(t)
+	o = zxfer(t, older...)
+	require.Equal(t, 3, o.code, o)
+	require.Equal(t, before, state(t))
+	commands := regexp.MustCompile(`zfs (release|destroy) \S+( \S+)?`).FindAllString(o.stderr, -1)
+	require.Len(t, commands, 2, o)
+	for _, c := range commands {
+		run(t, "sh", "-ec", c)
+	}
+	o = mustZxfer(t, append([]string{"restore", "-n"}, older[1:]...)...)
+	require.Contains(t, o.stdout, "LOSES "+src+"#zxfer:home:"+three)
+	require.Contains(t, o.stdout, "moves the hold zxfer:home:near to "+src+"@"+one)
+	o = mustZxfer(t, older...)
+	require.Equal(t, want, have())
+	require.NotContains(t, fullNames(t, src), three)
+	require.Contains(t, guids(t, dst), three, "the copy loses nothing unasked")
+	command := regexp.MustCompile(`(?m)^  zxfer (send --rollback .*)$`).FindStringSubmatch(o.stdout)
+	require.NotNil(t, command, o)
+	o = mustZxfer(t, strings.Fields(command[1])...)
+	fill(t, src, "last", 100<<10)
+	four := next()
+	require.Equal(t, guids(t, dst), guids(t, src))
+	require.Equal(t, []string{src + "@" + four + " zxfer:home:near"}, holdsOf(t, src))
+	require.Equal(t, []string{dst + "@" + four + " zxfer:home:near"}, holdsOf(t, dst))
+	sameFiles(t, src, dst)
+}
+
+// TestZFSRestoreRollbackByHand follows the commands that -n prints as the same by hand.
+func TestZFSRestoreRollbackByHand(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 100<<10)
+	zfsCmd(t, "snapshot", src+"@one")
+	zfsCmd(t, "bookmark", src+"@one", src+"#one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	zfsCmd(t, "snapshot", src+"@two")
+	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
+	zfsCmd(t, "bookmark", src+"@two", src+"#two")
+	require.NoError(t, os.Remove(mountpoint(t, src)+"/f"))
+	o := mustZxfer(t, "restore", "-n", "--rollback", "beta:"+dst, src)
+	_, script, found := strings.Cut(o.stdout, "the same by hand\n")
+	require.True(t, found, o)
+	script, _, _ = strings.Cut(script, "\n\n")
+	var lines []string
+	for l := range strings.Lines(script) {
+		if strings.HasPrefix(l, "  zfs ") {
+			lines = append(lines, l)
+		}
+	}
+	require.Len(t, lines, 3, o)
+	run(t, "sh", "-ec", strings.Join(lines, ""))
+	require.Equal(t, src+"@one\n"+src+"#one\n"+src+"@one zxfer:home:near", fullNames(t, src))
+	require.FileExists(t, mountpoint(t, src)+"/f")
+}
+
+// TestZFSRestoreRollbackKilled kills a restore before and after each of its changes. The same
+// command completes it.
+func TestZFSRestoreRollbackKilled(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	dir := t.TempDir()
+	zfs := strings.TrimSpace(run(t, "sh", "-c", "command -v zfs"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), fmt.Appendf(nil, `#!/bin/sh
+case $1 in unmount|hold|release|destroy|rollback|mount) ;; *) exec %[1]s "$@" ;; esac
+echo "$*" >>%[2]s/calls
+n=$(wc -l <%[2]s/calls) at=$(cat %[2]s/at)
+[ $((2 * n)) != $at ] || { kill -9 $PPID; exit 1; }
+%[1]s "$@"; code=$?
+[ $((2 * n + 1)) != $at ] || kill -9 $PPID
+exit $code
+`, zfs, dir), 0o755))
+	// Without the helper of libzfs_core, every change is a command.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	restore := func(at int) (code int, calls string) {
+		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
+		require.NoError(t, os.RemoveAll(dir+"/calls"))
+		var out bytes.Buffer
+		cmd := exec.Command(alphaBin, "restore", "--rollback", "--mount", dst+"@one", src)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		cmd.Stdout, cmd.Stderr = &out, &out
+		_ = cmd.Run() // its exit code tells
+		t.Log(out.String())
+		return cmd.ProcessState.ExitCode(), fileText(dir + "/calls")
+	}
+	var done string
+	for at := 2; ; at++ {
+		zfsCmd(t, "create", src)
+		fill(t, src, "f", 100<<10)
+		zfsCmd(t, "snapshot", src+"@one")
+		fill(t, src, "g", 100<<10)
+		zfsCmd(t, "snapshot", src+"@two")
+		mustZxfer(t, "send", "--hold", "zxfer:home:near", src, "beta:"+dst)
+		zfsCmd(t, "release", "zxfer:home:near", dst+"@two")
+		zfsCmd(t, "bookmark", src+"@two", src+"#two")
+		fill(t, src, "h", 100<<10)
+		code, calls := restore(at)
+		if code != -1 {
+			require.Equal(t, 0, code, calls)
+			done = calls
+			break
+		}
+		require.Contains(t, fullNames(t, src), src+"@one\n", "killed at %d: %s", at, calls)
+		mustHere(t, "restore", "--rollback", "--mount", dst+"@one", src)
+		require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", fullNames(t, src), "killed at %d: %s", at, calls)
+		mount(t, src)
+		require.NoFileExists(t, mountpoint(t, src)+"/g", "killed at %d", at)
+		require.FileExists(t, mountpoint(t, src)+"/f")
+		require.NoError(t, destroyAll(src))
+		require.NoError(t, destroyAll(dst))
+	}
+	for _, verb := range []string{"unmount ", "hold ", "release ", "destroy ", "rollback ", "mount "} {
+		require.Contains(t, done, verb)
+	}
+}
+
+// TestZFSRestoreRollbackOfAVolume rolls a volume back, and no volume that is in use.
+func TestZFSRestoreRollbackOfAVolume(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-V", "8m", src)
+	zfsCmd(t, "snapshot", src+"@one")
+	mustZxfer(t, "send", src, "beta:"+dst)
+	zfsCmd(t, "snapshot", src+"@two")
+	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
+	mustZxfer(t, "restore", "--rollback", "beta:"+dst, src)
+	require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", fullNames(t, src))
+}
