@@ -184,11 +184,15 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		hint += ", or move that one away: " + command("zfs", "rename", t.Name, t.Name+"-old")
 	}
 	latest, ok := t.Latest()
+	copied := p.copied(t)
 	if !ok {
+		if copied {
+			p.stray(d, t)
+			hint += "\n" + p.rotateHint(t.Name)
+		}
 		p.conflict(NoCommon, d.Name, t.Name, hint, "%s exists and has no snapshot: it is not a copy of %s", target, source)
 		return
 	}
-	copied := p.req.Copies == nil || p.req.Copies[t.Name]
 	if at, ok := p.demoted(d, t); ok {
 		if copied {
 			p.stray(d, t)

@@ -245,7 +245,12 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	if t.Type != d.Type {
-		p.conflict(TypeMismatch, d.Name, out.Target, "name another target",
+		hint := "name another target"
+		if p.copied(t) { // the source was created anew
+			p.stray(d, t)
+			hint += "\n" + p.rotateHint(t.Name)
+		}
+		p.conflict(TypeMismatch, d.Name, out.Target, hint,
 			"%s is a %s, and %s is a %s", p.onSource(d.Name), d.Type, p.onTarget(out.Target), t.Type)
 		return
 	}

@@ -27,6 +27,13 @@ func (p *planner) rotateHint(copied string) string {
 	return "to keep it under another name, and have it begun anew in full: {{rotate}}"
 }
 
+// copied reports whether a dataset of the target is one that may be set aside even if it has no
+// snapshot in common with the source: what is known to be a copy, or with zxfer send --rotate
+// whatever is there.
+func (p *planner) copied(t *zfs.Dataset) bool {
+	return !p.req.Restore && (p.req.Copies == nil || p.req.Copies[t.Name])
+}
+
 // stray notes that a copy went its own way: no stream brings it back. What was merely
 // written to it does not count: to undo that takes seconds, a second copy perhaps days.
 func (p *planner) stray(d, t *zfs.Dataset) {

@@ -55,7 +55,12 @@ func (v *View) Miss() {
 			root = d.GUID
 		}
 	}
-	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool { return names[g.Source] })
+	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+		if names[g.Source] {
+			v.returned(g)
+		}
+		return names[g.Source]
+	})
 	if !v.Job.Recursive {
 		return // what is below is not known
 	}
@@ -87,6 +92,17 @@ func (v *View) Miss() {
 		}
 	}
 	slices.SortFunc(v.State.Gone, func(a, b *Gone) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
+}
+
+// returned notes that the source has a dataset of that name again. Its copy is still one that the
+// job brought there, and carries its holds.
+func (v *View) returned(g *Gone) {
+	a := v.State.Arrival(g.Source, g.Target)
+	for _, snapshot := range g.Held {
+		if h := (Held{There: snapshot}); !slices.Contains(a.Held, h) {
+			a.Held, a.Moving = append(a.Held, h), true
+		}
+	}
 }
 
 // GoneAt are the copies at a target.

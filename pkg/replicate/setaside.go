@@ -106,14 +106,14 @@ func (v *View) Rotation(t *Target, r *plan.Request) {
 	}
 	r.Rotate, r.Copies, r.Spent = zfs.SetAsideEnding(v.Started), map[string]bool{}, map[string]bool{}
 	for source, known := range v.State.Datasets {
-		if a := known.Targets[t.Name]; a != nil && a.BaseGUID != 0 {
+		if a := known.Targets[t.Name]; a != nil && (a.BaseGUID != 0 || len(a.Held) > 0) {
 			r.Copies[t.CopyOf(v.Root, source)] = true
 		}
 	}
-	r.Ours = maps.Clone(r.Copies)
-	for _, g := range v.State.GoneAt(t.Name) {
-		r.Ours[g.Dataset] = true
+	for _, g := range v.State.GoneAt(t.Name) { // the source may have another of its name by now
+		r.Copies[g.Dataset] = true
 	}
+	r.Ours = maps.Clone(r.Copies)
 	sent := v.IdleAt(t.Name)
 	for _, d := range v.To(t.Name) {
 		sent = append(sent, d.Name)
