@@ -38,6 +38,7 @@ COPY is [[user@]host:]DATASET[@SNAPSHOT]; without a snapshot the newest one is
 restored. TARGET is as of zxfer send: a new dataset, beside what is still there,
 or the damaged one itself, which then gets what it lacks. Nothing that is newer
 there is lost without --rollback; without it the refusal names what would be.
+With it, a target that has the snapshot itself is rolled back to it.
 
 While it arrives it is read-only and not mounted. What is encrypted comes back
 as it is, and its key never crosses: the last lines say which key to load, and

@@ -65,6 +65,8 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		{"unknown operation", "shell", `"id"`, "no rule"},
 		{"unknown field", opList.name, `{"dataset":"` + b + `","x":1}`, "malformed"},
 		{"join the key of another dataset", opJoinKey.name, `"` + secret + `"`, "not below"},
+		{"sync another pool", opSync.name, `"` + secret + `"`, "not below"},
+		{"roll an original back", opRollback.name, `{"dataset":"` + vm + `","to":{"name":"a","guid":"1"}}`, "a restricted key does not roll it back"},
 		{"part from the key of another dataset", opPartKey.name, `"` + secret + `"`, "nothing may be received"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -39,6 +39,9 @@ func TestHealing(t *testing.T) {
 	require.NoError(t, Revert(ctx, healer, &base))
 	require.Error(t, Revert(ctx, healer, &other))
 	require.NoError(t, List(ctx, healer, &site.ListQuery{Dataset: dataset}))
+	require.NoError(t, Sync(ctx, healer, &dataset))
+	require.NoError(t, Sync(ctx, guard("receive=vault/a"), &dataset))
+	require.Error(t, Sync(ctx, guard("receive=vault/c"), &dataset))
 
 	for name, err := range map[string]error{
 		"other":      Transfer(ctx, healer, corrective("vault/ab", nil)),
