@@ -286,11 +286,14 @@ func (u *unpacking) attributes(name string, f *os.File, h *tar.Header) {
 		}
 		try("its mode could not be kept", unix.Fchmod(fd, mode))
 	}
-	// Kernels before 5.8 take no empty path.
+	// The path is the descriptor's: kernels before 5.8 do not accept an empty path.
 	try("its time could not be kept", os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), h.ModTime, h.ModTime))
 }
 
-// openLink opens a symbolic link itself, which nothing else may have become.
+// errSwapped reports that another program replaced a file that zxfer had just made.
+var errSwapped = errors.New("something else has come into its place")
+
+// openLink opens a symbolic link itself. It fails if something else is in its place.
 func openLink(folder int, name string) (*os.File, error) {
 	f, err := openBelow(folder, name, unix.O_PATH)
 	if err != nil {
@@ -298,7 +301,7 @@ func openLink(folder int, name string) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return nil, errors.Join(errors.New("something else has come into its place"), err, f.Close())
+		return nil, errors.Join(errSwapped, err, f.Close())
 	}
 	return f, nil
 }

@@ -263,10 +263,6 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 			if err := unix.Mkdirat(int(parent.Fd()), base, unfinished); err != nil {
 				return fmt.Errorf("%s: %w", readable(name), err)
 			}
-			// The folder above may have given it a mode of its own.
-			if err := unix.Fchmodat(int(parent.Fd()), base, unfinished, 0); err != nil {
-				return fmt.Errorf("%s: %w", readable(name), err)
-			}
 		}
 		var err error
 		if f.at, err = openBelow(int(parent.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
@@ -274,6 +270,11 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 				return fmt.Errorf("%s: %w", readable(name), err)
 			}
 			f.at = nil
+		}
+		if found == absent {
+			if err := u.claim(f.at); err != nil {
+				return errors.Join(fmt.Errorf("%s: %w", readable(name), err), f.at.Close())
+			}
 		}
 	}
 	if f.at != nil && !u.into.Look {
@@ -287,4 +288,22 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 	}
 	u.folders = append(u.folders, f)
 	return nil
+}
+
+// claim gives a directory that was just made the mode of an unfinished one: the directory
+// above may have changed its mode by an inherited ACL. If another user can write there,
+// he can put another directory in its place. Only an empty directory of this account is
+// taken.
+func (u *unpacking) claim(made *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(made.Fd()), &st); err != nil {
+		return err
+	}
+	if u.unfinished(&st) {
+		return nil
+	}
+	if _, err := made.ReadDir(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
+		return errSwapped
+	}
+	return unix.Fchmod(int(made.Fd()), unfinished)
 }

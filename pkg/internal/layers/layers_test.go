@@ -1,5 +1,6 @@
-// Package layers holds the rule of who may import whom. It has no code of its
-// own, and does not judge what packages outside of this module import.
+// Package layers holds rules about the source of production code: which package may
+// import which, and which calls none may make. It has no code of its own, and does not
+// judge the imports of packages outside of this module.
 package layers
 
 import (
@@ -23,7 +24,7 @@ const module = "zxfer/"
 // pure packages parse, plan and decide: they can be tested without a system,
 // and the same input always gives the same output.
 func pure() []string {
-	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/fault", "pkg/finding",
+	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/budget", "pkg/fault", "pkg/finding",
 		"pkg/outcome", "pkg/printable", "pkg/size", "pkg/option", "pkg/way", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/importer", "pkg/freeze"}
 }
 

@@ -9,11 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +53,7 @@ func (s *Store) append(name string, v any) (err error) {
 	if err := s.shorten(name); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(s.file(name), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	f, err := s.open(name, os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -84,14 +82,14 @@ func (s *Store) append(name string, v any) (err error) {
 
 // shorten keeps the newer half of a log that has grown too long.
 func (s *Store) shorten(name string) error {
-	info, err := os.Stat(s.file(name))
+	info, err := os.Lstat(s.file(name))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(s.file(name))
+	text, err := s.read(name)
 	if err != nil {
 		return err
 	}
@@ -100,10 +98,15 @@ func (s *Store) shorten(name string) error {
 	return Replace(s.file(name), text, 0o640)
 }
 
-// read reads a file of the store. The directory may be that of a user, and root
-// the reader: what is no regular file is not followed, waited for or shown.
+// open opens a file of the store. It follows no link: root opens files in the
+// directories of other users.
+func (s *Store) open(name string, flags int) (*os.File, error) {
+	return os.OpenFile(s.file(name), flags|unix.O_NOFOLLOW, 0o640)
+}
+
+// read reads a file of the store. It refuses everything except a regular file.
 func (s *Store) read(name string) ([]byte, error) {
-	f, err := os.OpenFile(s.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := s.open(name, os.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
@@ -194,64 +197,6 @@ func (s *Store) save(name string, v any) error {
 	return Replace(s.file(name), append(text, '\n'), 0o640)
 }
 
-// Replace writes a file as a whole: a reader, or a crash, finds the old one
-// or the new one.
-func Replace(path string, text []byte, mode os.FileMode) error {
-	return write(path, text, mode, func(from, to string) error { return errors.Join(os.Chmod(from, mode), os.Rename(from, to)) })
-}
-
-// Put is Replace with the mode of the file that is there, or else that which the
-// umask leaves.
-func Put(path string, text []byte) error {
-	mode, keep := os.FileMode(0o666), false
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
-		mode, keep = info.Mode().Perm(), true
-	}
-	return write(path, text, mode, func(from, to string) error {
-		if keep {
-			if err := os.Chmod(from, mode); err != nil {
-				return err
-			}
-		}
-		return os.Rename(from, to)
-	})
-}
-
-// Create is Replace where there is no such file yet, else fs.ErrExist. Of the mode the
-// umask takes its part.
-func Create(path string, text []byte, mode os.FileMode) error {
-	return write(path, text, mode, func(from, to string) error {
-		err := os.Link(from, to)
-		if err == nil || errors.Is(err, os.ErrExist) {
-			return err
-		}
-		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // no links on this filesystem
-		if err != nil {
-			return err
-		}
-		return errors.Join(f.Close(), os.Rename(from, to))
-	})
-}
-
-// write writes a file beside a path, and then puts it there.
-func write(path string, text []byte, mode os.FileMode, put func(from, to string) error) error {
-	// Hidden and without the suffix: the textfile collector must not read it.
-	name := fmt.Sprintf(".%s-%x.new", strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), rand.Uint64())
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // renamed, it is gone
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := put(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -274,7 +219,7 @@ func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) 
 }
 
 func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func(), err error) {
-	f, err := os.OpenFile(s.file(name), os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := s.open(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,116 @@
+package files
+
+import (
+	"archive/tar"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
+)
+
+// TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace
+// each folder that is made by a link that leads outside, or by another directory. Each
+// round also runs a writer that uses names, until the attack succeeded against that
+// writer often enough.
+func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
+	t.Parallel()
+	archive := forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg, Mode: 0o644})
+	for name, swap := range map[string]func(outside, place string) error{
+		"link":      os.Symlink,
+		"directory": os.Rename,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			around := t.TempDir()
+			outside, to, place := around+"/outside", around+"/to", around+"/to/a"
+			attack := func() {
+				if os.Rename(place, around+"/away") == nil {
+					_ = swap(outside, place)
+				}
+			}
+			prepare := func() {
+				for _, dir := range []string{to, around + "/away", outside} {
+					require.NoError(t, os.RemoveAll(dir))
+				}
+				require.NoError(t, os.Mkdir(to, 0o700))
+				require.NoError(t, os.Mkdir(outside, 0o700))
+				require.NoError(t, os.WriteFile(outside+"/secret", nil, 0o600))
+			}
+			// changed returns the mode of the other directory and the number of its files.
+			changed := func() (os.FileMode, int) {
+				for _, dir := range []string{outside, place, around + "/away"} {
+					if info, err := os.Lstat(dir + "/secret"); err != nil || info.Mode()&os.ModeSymlink != 0 {
+						continue
+					}
+					info, err := os.Stat(dir)
+					require.NoError(t, err)
+					in, err := os.ReadDir(dir)
+					require.NoError(t, err)
+					return info.Mode(), len(in)
+				}
+				t.Fatal("the other directory is missing")
+				return 0, 0
+			}
+			attempt := func(write func()) (os.FileMode, int) {
+				prepare()
+				end := testenv.Repeat(attack)
+				write()
+				end()
+				return changed()
+			}
+			for won := 0; won < 10; {
+				mode, _ := attempt(func() {
+					_ = unix.Mkdir(place, unfinished)
+					_ = unix.Fchmodat(unix.AT_FDCWD, place, unfinished, 0)
+				})
+				if mode != os.ModeDir|0o700 {
+					won++
+				}
+				mode, files := attempt(func() {
+					u, err := Unpack(Into{Directory: to})
+					require.NoError(t, err)
+					if _, err := u.Write(archive); err != nil {
+						_ = u.Abort(err) // the attack can make it fail
+						return
+					}
+					_ = u.Commit(t.Context())
+				})
+				require.Equal(t, os.ModeDir|0o700, mode, "after %d successes against the other writer", won)
+				require.Equal(t, 1, files)
+			}
+		})
+	}
+}
+
+// TestAFolderThatAnACLChangesIsTaken covers a new folder whose mode is not the one that
+// it was made with.
+func TestAFolderThatAnACLChangesIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(dir string) error
+		refused bool
+	}{
+		"empty":         {prepare: func(dir string) error { return os.Chmod(dir, 0o770) }},
+		"with contents": {prepare: func(dir string) error { return os.WriteFile(dir+"/secret", nil, 0o600) }, refused: true},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.Chmod(dir, 0o700))
+		require.NoError(t, c.prepare(dir), name)
+		f, err := os.Open(dir)
+		require.NoError(t, err)
+		err = (&unpacking{}).claim(f)
+		info, errStat := f.Stat()
+		require.NoError(t, errStat)
+		if c.refused {
+			require.ErrorIs(t, err, errSwapped, name)
+			require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), name)
+		} else {
+			require.NoError(t, err, name)
+			require.Equal(t, os.ModeSticky|0o700, info.Mode()&^os.ModeDir, name)
+		}
+		require.NoError(t, f.Close())
+	}
+}
