@@ -155,8 +155,8 @@ type Wanted struct {
 	Required bool `json:"required"`
 }
 
-// Request are snapshots to be taken in one transaction while applications stand still:
-// they are frozen one after the other, and thawed in reverse.
+// Request holds snapshots to take in one transaction while applications are frozen. They
+// are frozen one after the other, and thawed together.
 type Request struct {
 	Job       string   `json:"job"`
 	Snapshots []string `json:"snapshots"`

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -86,8 +85,8 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 		return nil, fmt.Errorf("the watchdog of what is frozen: %w: %s", err, strings.TrimSpace(g.stderr.String()))
 	}
 	limit := grace
-	for i := range q.Wanted {
-		limit += q.Wanted[i].Within
+	for i := range q.Wanted { // they are frozen one after the other
+		limit += q.Wanted[i].Within + windDown
 	}
 	timer := time.AfterFunc(limit, g.kill)
 	defer timer.Stop()
@@ -134,14 +133,13 @@ func (g *Guard) read(out io.Reader, first chan<- *began) {
 
 // rescue does the watchdog's duty.
 func (g *Guard) rescue(b *began) []freeze.Outcome {
-	runtime.LockOSThread() // as in Serve; it goes with this goroutine
 	return thawAll(g.request, b, "the watchdog ended before its time: "+g.stderr.String())
 }
 
 func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may be gone
 
-// Take tells that the snapshots are taken, and returns, when all goes on, what is proved
-// to have stood still until then.
+// Take reports to the watchdog that the snapshots are taken. When all applications are
+// thawed, it returns which are proved to have been frozen until then.
 func (g *Guard) Take() []freeze.Outcome {
 	_ = json.NewEncoder(g.stdin).Encode(wordTaken) // where it is gone, that shows in the end
 	return g.end(false)
@@ -154,7 +152,7 @@ func (g *Guard) end(drop bool) []freeze.Outcome {
 	if drop {
 		_ = g.stdin.Close()
 	}
-	timer := time.AfterFunc(time.Duration(len(g.request.Wanted))*thawing+grace, g.kill)
+	timer := time.AfterFunc(proving+thawing+grace, g.kill) // they are thawed together
 	defer timer.Stop()
 	outcomes := <-g.ended
 	_ = g.stdin.Close() // twice is no harm

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -55,43 +56,54 @@ func renote(q *freeze.Request) {
 	}
 }
 
-// thawLeft has what runs and watchdogs that are gone left frozen go on.
+// thawLeft thaws what runs and watchdogs that ended left frozen. It thaws all of it at
+// the same time.
 func thawLeft(dir string) {
-	runtime.LockOSThread() // as in Serve
-	defer runtime.UnlockOSThread()
-	names, _ := filepath.Glob(filepath.Join(dir, notePrefix+"*")) // only a pattern that is none fails
+	names, _ := filepath.Glob(filepath.Join(dir, notePrefix+"*")) // fails only if the pattern is none
+	var notes sync.WaitGroup
 	for _, name := range names {
-		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-		if err != nil {
-			continue
-		}
-		s, err := f.Stat()
-		var q freeze.Request
-		left := false
-		if mine, ok := s.Sys().(*syscall.Stat_t); err == nil && ok && s.Mode().IsRegular() && int(mine.Uid) == os.Geteuid() &&
-			unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if s.Size() > 0 && json.NewDecoder(f).Decode(&q) == nil && q.Check() == nil {
-				// What it could not thaw its next freeze tells.
-				left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.Left })
-			}
-			if !left || time.Since(s.ModTime()) > stubborn {
-				_ = os.Remove(name)
-			}
-		}
-		_ = f.Close()
+		notes.Go(func() { thawNoted(name) })
+	}
+	notes.Wait()
+}
+
+// thawNoted thaws what a note says, if its run and watchdog ended.
+func thawNoted(name string) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	s, err := f.Stat()
+	if err != nil {
+		return
+	}
+	mine, ok := s.Sys().(*syscall.Stat_t)
+	if !ok || !s.Mode().IsRegular() || int(mine.Uid) != os.Geteuid() || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	var q freeze.Request
+	left := false
+	if s.Size() > 0 && json.NewDecoder(f).Decode(&q) == nil && q.Check() == nil {
+		// Their next freeze reports what could not be thawed.
+		left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.Left })
+	}
+	if !left || time.Since(s.ModTime()) > stubborn {
+		_ = os.Remove(name)
 	}
 }
 
-// thawAll has all that is wanted go on, from outside of a watchdog; b is how that began,
-// where it is known, and why it ended is why nothing is proved.
+// thawAll thaws all applications of a request at the same time, outside of a watchdog. b
+// is the result of their freezing, nil if it is unknown. why is the reason that nothing is
+// proved.
 func thawAll(q *freeze.Request, b *began, why string) []freeze.Outcome {
 	outcomes := make([]freeze.Outcome, len(q.Wanted))
-	for i := len(outcomes) - 1; i >= 0; i-- {
-		o := &outcomes[i]
+	var all sync.WaitGroup
+	for i := range outcomes {
+		o, w := &outcomes[i], &q.Wanted[i]
 		if b != nil {
 			*o = b.Outcomes[i]
 		}
-		w := &q.Wanted[i]
 		a := appOf(&w.Spec, environmentOf(q, w))
 		if machine, ok := a.(*guestAgent); ok {
 			machine.mine = b == nil || o.Error == ""
@@ -99,7 +111,11 @@ func thawAll(q *freeze.Request, b *began, why string) []freeze.Outcome {
 		if o.Error == "" {
 			o.Error = freeze.Clean(why)
 		}
-		thaw(a, o, thawing)
+		all.Go(func() {
+			runtime.LockOSThread() // as in serve; the thread ends with this goroutine
+			thaw(a, o, thawing)
+		})
 	}
+	all.Wait()
 	return outcomes
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -59,18 +61,26 @@ type (
 var (
 	errGone    = errors.New("the run that it was for is gone")
 	errDropped = errors.New("the snapshots were not taken")
+	errOver    = errors.New("took longer than its timeout") // the cause of an application's own deadline
 )
 
-// thawing is how long the run waits for one application to go on.
+// thawing is how long the run waits until an application is thawed.
 const thawing = 20 * time.Second
+
+// proving is how long an application may take to answer that it is still frozen. It stays
+// frozen meanwhile.
+const proving = 5 * time.Second
+
+var errSilent = fmt.Errorf("no answer within %s", proving)
 
 // stubborn is how long what did not go on then is tried without it.
 const stubborn = time.Hour
 
-// Serve is the watchdog: it reads a freeze.Request, has all stand still, says so, and
-// waits for the word that the snapshots are taken. Whatever comes instead (the end of its
-// input, the end of the time, a signal), it has all go on again, in reverse. A machine
-// whose agent did not thaw it in time it tries to thaw after its last word, too.
+// Serve is the watchdog: it reads a freeze.Request, freezes all applications, reports
+// that, and waits for the word that the snapshots are taken. At the word, the end of its
+// input, or a signal, it thaws all applications at the same time. At the deadline of one
+// application it thaws that one. If the agent of a machine did not thaw it in time, Serve
+// tries again after its last word.
 func Serve(in io.Reader, out io.Writer) error { return serve(in, out, thawing) }
 
 func serve(in io.Reader, out io.Writer, patience time.Duration) error {
@@ -104,26 +114,21 @@ func serve(in io.Reader, out io.Writer, patience time.Duration) error {
 		cancel(errGone)
 	}()
 	say := json.NewEncoder(out)
-	h := &holding{request: &q, patience: patience, outcomes: make([]freeze.Outcome, len(q.Wanted))}
-	b := began{Frozen: make([]frozen, len(q.Wanted))}
-	ctx, end := h.freeze(ctx, &b)
-	defer end()
-	b.Outcomes = h.outcomes
-	_ = say.Encode(b) // where nobody listens, the input has ended, too
-	if !b.Stopped {
-		select {
-		case <-taken:
-		case <-ctx.Done():
-		}
-	}
-	h.thaw(ctx, taken)
+	h := &holding{request: &q, patience: patience, taken: taken, cancel: cancel, outcomes: make([]freeze.Outcome, len(q.Wanted))}
+	_ = say.Encode(h.freeze(ctx)) // if nobody listens, the input has ended, too
+	h.keepers.Wait()
 	left, rest := h.left()
-	// Where the run is gone, or is over, nobody need thaw the others again.
+	// If the run is gone or over, nobody needs to thaw the others again.
 	renote(rest)
+	tried := make(chan struct{})
+	go func() { // the run may not read the last word
+		defer close(tried)
+		if goOn(left) {
+			renote(nil)
+		}
+	}()
 	err := say.Encode(ended{h.outcomes})
-	if goOn(left) {
-		renote(nil)
-	}
+	<-tried
 	return err
 }
 
@@ -157,79 +162,141 @@ func goOn(machines []*guestAgent) bool {
 	return all
 }
 
-// holding is what the watchdog holds.
+// holding is what the watchdog holds. Each application has a goroutine, its keeper, from
+// the end of its freezing until it is thawed.
 type holding struct {
 	request  *freeze.Request
 	patience time.Duration
-	apps     []app // that were begun with
-	begun    []time.Time
+	taken    <-chan struct{} // closed at the word of the run
+	cancel   context.CancelCauseFunc
+	keepers  sync.WaitGroup
+	apps     []app // in the order of the request; shorter if the freezing stopped
+
+	mu       sync.Mutex
 	outcomes []freeze.Outcome
+	began    bool // all are frozen, or were tried
 }
 
-// freeze returns the context in which all stand still.
-func (h *holding) freeze(ctx context.Context, b *began) (context.Context, context.CancelFunc) {
-	var ends []context.CancelFunc
+// freeze freezes the applications one after the other, and returns the result. If a
+// required one cannot be frozen, or its deadline comes before all are frozen, freeze
+// stops, and its keepers thaw.
+func (h *holding) freeze(ctx context.Context) began {
+	b := began{Frozen: make([]frozen, len(h.request.Wanted))}
 	for i := range h.request.Wanted {
+		h.mu.Lock()
+		stop := h.stopped()
+		h.mu.Unlock()
+		if stop {
+			break
+		}
 		w := &h.request.Wanted[i]
-		now := time.Now()
-		within, end := context.WithDeadlineCause(ctx, now.Add(w.Within), fmt.Errorf("%s took longer than its timeout of %s", w.Label(), w.Within))
-		ctx, ends = within, append(ends, end)
+		start := time.Now()
+		within, end := context.WithDeadlineCause(ctx, start.Add(w.Within), fmt.Errorf("%s %w of %s", w.Label(), errOver, w.Within))
 		a := appOf(&w.Spec, environmentOf(h.request, w))
-		h.apps, h.begun = append(h.apps, a), append(h.begun, now)
-		err := context.Cause(ctx)
-		if err == nil {
-			b.Frozen[i], err = a.freeze(ctx)
-		}
+		h.apps = append(h.apps, a)
+		f, err := a.freeze(within)
+		b.Frozen[i] = f
+		h.update(i, func(o *freeze.Outcome) { o.Position = freeze.Clean(f.Position) })
 		if err != nil {
-			h.failed(ctx, i, err)
-			if b.Stopped = b.Stopped || w.Required; b.Stopped {
-				break
-			}
+			h.failed(within, i, err)
 		}
-		h.outcomes[i].Position = freeze.Clean(b.Frozen[i].Position)
+		h.keepers.Go(func() {
+			defer end()
+			h.keep(within, i, a)
+			h.update(i, func(o *freeze.Outcome) { o.Seconds = time.Since(start).Seconds() })
+		})
 	}
-	return ctx, func() {
-		for _, end := range ends {
-			end()
-		}
+	h.mu.Lock()
+	h.began, b.Stopped, b.Outcomes = true, h.stopped(), slices.Clone(h.outcomes)
+	h.mu.Unlock()
+	if b.Stopped {
+		h.cancel(errDropped)
 	}
+	return b
 }
 
-// failed notes why one is not proved to have stood still.
+// stopped reports whether a required application is known not to be frozen. The caller
+// holds mu.
+func (h *holding) stopped() bool {
+	for i := range h.outcomes {
+		if h.outcomes[i].Error != "" && h.request.Wanted[i].Required {
+			return true
+		}
+	}
+	return false
+}
+
+// update changes the outcome of an application.
+func (h *holding) update(i int, change func(*freeze.Outcome)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.outcomes[i])
+}
+
+// failed notes why an application is not proved to have been frozen.
 func (h *holding) failed(ctx context.Context, i int, err error) {
-	if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
+	why := context.Cause(ctx)
+	switch {
+	case why == nil || errors.Is(err, why):
+	case errors.Is(err, errDropped) && errors.Is(why, errOver):
+		err = why // the snapshots may be taken later
+	default:
 		err = fmt.Errorf("%w: %w", why, err)
 	}
-	if h.outcomes[i].Error == "" {
-		h.outcomes[i].Error, h.outcomes[i].Hint = freeze.Clean(err.Error()), freeze.Clean(fault.HintOf(err))
-	}
+	h.update(i, func(o *freeze.Outcome) {
+		if o.Error == "" {
+			o.Error, o.Hint = freeze.Clean(err.Error()), freeze.Clean(fault.HintOf(err))
+		}
+	})
 }
 
-// thaw has all go on, last first, each proved before to have stood still until now.
-func (h *holding) thaw(ctx context.Context, taken <-chan struct{}) {
-	for i := len(h.apps) - 1; i >= 0; i-- {
-		o := &h.outcomes[i]
+// keep thaws an application when the snapshots are taken, or when ctx ends, which has the
+// application's deadline. It first asks for the proof that the application was frozen
+// until then. It thaws an application that could not be frozen immediately. It waits for
+// no other application.
+func (h *holding) keep(ctx context.Context, i int, a app) {
+	runtime.LockOSThread() // as in serve; the thread ends with this goroutine
+	h.mu.Lock()
+	o := h.outcomes[i]
+	h.mu.Unlock()
+	if o.Error == "" {
 		select {
-		case <-taken:
-			if o.Error != "" {
-				break
-			}
-			err := context.Cause(ctx)
-			if err == nil {
-				err = h.apps[i].prove(ctx)
-			}
-			if err != nil {
+		case <-h.taken:
+		case <-ctx.Done():
+		}
+		select {
+		case <-h.taken:
+			if err := prove(ctx, a); err != nil {
 				h.failed(ctx, i, err)
 			}
 		default:
 			h.failed(ctx, i, errDropped)
+			h.mu.Lock()
+			inVain := !h.began && h.stopped() // no snapshot will be taken: others need not be frozen
+			h.mu.Unlock()
+			if inVain {
+				h.cancel(context.Cause(ctx))
+			}
 		}
-		thaw(h.apps[i], o, h.patience)
-		o.Seconds = time.Since(h.begun[i]).Seconds()
+		h.mu.Lock()
+		o = h.outcomes[i]
+		h.mu.Unlock()
 	}
+	thaw(a, &o, h.patience)
+	h.update(i, func(to *freeze.Outcome) { *to = o })
 }
 
-// thaw has one go on.
+// prove returns an error if an application is not proved to be frozen still.
+func prove(ctx context.Context, a app) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	ctx, end := context.WithTimeoutCause(ctx, proving, errSilent)
+	defer end()
+	return a.prove(ctx)
+}
+
+// thaw thaws one application within the patience.
 func thaw(a app, o *freeze.Outcome, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

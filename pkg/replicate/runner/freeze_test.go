@@ -88,7 +88,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	r.Create("src/b", nil)
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.Error)
-	require.Equal(t, "freeze-db freeze-vm thaw-vm thaw-db", done(t, dir))
+	require.Contains(t, []string{"freeze-db freeze-vm thaw-vm thaw-db", "freeze-db freeze-vm thaw-db thaw-vm"}, done(t, dir))
 	name := r.names("src/a")[0]
 	require.Equal(t, []string{"db,vm", "vm", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name), r.marked(t, "src@"+name)})
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
@@ -108,7 +108,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, outcome.Refused, run.Outcome)
 	require.Contains(t, run.Error, "no snapshot was taken: vm: /bin/sh: exit status 1")
 	require.Contains(t, run.Hint, `on_failure = "continue"`)
-	require.Equal(t, "freeze-db freeze-vm thaw-vm thaw-db", done(t, dir))
+	require.Contains(t, []string{"freeze-db freeze-vm thaw-vm thaw-db", "freeze-db freeze-vm thaw-db thaw-vm"}, done(t, dir))
 	require.Len(t, r.names("src/a"), 1)
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of what has arrived")
 

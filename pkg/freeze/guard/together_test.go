@@ -1,0 +1,121 @@
+package guard
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/freeze"
+	"zxfer/pkg/testenv"
+)
+
+// shell returns an application that two shell scripts freeze and thaw. Each finds the
+// directory in $0.
+func shell(dir, name, freezes, thaws string) freeze.Spec {
+	return freeze.Spec{Kind: freeze.Command, Name: name, Within: testenv.Timeout(),
+		Freeze: []string{"/bin/sh", "-c", freezes, dir}, Thaw: []string{"/bin/sh", "-c", thaws, dir}}
+}
+
+const untilAll = `; until test -e "$0/a" && test -e "$0/b" && test -e "$0/c"; do sleep 0.01; done`
+
+func meeting(dir string) *freeze.Request {
+	return request(shell(dir, "a", "true", `: >"$0/a"`+untilAll), shell(dir, "b", "true", `: >"$0/b"`+untilAll),
+		shell(dir, "c", "true", `: >"$0/c"`+untilAll))
+}
+
+// TestThawTogether has each application wait in its thaw until all others are thawed, too:
+// by the watchdog, by the run after the watchdog was killed, and by the next run.
+func TestThawTogether(t *testing.T) {
+	t.Parallel()
+	for _, o := range begin(t, meeting(t.TempDir())).Take() {
+		require.Empty(t, o.Error)
+		require.False(t, o.Left)
+	}
+	g := begin(t, meeting(t.TempDir()))
+	g.kill()
+	for _, o := range g.Take() {
+		require.False(t, o.Left, o.Error)
+	}
+	// Two notes: the first cannot be thawed before the second.
+	dir, notes := t.TempDir(), t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
+		q, err := json.Marshal(request(shell(dir, name, "true", `: >"$0/`+name+`"`+untilAll)))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(notes, notePrefix+name), q, 0o600))
+	}
+	thawLeft(notes)
+	left, err := os.ReadDir(notes)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline. b is proved.
+func TestEachByItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	q := request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", `until test -e "$0/a"; do sleep 0.01; done`, "true"))
+	q.Wanted[0].Within, q.Wanted[0].Required = 300*time.Millisecond, false
+	g := begin(t, q)
+	require.False(t, g.Stopped, g.Outcomes)
+	require.Contains(t, g.Outcomes[0].Error, "a took longer than its timeout of 300ms")
+	o := g.Take()
+	require.Empty(t, o[1].Error)
+	require.NotContains(t, o[0].Error, "not taken")
+
+	// If a is required, no snapshot is taken: b is not waited for.
+	dir = t.TempDir()
+	q = request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", "sleep 100000", "true"), shell(dir, "c", "true", "true"))
+	q.Wanted[0].Within = 300 * time.Millisecond
+	g = begin(t, q)
+	require.True(t, g.Stopped)
+	require.Contains(t, g.Outcomes[1].Error, "a took longer than its timeout of 300ms")
+	g.Drop()
+	require.FileExists(t, filepath.Join(dir, "a"))
+}
+
+// TestASilentMachineKeepsNothingFrozen has the agent of a machine answer, after the
+// snapshot, only when the other application is thawed.
+func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	thawed := make(chan struct{})
+	asked := 0
+	m := &machine{answer: func(command string) string {
+		if command != "status" {
+			return ""
+		}
+		if asked++; asked > 1 {
+			<-thawed
+		}
+		return ""
+	}}
+	g := begin(t, request(shell(dir, "a", "true", `: >"$0/a"`), m.listen(t)))
+	require.False(t, g.Stopped, g.Outcomes)
+	outcomes := make(chan []freeze.Outcome, 1)
+	go func() { outcomes <- g.Take() }()
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "a")); return err == nil }, testenv.Timeout(), 10*time.Millisecond)
+	close(thawed)
+	require.Empty(t, (<-outcomes)[0].Error)
+}
+
+// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose words nobody reads.
+func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	q := request(script(dir, "a"))
+	q.Wanted[0].Within = 500 * time.Millisecond
+	text, err := json.Marshal(q)
+	require.NoError(t, err)
+	in, send := io.Pipe()
+	_, blocked := io.Pipe()
+	go func() { _ = serve(in, blocked, thawing) }() // it is still blocked at the end of the test
+	_, err = send.Write(text)
+	require.NoError(t, err)
+	soonThawed(t, dir)
+}
