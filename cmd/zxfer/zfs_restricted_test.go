@@ -264,7 +264,7 @@ func TestRestrictedAgentStreamProperties(t *testing.T) {
 	zfsCmd(t, "set", "fscontext=system_u:object_r:shadow_t:s0", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
-	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, audit := restricted(t, "--allow", "receive="+target, "--append-only")
 	// A sender whose zfs adds -p to every stream.
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(bin+"/zfs", []byte(`#!/bin/sh
@@ -275,6 +275,9 @@ exec /usr/sbin/zfs "$@"
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "not what was planned: a package")
 	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "nothing arrived")
+	logged, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	require.Regexp(t, `refused transfer after it was admitted: .*not what was planned: a package.*: receive "`+target+`/copy"`, string(logged))
 
 	// Who leaves out what keeps a copy from being mounted gets it all the same.
 	o = zxfer(t, "send", "-e", rsh, "-x", "canmount", "-x", "readonly", source+"@a", "beta:"+target+"/copy")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/wire"
@@ -173,7 +174,7 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 			audit += line + "\n"
 		}))
 		go c.write(io.Discard)
-		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, tooMuch: &oversize{1 << 30, small}}))
+		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, tooMuch: &oversize{1 << 30, budget.Small}}))
 		require.NoError(t, c.start(&message{ID: 2, Op: opList.name, cost: maxInFlight, Body: json.RawMessage(`{"dataset":"vault"}`)}))
 		require.NoError(t, c.start(&message{ID: 3, Op: opHolds.name, cost: 1}))
 		synctest.Wait()
@@ -197,13 +198,13 @@ func TestTheLargestLogLineIsWritten(t *testing.T) {
 	p, err := policy.Parse([]string{"receive=vault"}, nil, false)
 	require.NoError(t, err)
 	c := newSession(t.Context(), newHost(nil), policy.NewGuard(p, newHost(nil), func(string) {}))
-	bare, err := encode(&message{Kind: logged, Text: "x"}, small)
+	bare, err := encode(&message{Kind: logged, Text: "x"}, budget.Small)
 	require.NoError(t, err)
-	c.offer(&message{Kind: logged, Text: strings.Repeat("x", small-len(bare)+lengthSize+1)})
+	c.offer(&message{Kind: logged, Text: strings.Repeat("x", budget.Small-len(bare)+lengthSize+1)})
 	require.Len(t, c.queue, 1)
 	read, written := io.Pipe()
 	go c.write(written)
-	_, err = io.CopyN(io.Discard, read, small+lengthSize)
+	_, err = io.CopyN(io.Discard, read, budget.Small+lengthSize)
 	require.NoError(t, err)
 	c.reply(make([]byte, maxUnread)) // waits for all that may be unread
 	_, err = io.CopyN(io.Discard, read, maxUnread)

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"zxfer/pkg/budget"
 )
 
 // Limits of what one end takes from the other, in bytes of JSON. What a single
-// message may come to is in budget.go.
+// message may come to is in package budget.
 const (
 	maxRequest = 16 << 20 // to the agent: names of some 100,000 snapshots
 	maxAnswer  = 64 << 20 // to the client: a listing of some 200,000 versions
@@ -79,14 +81,14 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 		return nil, err
 	}
 	head := headOf(text)
-	most := within(allow(head), n)
+	most := budget.Within(allow(head), n)
 	if n > most {
 		head.tooMuch = &oversize{n, most}
 		_, err := io.CopyN(io.Discard, r, int64(n-len(text)))
 		return head, whole(err)
 	} else if text, err = grow(r, text, n); err != nil {
 		return nil, err
-	} else if head.cost = costOf(text); head.cost > most {
+	} else if head.cost = budget.Of(text); head.cost > most {
 		head.tooMuch = fmt.Errorf("message that takes %d bytes of memory, at most %d are allowed", head.cost, most)
 		return head, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -19,10 +20,10 @@ type operation[A, R any] struct {
 	do   func(ctx context.Context, s site.Site, args A, progress func(transfer.Progress)) (R, error)
 	// rule is what a restricted agent judges, and tells its audit.
 	rule policy.Rule[A]
-	// request is the most that the arguments may cost, in bytes of memory; 0 = small.
+	// request is the most that the arguments may cost, in bytes of memory; 0 = budget.Small.
 	request int
 	// answer is what an answer to a question of so many bytes may cost besides
-	// what it repeats of it; nil = no more than small.
+	// what it repeats of it; nil = no more than budget.Small.
 	answer func(args A, question int) int
 	// check refuses an answer to something else than was asked; nil for one in
 	// which nothing can be wrong.
@@ -83,18 +84,27 @@ type served struct {
 }
 
 func (o operation[A, R]) served() served {
-	return served{o.name, max(o.request, small), o.long, func(ctx context.Context, s site.Site, g *policy.Guard, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
+	return served{o.name, max(o.request, budget.Small), o.long, func(ctx context.Context, s site.Site, g *policy.Guard, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 		args, err := o.arguments(ctx, g, body)
 		if err != nil {
 			return nil, err
 		}
-		return o.do(ctx, s, args, progress)
+		answer, err := o.do(ctx, s, args, progress)
+		if err != nil && g != nil {
+			policy.Failed(g, o.asked(body), o.rule, args, err)
+		}
+		return answer, err
 	}}
+}
+
+// asked returns a request for the policy.
+func (o operation[A, R]) asked(body json.RawMessage) policy.Request {
+	return policy.Request{Op: o.name, Body: body, Secret: o.secret}
 }
 
 func (o operation[A, R]) arguments(ctx context.Context, g *policy.Guard, body json.RawMessage) (args A, err error) {
 	if g != nil {
-		return policy.Admit(ctx, g, policy.Request{Op: o.name, Body: body, Secret: o.secret}, o.rule)
+		return policy.Admit(ctx, g, o.asked(body), o.rule)
 	}
 	if err := site.Decode(body, &args); err != nil {
 		return args, fmt.Errorf("malformed arguments: %w", err)
@@ -108,7 +118,7 @@ func ask[A, R any](ctx context.Context, r *Remote, o operation[A, R], args A, re
 	if err != nil {
 		return answer, err
 	}
-	cost := small + 4*len(body) // an error repeats of a question what it is about
+	cost := budget.Small + 4*len(body) // an error repeats of a question what it is about
 	if o.answer != nil {
 		cost += o.answer(args, len(body))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/device"
 	"zxfer/pkg/files"
 	"zxfer/pkg/option"
@@ -125,7 +126,7 @@ var opEstimate = operation[[]zfs.SendSpec, []uint64]{
 	do:      asks(site.Lister.Estimate),
 	rule:    policy.Reads(policy.Estimate),
 	request: manyStreams,
-	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * costOfOne },
+	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * budget.One },
 	check: func(streams []zfs.SendSpec, sizes *[]uint64) error {
 		if len(*sizes) != len(streams) {
 			return fmt.Errorf("%d sizes of %d streams", len(*sizes), len(streams))
@@ -341,7 +342,7 @@ var opReadFiles = operation[files.Query, files.Digest]{
 	rule: policy.Reads(policy.ReadFiles),
 	answer: func(q files.Query, _ int) int {
 		if q.Within == 0 {
-			return files.Parts*costOfOne + files.MaxProblems*(8<<10)
+			return files.Parts*budget.One + files.MaxProblems*(8<<10)
 		}
 		return 6 * maxAnswer
 	},

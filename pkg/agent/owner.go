@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -91,7 +92,7 @@ var opOccupied = operation[[]string, map[string]string]{
 	do:      asks(site.Owner.Occupied),
 	rule:    policy.Reads(policy.HostFacts[[]string]),
 	request: manyNames,
-	answer:  func(paths []string, question int) int { return 4*question + len(paths)*costOfOne },
+	answer:  func(paths []string, question int) int { return 4*question + len(paths)*budget.One },
 	check: func(paths []string, found *map[string]string) error {
 		for path := range *found {
 			if !slices.Contains(paths, path) {

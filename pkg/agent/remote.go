@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -202,7 +203,7 @@ func (r *Remote) mayCost(m *message) int {
 	if p := r.waiting(m.ID); p != nil && m.Kind == result {
 		return p.cost
 	}
-	return small
+	return budget.Small
 }
 
 func (r *Remote) waiting(id uint64) *pending {

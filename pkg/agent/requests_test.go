@@ -9,20 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
-
-func TestCostOf(t *testing.T) {
-	t.Parallel()
-	for text, many := range map[string][2]int{ // objects and arrays, commas
-		`7`: {0, 0}, `{}`: {1, 0}, `[{},{}]`: {3, 1}, `{"a":[1,2],"b":3}`: {2, 2},
-		`"{[,"`: {0, 0}, `"\"{"`: {0, 0}, `"\\",{`: {1, 1}, `"open {`: {0, 0}, `"\`: {0, 0}, ``: {0, 0},
-	} {
-		require.Equal(t, len(text)+many[0]*costOfMany+many[1]*costOfOne, costOf([]byte(text)), text)
-	}
-}
 
 // What honest clients ask and honest agents answer, at its largest, fits.
 func TestHonestMessagesFitTheirBudgets(t *testing.T) {
@@ -30,8 +21,8 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	cost := func(v any) int {
 		body, err := json.Marshal(v)
 		require.NoError(t, err)
-		c := costOf(body)
-		require.LessOrEqual(t, c, within(c, len(body)))
+		c := budget.Of(body)
+		require.LessOrEqual(t, c, budget.Within(c, len(body)))
 		return c
 	}
 	var names []string
@@ -58,11 +49,11 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 		holds[n] = []string{"zxfer:job:target", "a hold", "another"}
 		properties[n] = map[string]zfs.Property{"guid": {Value: "18446744073709551615", Source: "-"}, "org:note": {Value: strings.Repeat("x", 8<<10), Source: "local"}}
 	}
-	require.Less(t, cost(holds), small+4*cost(names[:2000])+opHolds.answer(names[:2000], cost(names[:2000])))
+	require.Less(t, cost(holds), budget.Small+4*cost(names[:2000])+opHolds.answer(names[:2000], cost(names[:2000])))
 	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000], Properties: []string{"guid", "org:note"}}, 0))
 	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000]}, 0))
 	sizes := slices.Repeat([]uint64{1 << 30}, 100_000)
-	require.Less(t, cost(sizes), small+opEstimate.answer(make([]zfs.SendSpec, len(sizes)), 0))
+	require.Less(t, cost(sizes), budget.Small+opEstimate.answer(make([]zfs.SendSpec, len(sizes)), 0))
 }
 
 // A plan of many streams is estimated in parts that an agent takes.
@@ -82,7 +73,7 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	for _, p := range parts {
 		body, err := json.Marshal(p)
 		require.NoError(t, err)
-		require.Less(t, costOf(body), opEstimate.request)
+		require.Less(t, budget.Of(body), opEstimate.request)
 	}
 	require.Len(t, requestsOf(nil), 1)
 }

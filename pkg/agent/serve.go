@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/policy"
 	"zxfer/pkg/site"
@@ -265,7 +266,7 @@ func (c *session) reply(answer []byte) {
 // counted is how much of an encoded message counts against what waits to be
 // written: nothing of what offer writes, too.
 func (c *session) counted(raw []byte) int64 {
-	if c.unread == nil || len(raw)-lengthSize <= small {
+	if c.unread == nil || len(raw)-lengthSize <= budget.Small {
 		return 0
 	}
 	return int64(min(len(raw), maxUnread))
@@ -306,24 +307,24 @@ func (c *session) carryOut(ctx context.Context, m *message) (any, error) {
 // mayCost is the most that a message may cost to take in.
 func (c *session) mayCost(m *message) int {
 	if m.Kind != call {
-		return small
+		return budget.Small
 	}
-	return max(c.ops[m.Op].request, small)
+	return max(c.ops[m.Op].request, budget.Small)
 }
 
 // failed is the answer of a call that failed.
 func failed(m *message, err error) []byte {
-	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, small)
+	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, budget.Small)
 	if tooLong != nil {
 		// An error so long tells nothing; its beginning does.
-		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, small)
+		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, budget.Small)
 	}
 	return raw
 }
 
 // offer writes a message unless the client is slow to read.
 func (c *session) offer(m *message) {
-	raw, err := encode(m, small)
+	raw, err := encode(m, budget.Small)
 	if err != nil {
 		return
 	}
@@ -343,7 +344,7 @@ func (c *session) write(out io.Writer) {
 		select {
 		case raw := <-c.queue:
 			batch, counted := raw, c.counted(raw)
-			for len(c.queue) > 0 && len(batch) < small { // only this takes from it
+			for len(c.queue) > 0 && len(batch) < budget.Small { // only this takes from it
 				raw = <-c.queue
 				batch, counted = append(batch, raw...), counted+c.counted(raw)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
@@ -135,7 +136,7 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", maxAnswer)) }
 		err = g.Snapshot(t.Context(), nil)
 		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
-		require.Less(t, len(err.Error()), small)
+		require.Less(t, len(err.Error()), budget.Small)
 		err = g.Snapshot(t.Context(), []string{strings.Repeat("x", maxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
 		g.site.do = nil

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -135,4 +137,21 @@ func TestAdmittedArguments(t *testing.T) {
 	args, err := admit(t, NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {}), "destroy", `["vault/a@x"]`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"vault/a@x"}, args)
+}
+
+// TestWhatFailsLaterIsInTheAudit covers requests that were admitted.
+func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	var lines []string
+	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })
+	task := site.Task{From: site.Accept{}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v/a"}}}
+	gate := fmt.Errorf("beta: %w", &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "v/a", Detail: "the stream is not what was planned: a\npackage"})
+	Failed(g, Request{Op: "transfer"}, Changes(Transfer, Streams), task, gate)
+	Failed(g, Request{Op: "transfer"}, Changes(Transfer, Streams), task, errors.New("the link\x1b ended"))
+	Failed(g, Request{Op: "destroy"}, Changes(Destroy, Names), []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
+	Failed(g, Request{Op: "list"}, Reads(func(context.Context, *Guard, *string) error { return nil }), "v", errors.New("no such dataset"))
+	require.Len(t, lines, 3, "the last one changes nothing")
+	require.Regexp(t, `^refused transfer after it was admitted: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
+	require.Equal(t, `failed transfer: the link\x1b ended: receive "v/a"`, lines[1])
+	require.Less(t, len(lines[2]), maxLine)
 }

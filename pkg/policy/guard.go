@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/site"
+	"zxfer/pkg/zfs"
 )
 
 // Guard judges the requests of one session. It may be used by several
@@ -28,9 +29,9 @@ type Guard struct {
 
 // NewGuard returns the Guard of a policy. Some rules need to look: at s, and
 // never through it change anything. audit is told in printable lines every
-// refusal, but of what every job asks of every host (errHostFacts), and all
-// that an admitted request changes; it is called from several goroutines, and
-// the lines of one request follow each other.
+// refusal, except of what every job asks of every host (errHostFacts), all that an
+// admitted request changes, and each admitted request that failed. It is called from
+// several goroutines. The lines of one request follow each other.
 func NewGuard(p *Policy, s site.Site, audit func(string)) *Guard {
 	return &Guard{policy: p, site: s, audit: audit}
 }
@@ -102,6 +103,21 @@ func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args 
 		g.tell(q.Op, rule.told(&args))
 	}
 	return args, nil
+}
+
+// Failed tells the audit that an admitted request failed: the log has it as admitted.
+// A stream that is not what was planned is refused only when it arrives.
+func Failed[A any](g *Guard, q Request, rule Rule[A], args A, err error) {
+	if rule.told == nil {
+		return
+	}
+	how := "failed " + q.Op + ": "
+	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
+		how = "refused " + q.Op + " after it was admitted: "
+	}
+	g.lines.Lock()
+	defer g.lines.Unlock()
+	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(rule.told(&args).each, " "), maxRefused))
 }
 
 // Unknown is the refusal of an operation that there is no rule for.

@@ -30,7 +30,7 @@ type Asked struct {
 type How struct {
 	// Ask asks one and returns what it answers, as it is.
 	Ask func(context.Context, Asked) ([]byte, error)
-	// AtOnce is how many are asked at the same time, and Patience for how long each.
+	// AtOnce is how many hosts are asked at the same time, Patience how long each may take.
 	AtOnce   int
 	Patience time.Duration
 }
@@ -85,6 +85,7 @@ func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, err
 	p.all = len(all)
 	p.mu.Unlock()
 	var g errgroup.Group
+	var judging sync.Mutex
 	g.SetLimit(how.AtOnce)
 	for i, a := range all {
 		g.Go(func() error {
@@ -92,7 +93,7 @@ func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, err
 				return err
 			}
 			p.begin(known(a))
-			f.Hosts[i] = ask(ctx, a, how)
+			f.Hosts[i] = ask(ctx, a, how, &judging)
 			p.end(f.Hosts[i], known(a))
 			return nil
 		})
@@ -105,7 +106,9 @@ func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, err
 	return f, nil
 }
 
-func ask(ctx context.Context, a Asked, how How) *Host {
+// ask asks one host. It holds judging while an answer is decoded: only one answer at a
+// time takes its memory.
+func ask(ctx context.Context, a Asked, how How, judging *sync.Mutex) *Host {
 	h := &Host{Host: known(a), Address: a.Address, Jobs: []*Job{}}
 	if a.Here != nil {
 		h.Address = ""
@@ -129,6 +132,8 @@ func ask(ctx context.Context, a Asked, how How) *Host {
 		h.silent(err)
 		return h
 	}
+	judging.Lock()
+	defer judging.Unlock()
 	s, err := judge(answer)
 	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
 		err = fault.Failf(fmt.Sprintf("look at its address in the job file; where only its own name is another, its key is to start: zxfer replicate status --json --host %s", a.Name), "%w: %s says that it is %q", errAnother, a.Address, s.Host)

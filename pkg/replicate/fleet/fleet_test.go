@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/runner"
@@ -101,6 +103,9 @@ func TestAnswersAreJudged(t *testing.T) {
 		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "a part of it is null"},
 		"a job's name":     {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
 		"many jobs":        {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
+		"many copies":      {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
+		"many jobs, late":  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
+		"many lists":       {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
 		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x says that it is "web2"`},
 	} {
 		f := gather(t, map[string]string{"x": tt.answer}, Asked{Name: "web1", Address: "x"})
@@ -218,4 +223,42 @@ func FuzzJudge(f *testing.F) {
 		require.NoError(t, err)
 		require.NotContains(t, string(text), `\u00`, "no control character is left")
 	})
+}
+
+// TestTheLargestAnswersAreTaken covers the number of copies that docs/fleet.md allows.
+func TestTheLargestAnswersAreTaken(t *testing.T) {
+	t.Parallel()
+	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}
+	yes := true
+	for i := range 20_000 {
+		name := fmt.Sprintf("tank/some/where/dataset-%d", i)
+		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, &runner.DatasetStatus{Source: name, To: "near", Target: "vault/" + name, State: runner.Late, Late: true,
+			Base: "zxfer_a_2026-11-21T08:00:00Z", Consistent: &yes, Success: time.Unix(2e9, 0), LateAfter: time.Unix(2e9, 0), Bytes: 1 << 40, Seconds: 3.25})
+	}
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	f := gather(t, map[string]string{"x": string(text)}, Asked{Address: "x"})
+	require.Equal(t, runner.Late, f.Hosts[0].State, f.Hosts[0].Error)
+	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
+}
+
+// TestAnAnswerCostsBoundedMemory measures what the decoding of the costliest answer that
+// is accepted allocates.
+func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	padding := strings.Repeat(" ", MaxAnswer-1<<20)
+	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
+		answer := ""
+		for n := 300_000; n > 0; n -= 10_000 {
+			answer = `{"schema":"zxfer.replicate.status/v1","jobs":[` + fmt.Sprintf(in, strings.Repeat("{},", n)) + `]}`
+			if answer += padding[:min(len(padding), MaxAnswer-len(answer))]; budget.Of([]byte(answer)) <= budget.Within(maxCost, len(answer)) {
+				break
+			}
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := judge([]byte(answer))
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxCost), name)
+	}
 }

@@ -12,12 +12,17 @@ import (
 	"time"
 	"unicode"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/runner"
 )
 
-// MaxAnswer bounds what a host may answer, in bytes: some 20,000 copies.
+// MaxAnswer is the maximum size of an answer in bytes: some 20,000 copies.
 const MaxAnswer = 8 << 20
+
+// maxCost is the maximum memory in bytes that an answer may take once it is decoded. The
+// copies of a MaxAnswer take less.
+const maxCost = 32 << 20
 
 // The most that a host's answer may have of jobs, of bytes in a text, and of seconds
 // or whatever else it counts.
@@ -27,12 +32,15 @@ const (
 	maxNumber = 1e10
 )
 
-// judge reads how a host says that its jobs stand. States are of the runner's words, and
-// the worst of what is said. Nothing in what it returns drives a
-// terminal, is longer than it should be, or is missing.
+// judge reads an answer of a host. It replaces unknown states by the worst one, and each
+// state by the worst of its parts. No text that it returns drives a terminal or is longer
+// than maxText, and no part is nil.
 func judge(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("it answered with more than %d bytes", MaxAnswer)
+	}
+	if cost, most := budget.Of(answer), budget.Within(maxCost, len(answer)); cost > most {
+		return nil, fmt.Errorf("its answer would take %d bytes of memory, more than %d", cost, most)
 	}
 	at := bytes.Index(answer, []byte(`{"schema":"`))
 	if at < 0 || at > 0 && answer[at-1] != '\n' { // a login shell may talk before

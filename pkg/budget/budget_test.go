@@ -1,0 +1,24 @@
+package budget
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	for text, many := range map[string][2]int{ // objects and arrays, commas
+		`7`: {0, 0}, `{}`: {1, 0}, `[{},{}]`: {3, 1}, `{"a":[1,2],"b":3}`: {2, 2},
+		`"{[,"`: {0, 0}, `"\"{"`: {0, 0}, `"\\",{`: {1, 1}, `"open {`: {0, 0}, `"\`: {0, 0}, ``: {0, 0},
+	} {
+		require.Equal(t, len(text)+many[0]*Many+many[1]*One, Of([]byte(text)), text)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Small, Within(1<<30, 0))
+	require.Equal(t, Small+1000, Within(1<<30, 100))
+	require.Equal(t, 1<<20, Within(1<<20, 1<<20))
+}
