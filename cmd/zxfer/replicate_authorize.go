@@ -174,6 +174,10 @@ func authorizedKey(command []string, program, public string) (string, error) {
 	return `restrict,command="` + zfs.CommandLine(append([]string{program}, command...)) + `" ` + public, nil
 }
 
+// ourLines is an extended regular expression of grep and sed for the lines that
+// authorizedKey returns, and for those that start an agent of a zxfer without a policy.
+const ourLines = `command="([^"]*zxfer[^ "]* agent|[^"]+ agent --allow |[^"]+ ` + statusOfHost + `")`
+
 // publicKey tells whether a key is one, of the kind that is written before it.
 //
 // https://www.rfc-editor.org/rfc/rfc4253#section-6.6

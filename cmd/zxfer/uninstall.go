@@ -8,10 +8,12 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
+	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -21,6 +23,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/netcat"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
 	"zxfer/pkg/rsh"
 	"zxfer/pkg/site"
@@ -42,8 +45,9 @@ func newUninstall(a *app) *cobra.Command {
 binaries that it copied there, and the holds and bookmarks of jobs
 (zxfer:JOB:…) in all pools that the account sees. It asks, and removes the
 binaries; with --holds also the holds and bookmarks, on which the next
-increments of jobs that go on rely. Lines of authorized_keys and units are
-named with the command that removes them. The copies and their snapshots stay.
+increments of jobs that go on rely. Lines of authorized_keys and units, which
+also stay when a package is removed, are named with the command that removes
+them. The copies and their snapshots stay.
 
 The host needs no zxfer for it. A restricted key cannot do it.`,
 		Example: "  zxfer uninstall -n backup1\n  zxfer uninstall --holds --yes backup1",
@@ -158,8 +162,9 @@ type remains struct {
 	datasets  map[string]*[2]int  // with how many holds and bookmarks
 	tags      map[string][]string // snapshots by the tag that holds them
 	bookmarks []string
-	keys      int // lines of authorized_keys
-	units     int
+	keys      int      // lines of authorized_keys
+	units     []string // file names
+	installed bool     // the host has a zxfer in its PATH
 }
 
 // look finds them. It changes nothing.
@@ -169,8 +174,9 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 	if left.kept, err = rsh.Keeps(ctx, at.shell); err != nil {
 		return nil, err
 	}
-	text, err := rsh.Ask(ctx, at.shell, `grep "zxfer agent" "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
-		`ls /etc/systemd/system 2>/dev/null | grep -E "^zxfer-(replicate|drill)-" | while read -r x; do echo zxfer-unit; done; `+
+	text, err := rsh.Ask(ctx, at.shell, `grep -E `+inQuotes(ourLines)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
+		`cd /etc/systemd/system 2>/dev/null && grep -lxF `+inQuotes(unit.Marker)+` `+unit.Name("*")+` `+unit.DrillName("*")+` 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `+
+		`command -v zxfer >/dev/null && echo zxfer-installed; `+
 		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
 	if err != nil {
 		return nil, err
@@ -180,7 +186,11 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 		case "zxfer-key":
 			left.keys++
 		case "zxfer-unit":
-			left.units++
+			if unitFile.MatchString(value) {
+				left.units = append(left.units, value)
+			}
+		case "zxfer-installed":
+			left.installed = true
 		case "zxfer-pool":
 			if err := left.pool(ctx, at, value); err != nil {
 				return nil, err
@@ -244,15 +254,36 @@ func (left *remains) show(w io.Writer, holds bool) error {
 		b.WriteByte('\n')
 	}
 	if left.keys > 0 {
-		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove, there: sed -i '/zxfer agent/d' ~/.ssh/authorized_keys\n",
-			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"))
+		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove, there: sed -i -E %s ~/.ssh/authorized_keys\n",
+			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"), shellquote.Join("/"+ourLines+"/d"))
 	}
-	if left.units > 0 {
-		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay; there: zxfer replicate uninstall\n", english.Plural(left.units, "unit of jobs", "units of jobs"))
+	if len(left.units) > 0 {
+		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay: %s; to remove, there: %s\n",
+			english.Plural(len(left.units), "unit of jobs", "units of jobs"), strings.Join(left.units, ", "), left.removal())
 	}
 	if b.Len() == 0 {
 		b.WriteString("zxfer left nothing there\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// inQuotes quotes a text for the shell of rsh.Ask, whose lines have no single quotes.
+func inQuotes(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"`) + `"` }
+
+// unitFile matches the file names of units that zxfer writes.
+var unitFile = regexp.MustCompile(`^[A-Za-z0-9_-]+\.(service|timer)$`)
+
+// removal returns the command that removes the units, also if the package of zxfer was
+// removed before.
+func (left *remains) removal() string {
+	if left.installed {
+		return "zxfer replicate uninstall"
+	}
+	timers := slices.DeleteFunc(slices.Clone(left.units), func(name string) bool { return !strings.HasSuffix(name, ".timer") })
+	commands := []string{"cd /etc/systemd/system", "rm " + strings.Join(left.units, " "), "systemctl daemon-reload"}
+	if len(timers) > 0 {
+		commands = slices.Insert(commands, 1, "systemctl disable --now "+strings.Join(timers, " "))
+	}
+	return strings.Join(commands, " && ")
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zpool"), []byte("#!/bin/sh\n"), 0o700))
 	// Nor is the real home of this account the host's.
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "grep"), []byte("#!/bin/sh\ncase \"$1\" in -lxF) exit 1;; esac\nexec /bin/grep \"$@\"\n"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "getent"), []byte("#!/bin/sh\nexit 0\n"), 0o700))
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+home+"; PATH="+bin+":$PATH; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
@@ -34,7 +37,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
-	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i '/zxfer agent/d' ~/.ssh/authorized_keys\n"
+	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i -E '/" + ourLines + "/d' ~/.ssh/authorized_keys\n"
 
 	code, stdout, stderr := uninstall("-n", "beta")
 	require.Equal(t, 0, code, stderr)
@@ -60,4 +63,61 @@ func TestUninstallAsksFirst(t *testing.T) {
 	}
 	code, _, _ = uninstall("a", "b")
 	require.Equal(t, 2, code)
+}
+
+// TestUninstallFindsEveryLine has authorize print lines, and grep and sed as the host has
+// them look for these.
+func TestUninstallFindsEveryLine(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "k.pub")
+	require.NoError(t, os.WriteFile(key, []byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJzIWGUHW9SkPmHbLNTLfBwJ7LRxYmHzvh3Wzzz1l7r6 me\n"), 0o600))
+	var lines []string
+	for _, args := range [][]string{
+		{"--allow", "status"}, {"--allow", "receive=vault"}, {"--allow", "send=tank", "--append-only", "--peer", "10.0.0.1"},
+		{"--allow", "heal=tank", "--audit", "/var/log/z.log"},
+	} {
+		for _, program := range []string{"/usr/bin/zxfer", "/opt/my programs/zx-1.2"} {
+			var out, errs bytes.Buffer
+			code := executeApp(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now},
+				append([]string{"replicate", "authorize", "--key", key, "--program", program}, args...))
+			require.Equal(t, 0, code, errs.String())
+			lines = append(lines, out.String(), `from="10.0.0.1",`+out.String())
+		}
+	}
+	others := []string{"ssh-ed25519 AAAA zxfer agent\n", "restrict,command=\"/usr/bin/rrsync /srv\" ssh-ed25519 AAAA agent --allow\n", "command=\"/usr/bin/other agent\" ssh-ed25519 AAAA b\n"}
+	file := filepath.Join(t.TempDir(), "authorized_keys")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(slices.Concat(lines, others), "")), 0o600))
+	found, err := exec.Command("grep", "-E", ourLines, file).Output()
+	require.NoError(t, err)
+	require.Equal(t, strings.Join(lines, ""), string(found))
+	require.NoError(t, exec.Command("sed", "-i", "-E", "/"+ourLines+"/d", file).Run())
+	left, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, strings.Join(others, ""), string(left))
+}
+
+// TestUninstallNamesUnits covers a host whose package was removed before.
+func TestUninstallNamesUnits(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	for name, script := range map[string]string{
+		"zpool":  "exit 0",
+		"getent": "exit 0",
+		"grep":   `case "$1" in -lxF) printf 'zxfer-replicate-a.service\nzxfer-replicate-a.timer\nzxfer-replicate-a b.timer\n';; *) exec /bin/grep "$@";; esac`,
+		"ls":     "exit 0",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+	}
+	shell := filepath.Join(t.TempDir(), "rsh")
+	require.NoError(t, os.WriteFile(shell, []byte("HOME="+bin+"; PATH="+bin+":/usr/bin:/bin; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
+	look := func() string {
+		var out, errs bytes.Buffer
+		code := executeApp(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now}, []string{"uninstall", "-n", "-e", "sh " + shell, "beta"})
+		require.Equal(t, 0, code, errs.String())
+		return out.String()
+	}
+	const units = "/etc/systemd/system: 2 units of jobs, which stay: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove, there: "
+	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", look())
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "zxfer"), []byte("#!/bin/sh\n"), 0o700))
+	require.Equal(t, units+"zxfer replicate uninstall\n", look())
 }
