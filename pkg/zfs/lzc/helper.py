@@ -4,8 +4,10 @@ Package lzc of zxfer runs this with python3 -I -c. Names come checked, as
 ASCII text. A reply is {"ok": value} or {"error": {...}}; the script ends when
 its input does.
 """
+import errno
 import json
 import os
+import stat
 import sys
 
 # What anything prints by mistake must not be read as a reply.
@@ -56,9 +58,27 @@ def estimate(request):
     return sizes
 
 
+def pipe_of_parent(request):
+    """Opens the pipe of the process that asks, and nothing else.
+
+    If that process ended, the kernel may have given its number to another one. Then
+    it is not the parent any more, or its descriptor is not that pipe.
+    """
+    if os.getppid() != request["process"]:
+        raise OSError(errno.ESRCH, "the process that asks ended")
+    # O_NONBLOCK: something else may be in its place by now.
+    pipe = os.open("/proc/%d/fd/%d" % (request["process"], request["pipe"]), os.O_WRONLY | os.O_NONBLOCK)
+    found = os.fstat(pipe)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_ino != request["inode"]:
+        os.close(pipe)
+        raise OSError(errno.ESRCH, "the descriptor is not the pipe of the process that asks")
+    os.set_blocking(pipe, True)
+    return pipe
+
+
 def send(request):
     """Writes one increment into a pipe of the process that asks."""
-    pipe = os.open("/proc/%d/fd/%d" % (request["process"], request["pipe"]), os.O_WRONLY)
+    pipe = pipe_of_parent(request)
     try:
         base = request["from"].encode() or None
         lzc.lzc_send(request["to"].encode(), base, pipe, request["flags"])

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsexec"
 )
@@ -58,7 +60,12 @@ func (s *sendSource) send(c *Client, w *os.File) {
 	defer w.Close() // the reader sees the end once the helper has closed its own
 	name := s.spec.Dataset + "@" + s.spec.To
 	of := streamOf(s.spec)
-	request := map[string]any{"op": "send", "process": os.Getpid(), "pipe": int(w.Fd()), "from": of.Steps[0][0], "to": name, "flags": of.Flags}
+	fd := int(w.Fd())
+	var pipe unix.Stat_t
+	if s.err = unix.Fstat(fd, &pipe); s.err != nil {
+		return
+	}
+	request := map[string]any{"op": "send", "process": os.Getpid(), "pipe": fd, "inode": pipe.Ino, "from": of.Steps[0][0], "to": name, "flags": of.Flags}
 	s.err = typed(zfs.OpSend, []string{name}, c.call(s.ctx, zfs.OpSend, name, request, nil))
 	if s.err != nil && s.ctx.Err() == nil && !errors.As(s.err, new(*zfs.Error)) { // whatever ended the helper
 		s.err = &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend, Subject: name, Detail: s.err.Error()}

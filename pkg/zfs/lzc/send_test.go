@@ -1,12 +1,16 @@
 package lzc
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/zfs"
 )
@@ -47,4 +51,49 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 			require.NoError(t, src.Close())
 		})
 	}
+}
+
+// TestSendWritesIntoNoOtherPipe runs the helper with a library that writes into the
+// descriptor. The helper refuses a process that is not its parent, as after the number of
+// an ended process was given away, and a descriptor that is another pipe.
+func TestSendWritesIntoNoOtherPipe(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	const library = `import sys, types
+exceptions = types.SimpleNamespace(ZFSError=KeyError, MultipleOperationsFailure=LookupError, ZFSGenericError=IndexError)
+import os
+sys.modules["libzfs_core"] = types.SimpleNamespace(exceptions=exceptions, lzc_exists=lambda n: True,
+    lzc_send=lambda to, base, pipe, flags: os.write(pipe, to))
+`
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	var pipe unix.Stat_t
+	require.NoError(t, unix.Fstat(int(w.Fd()), &pipe))
+	_, foreign, err := os.Pipe()
+	require.NoError(t, err)
+	another := exec.Command("sleep", "100000") // it has the same pipe, as its descriptor 3
+	another.ExtraFiles = []*os.File{w}
+	require.NoError(t, another.Start())
+	t.Cleanup(func() { _ = another.Process.Kill(); _ = another.Wait() })
+	ask := func(process, fd int, inode uint64) string {
+		cmd := exec.Command(python, "-c", library+script)
+		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"op":"send","process":%d,"pipe":%d,"inode":%d,"from":"","to":"t","flags":[]}`+"\n", process, fd, inode))
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		_, answer, _ := strings.Cut(string(out), "\n") // after the greeting
+		return answer
+	}
+	require.Contains(t, ask(another.Process.Pid, 3, pipe.Ino), `"errno": 3`)
+	require.Contains(t, ask(os.Getpid(), int(w.Fd()), pipe.Ino+1), `"errno": 3`)
+	require.Contains(t, ask(os.Getpid(), int(foreign.Fd()), pipe.Ino), `"errno": 3`)
+	require.Equal(t, `{"ok": null}`+"\n", ask(os.Getpid(), int(w.Fd()), pipe.Ino))
+	require.NoError(t, another.Process.Kill())
+	_ = another.Wait()
+	require.NoError(t, w.Close())
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "t", string(got), "only the last one wrote")
 }
