@@ -123,7 +123,7 @@ func TestSomeIsHealed(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"src/a:/f": Mended, "src/b:/g": Mended, lasting.Shown: NotMended,
 		"src/c:/h": NotMended, "<metadata>:<0x1>": NotMended, "src/a:<0x5>": NotMended}, became)
-	require.Equal(t, "zxfer restore --files /old dst/a@1 restored", r.Things[1].Remedy)
+	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Things[1].Remedy)
 	w.asBefore(t)
 }
 

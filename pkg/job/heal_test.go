@@ -86,7 +86,7 @@ func TestWhatAScrubTells(t *testing.T) {
 		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
 		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "it is paused"},
 		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "found 2 errors that ZFS does not list"},
-		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "nobody can tell"},
+		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "does not list, in src/a or elsewhere"},
 		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Mended, ""},
 		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Mended, "pool src has 1 error of no dataset"},
 		"of what is gone":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Mended, ""},

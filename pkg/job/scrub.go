@@ -83,7 +83,7 @@ func (h *healing) judge(t *HealedThing) {
 	if t.Path == "" {
 		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{from.String(), beside(d.pair.bad)})
 	} else {
-		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, from.String(), "restored"})
+		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, from.String(), "./restored"})
 	}
 }
 
@@ -209,9 +209,10 @@ func (h *healing) unlisted(d zfs.Damage) error {
 				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
 			"\nwhere it names none, what had them is gone:\n"+h.onPool("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
-		h.rep.Log(found + ", and other datasets have some; that none is in " + h.req.At.Name + ", too, nobody can tell")
+		h.rep.Log(found + ", some of them in other datasets; the others may also be in " + h.req.At.Name)
 	default:
-		return fault.Failf(h.onPool("zpool scrub -w", "zpool status -v"), "%s: %s that ZFS does not list: whether they are in %s nobody can tell", h.req.At, found, h.req.At.Name)
+		return fault.Failf(h.onPool("zpool scrub -w", "zpool status -v"),
+			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears those of deleted data", h.req.At, found, h.req.At.Name)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func healText(r *job.HealReport) string {
 	}
 	for _, t := range r.Things {
 		fmt.Fprintf(&b, "  %-10s  %s", t.Outcome, Line(t.Shown))
-		if why := whyNot(t); why != "" && !told[why] {
+		if why := whyNot(t, told[t.Why]); why != "" {
 			fmt.Fprintf(&b, " (%s)", Line(why))
 		}
 		b.WriteString("\n")
@@ -89,10 +89,15 @@ func since(d *job.HealedDataset) string {
 	return fmt.Sprintf(" (what came after @%s; if that does not suffice, all, about %s)", Line(d.Since), size.Text(d.Whole))
 }
 
-// whyNot says what is known of what is not healed for sure.
-func whyNot(t *job.HealedThing) string {
-	if t.Read == "" || t.Outcome == job.Mended {
-		return t.Why
+// whyNot returns what is known of a thing that is not proved to be healed. told says that
+// the line of its dataset has the reason.
+func whyNot(t *job.HealedThing, told bool) string {
+	var parts []string
+	if !told && t.Why != "" {
+		parts = append(parts, t.Why)
 	}
-	return t.Why + "; it " + t.Read
+	if t.Read != "" && t.Outcome != job.Mended {
+		parts = append(parts, "it "+t.Read)
+	}
+	return strings.Join(parts, "; ")
 }
