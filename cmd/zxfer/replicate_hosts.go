@@ -41,7 +41,7 @@ func (o *hostsOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&o.hosts, "hosts", false, "ask other hosts: all of the job file, or those that are named")
 		f.VarP(option.Count(&o.atOnce, 1, 256), "parallel", "j", "hosts to ask at once")
 		f.DurationVar(&o.patient, "timeout", o.patient, "how long a host may take to answer")
-		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default: ssh, or ZXFER_RSH; a host's own is the job file's)")
+		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default: ssh, or ZXFER_RSH); rsh of a host in the job file overrides it")
 	})
 }
 

@@ -96,14 +96,14 @@ func syntax(name string, err error) error {
 		if len(bad.Key()) > 0 {
 			key = strings.Join(bad.Key(), ".") + ": "
 		}
-		return fault.Usagef("", "%s:%d: %s%s", name, line, key, wanted(strings.TrimPrefix(bad.Error(), "toml: ")))
+		return fault.Usagef("", "%s:%d: %s%s", name, line, key, wanted(bad.Key(), strings.TrimPrefix(bad.Error(), "toml: ")))
 	}
 	return fault.Usagef("", "%s: %w", name, err)
 }
 
-// wanted says what the decoder says of a value of the wrong type, without the
-// names of Go's fields and types.
-func wanted(message string) string {
+// wanted rewrites the decoder's message for a value of the wrong type, without the names
+// of Go's fields and types.
+func wanted(key []string, message string) string {
 	is, ok := strings.CutPrefix(message, "cannot decode TOML ")
 	is, field, found := strings.Cut(is, " into struct field ")
 	_, goType, typed := strings.Cut(field, " of type ")
@@ -122,7 +122,10 @@ func wanted(message string) string {
 		must = "an array of strings"
 	default:
 		if strings.HasPrefix(goType, "[]") {
-			must = "an array of tables"
+			must = "a list of tables"
+			if len(key) > 0 {
+				must += fmt.Sprintf(": write [[%s]] above its keys, or %s = [{ ... }]", strings.Join(key, "."), key[len(key)-1])
+			}
 		}
 	}
 	return fmt.Sprintf("this is of type %s, and must be %s", is, must)
