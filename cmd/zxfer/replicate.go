@@ -266,7 +266,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
 	return show.write(a, outcome.Join(errs...), func(about page.About) ([]byte, error) {
-		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now()), course.Course(), errs)
+		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Course(), errs)
 	})
 }
 

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +19,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/page"
 )
@@ -125,9 +129,20 @@ func (o *replicateOptions) status(a *app, names []string) (*runner.Status, error
 	if err != nil {
 		return nil, err
 	}
-	s := runner.StatusOf(jobs, o.stateDir, a.now())
+	s := runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince)
 	s.Host = replicate.ShortName(o.hostName())
 	return s, nil
+}
+
+// scheduledSince returns when the schedule of a job began to apply: when its timer was
+// written or, without one, the job file. It returns the zero time if neither is found.
+func (o *replicateOptions) scheduledSince(job string) time.Time {
+	for _, name := range []string{filepath.Join(unitDir, unit.Name(job)+".timer"), o.file} {
+		if info, err := os.Stat(name); err == nil {
+			return info.ModTime()
+		}
+	}
+	return time.Time{}
 }
 
 // writeHTML shows how jobs stand as a page.

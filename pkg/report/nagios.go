@@ -194,6 +194,8 @@ func inBrief(j checked) string {
 	}
 	if late := count(j.JobStatus, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.copies, "dataset", ""))+by(j.Lag))
+	} else if j.Late && j.copies == 0 && j.State == runner.Late {
+		parts = append(parts, "late"+by(j.Lag))
 	}
 	return strings.Join(parts, ", ")
 }

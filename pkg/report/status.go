@@ -77,13 +77,21 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
 }
 
-// Course tells that there was no run, and what is under way.
+// Course says whether a job never ran, and what is in progress.
 func Course(j *runner.JobStatus) (parts []string) {
-	if j.LastRun.IsZero() && !j.Failed {
+	first := j.LastRun.IsZero() && !j.Failed
+	if first && j.RunningSince.IsZero() {
 		parts = append(parts, "never ran")
 	}
-	if j.Running {
-		parts = append(parts, "a run, heal or prune is under way")
+	switch {
+	case j.RunningCommand != "":
+		parts = append(parts, oneLine(j.RunningCommand)+" is in progress")
+	case !j.RunningSince.IsZero() && first:
+		parts = append(parts, "the first run is in progress since "+stamp(j.RunningSince))
+	case !j.RunningSince.IsZero():
+		parts = append(parts, "a run is in progress since "+stamp(j.RunningSince))
+	case j.Running:
+		parts = append(parts, "a run, heal or prune is in progress")
 	}
 	return parts
 }

@@ -118,6 +118,15 @@ func TestNagiosLevels(t *testing.T) {
 		require.Equal(t, want.level, level)
 		require.True(t, strings.HasPrefix(b.String(), want.line), b.String())
 	}
+	never := *all[1]
+	never.State, never.Lag, never.LagCritical = runner.Late, 3600, 4500
+	var b strings.Builder
+	level, err := Nagios(&b, &runner.Status{Jobs: []*runner.JobStatus{&never}})
+	require.NoError(t, err)
+	require.Equal(t, LevelWarning, level)
+	require.True(t, strings.HasPrefix(b.String(), "ZXFER WARNING: never: never ran, late by 1 h 0 min (1 of 1 job) | lag_never=3600s;900;4500;0 "), b.String())
+	never.Lag = 4501
+	require.Equal(t, LevelCritical, levelOf(&never), "it missed a second run")
 	slow := all[3]
 	slow.Lag = slow.LagCritical
 	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
@@ -162,4 +171,23 @@ func TestNagiosIsBounded(t *testing.T) {
 	b.Reset()
 	require.NoError(t, NagiosUnknown(&b, fault.Usagef("", "there is no job file\n| x")))
 	require.Equal(t, "ZXFER UNKNOWN: there is no job file; / x\n", b.String())
+}
+
+// TestCourse covers the words for what is in progress.
+func TestCourse(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
+	for _, c := range []struct {
+		j    runner.JobStatus
+		want []string
+	}{
+		{runner.JobStatus{}, []string{"never ran"}},
+		{runner.JobStatus{Running: true}, []string{"never ran", "a run, heal or prune is in progress"}},
+		{runner.JobStatus{Running: true, RunningCommand: "zxfer heal tank (process 7)"}, []string{"never ran", "zxfer heal tank (process 7) is in progress"}},
+		{runner.JobStatus{Running: true, RunningSince: at}, []string{"the first run is in progress since 2026-11-22 08:00:00"}},
+		{runner.JobStatus{Running: true, RunningSince: at, LastRun: at}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
+		{runner.JobStatus{LastRun: at}, nil},
+	} {
+		require.Equal(t, c.want, Course(&c.j))
+	}
 }

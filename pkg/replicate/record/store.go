@@ -205,7 +205,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// ErrRunning is returned by Lock where the job runs already.
+// ErrRunning is the error of Lock if the job is running, or something else holds its lock.
 var ErrRunning = errors.New("the job is running already")
 
 // lockPoll is how often a lock that another has is asked for again: flock(2)
@@ -223,7 +223,14 @@ func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func()
 	if err != nil {
 		return nil, err
 	}
-	return lock(ctx, f, wait)
+	unlock, err = lock(ctx, f, wait)
+	if err == nil {
+		_ = f.Truncate(0) // its time is that of the begin; without it only Run is wrong
+	}
+	if by := s.holder(name); errors.Is(err, ErrRunning) && by != "" {
+		err = &heldError{by}
+	}
+	return unlock, err
 }
 
 // lock locks a file, or directory, and closes it where it cannot.

@@ -27,7 +27,7 @@ func aloneReplica(t *testing.T, j replicate.Job) *replica {
 
 func (r *replica) status(t *testing.T) *JobStatus {
 	t.Helper()
-	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC()).Jobs[0]
+	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC(), nil).Jobs[0]
 }
 
 // A job without a target takes and removes its own snapshots by the grid, and

@@ -54,7 +54,7 @@ func (r *replica) drill(t *testing.T, o DrillOptions) (*record.Drill, error) {
 }
 
 func (r *replica) standing() *JobStatus {
-	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0)).Jobs[0]
+	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
 // Good copies are read, compared and recorded; a run beside it is not stood in the way.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,17 +10,23 @@ import (
 	"zxfer/pkg/replicate/record"
 )
 
-// Metrics renders the metrics of all jobs of a file: of those that have run, what came
-// of it, and of those with a schedule, what is to come.
+// Metrics renders the metrics of all jobs of a file: the results of those that have run,
+// and the due times of those with a schedule. If the records of a job cannot be read, it
+// returns the error of that job, and the metrics of the others.
 func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) {
 	var states []*record.State
 	var due []*JobStatus
+	var errs []error
 	for i := range f.Jobs {
-		st, err := record.Peek(stateDir, f.Jobs[i].Name).Standing()
+		j := &f.Jobs[i]
+		st, err := record.Peek(stateDir, j.Name).Standing()
 		if err != nil {
-			return nil, err
+			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+			st = &record.State{} // its next run is known
+		} else {
+			states = append(states, st)
 		}
-		states, due = append(states, st), append(due, statusOf(&f.Jobs[i], st, now))
+		due = append(due, statusOf(j, st, when{now: now}))
 	}
 	e := record.Metrics(states)
 	at := func(t time.Time, labels ...string) {
@@ -43,18 +50,16 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 			at(j.Drill.LateAfter, "job", j.Job)
 		}
 	}
-	return e.Bytes(), nil
+	return e.Bytes(), errors.Join(errs...)
 }
 
-// WriteMetrics writes them to the file's Textfile. Of two jobs that end together
-// neither writes over the other's news.
+// WriteMetrics writes the metrics to the Textfile of the file, also if the records of some
+// jobs cannot be read. If two jobs end at the same time, neither overwrites the result of
+// the other.
 func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now time.Time) error {
 	err := record.Together(ctx, stateDir, func() error {
 		text, err := Metrics(f, stateDir, now)
-		if err != nil {
-			return err
-		}
-		return record.Replace(f.Metrics.Textfile, text, 0o644)
+		return errors.Join(err, record.Replace(f.Metrics.Textfile, text, 0o644))
 	})
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)

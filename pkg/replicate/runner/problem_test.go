@@ -29,7 +29,7 @@ func tried(st *record.State, source, to string, err error) {
 }
 
 func standing(st *record.State) *JobStatus {
-	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, st.LastRun.Started.Add(10*time.Minute))
+	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: st.LastRun.Started.Add(10 * time.Minute)})
 }
 
 func states(j *JobStatus) (out []string) {
@@ -141,13 +141,13 @@ func TestLagLevels(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Done)
 	tried(st, "tank", "near", nil)
-	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, st.LastRun.Started.Add(3*time.Hour))
+	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, when{now: st.LastRun.Started.Add(3 * time.Hour)})
 	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
 	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
 	require.Equal(t, 76*time.Minute.Seconds(), js.LagCritical)
 	require.Equal(t, Late, js.State)
 	require.False(t, js.Failed)
-	js = statusOf(&replicate.Job{}, st, st.LastRun.Started)
+	js = statusOf(&replicate.Job{}, st, when{now: st.LastRun.Started})
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 

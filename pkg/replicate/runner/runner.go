@@ -92,21 +92,22 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error
 	return w, nil
 }
 
-// locked begins what changes the records of a job. Where the job runs already it
-// waits for the end of that, or fails with record.ErrRunning (fault.Refused).
+// locked begins what changes the records of a job. If something else holds the lock of the
+// job, locked waits for its end, or without wait fails with record.ErrRunning
+// (fault.Refused), which names the command.
 func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *work, unlock func(), err error) {
 	store, err := record.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
-	waited := r.reporter(j.Name, "").Doing(j.Name + ": waiting for the end of the run under way")
+	waited := r.reporter(j.Name, "").Doing(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
 	unlock, err = store.Lock(ctx, wait)
 	waited()
 	switch {
 	case errors.Is(err, record.ErrRunning):
 		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
 	case errors.Is(err, context.Canceled):
-		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for the run under way: %w", j.Name, err))
+		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
 	case err != nil:
 		return nil, nil, err
 	}

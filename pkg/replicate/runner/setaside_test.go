@@ -88,7 +88,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the one above did not diverge")
 			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was set aside")
 
-			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now())
+			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Aside[0].As)
 			require.False(t, st.Failed)
 			require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)

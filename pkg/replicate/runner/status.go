@@ -24,7 +24,7 @@ const defaultGrace = 15 * time.Minute
 // How a job or a dataset stands, in one word, is one of these, or of outcome's
 // Interrupted, Refused and Failed, which its last run ended with, or record.Unproved.
 const (
-	OK      = "ok"      // the last run succeeded, and none is late
+	OK      = "ok"      // the last run succeeded, or none is due yet, and none is late
 	Unknown = "unknown" // it has no schedule and never ran, or its records cannot be read
 	Late    = "late"
 	Damaged = "damaged" // a pool has data errors
@@ -115,7 +115,11 @@ type JobStatus struct {
 	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or why the records cannot be read
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
-	Running  bool      `json:"running,omitempty"` // a run is under way, or a heal or prune, which keeps runs away
+	Running  bool      `json:"running,omitempty"` // a run is in progress, or a heal or prune, which keeps runs away
+	// RunningSince is the begin of the run in progress, zero if there is none.
+	RunningSince time.Time `json:"running_since,omitzero"`
+	// RunningCommand is the command that keeps runs away, "" if it is a run or unknown.
+	RunningCommand string `json:"running_command,omitempty"`
 	// Failed tells that the last run did not bring all to an end, that nobody can tell,
 	// or that a pool has data errors.
 	Failed bool `json:"failed"`
@@ -194,15 +198,22 @@ func goneOf(j *replicate.Job, st *record.State) (all []GoneStatus) {
 	return all
 }
 
-// StatusOf reads how jobs stand. It changes nothing and reaches no host. That
-// the records of one cannot be read hides no other.
-func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time) *Status {
+// StatusOf reads the status of jobs. It changes nothing and reaches no host. If the records
+// of one job cannot be read, it still returns the others.
+//
+// since returns when the schedule of a job began to apply, for jobs that never ran. It may
+// be nil, and may return the zero time, if that is unknown.
+func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(job string) time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
 		store := record.Peek(stateDir, j.Name)
 		st, err := store.Standing()
-		js := statusOf(j, cmp.Or(st, &record.State{}), now)
-		js.Running = store.Running()
+		w := when{now: now, run: store.Run()}
+		if since != nil {
+			w.since = since(j.Name)
+		}
+		js := statusOf(j, cmp.Or(st, &record.State{}), w)
+		js.Running, js.RunningSince, js.RunningCommand = store.Running(), w.run, store.Holder()
 		if js.Drill != nil {
 			js.Drill.Running = store.Drilling()
 		}
@@ -231,22 +242,44 @@ func (s *Status) Shorten() {
 	}
 }
 
-func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
+// when holds the times that the status of a job depends on, except those of its records.
+type when struct {
+	now   time.Time
+	run   time.Time // begin of the run in progress, zero if there is none
+	since time.Time // when the schedule began to apply, zero if that is unknown
+}
+
+// longRun is how long a run in progress keeps its job from becoming late.
+const longRun = 24 * time.Hour
+
+// judged returns the time at which lateness is judged: during a run, its begin, as the run
+// brings what is due. A run that takes longer than longRun does not count.
+func (w when) judged() time.Time {
+	if !w.run.IsZero() && w.run.Before(w.now) && w.now.Sub(w.run) < longRun {
+		return w.run
+	}
+	return w.now
+}
+
+func statusOf(j *replicate.Job, st *record.State, w when) *JobStatus {
+	now := w.judged()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
 	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
 	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is none
 		due.event = e
-		js.Next, _ = e.Next(now)
+		js.Next, _ = e.Next(w.now)
 	}
 	last := st.LastRun
 	if last != nil {
 		js.LastRun, js.Outcome, js.Error, js.Hint = last.Started, last.Outcome, last.Error, last.Hint
 		js.Seconds, js.State = last.Ended.Sub(last.Started).Seconds(), stateOf(last.Outcome)
 	}
-	// A job that has a schedule and never arrived anywhere is late: its timer
-	// may not be there.
+	// A job with a schedule whose datasets never arrived is late: its timer may be missing.
 	js.Late = due.event != nil
 	js.LagWarning, js.LagCritical = due.levels(now)
+	if last == nil && len(st.Datasets) == 0 {
+		due.neverRan(js, w.since)
+	}
 	add := func(d *DatasetStatus, a *replicate.Attempt) {
 		if proved, known := st.Datasets[d.Source].Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
 			d.Consistent = &proved
@@ -279,7 +312,7 @@ func statusOf(j *replicate.Job, st *record.State, now time.Time) *JobStatus {
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
-	js.drilled(drillStatusOf(j, st, now))
+	js.drilled(drillStatusOf(j, st, w.now))
 	js.Settle()
 	return js
 }
@@ -341,6 +374,21 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 		s.State = worst(s.State, Late)
 	}
 	return from
+}
+
+// neverRan judges a job with a schedule that never ran like one whose last run was when the
+// schedule began to apply.
+func (d *deadline) neverRan(js *JobStatus, since time.Time) {
+	if since.IsZero() || d.future(since) {
+		return
+	}
+	first, _, ok := d.after(since)
+	if !ok {
+		return
+	}
+	js.State, js.Lag = OK, max(0, d.now.Sub(first).Seconds())
+	js.Late = d.now.After(first.Add(d.grace))
+	js.LagWarning, js.LagCritical = d.levels(since)
 }
 
 // future tells of a time when the clock was wrong, or is now.

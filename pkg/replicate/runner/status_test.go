@@ -43,7 +43,7 @@ func TestStatusLateness(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			st := stateOfOne(replicate.Attempt{Success: tt.success})
-			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, tt.now)
+			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, when{now: tt.now})
 			require.Equal(t, tt.late, js.Late)
 			require.Equal(t, tt.lag.Seconds(), js.Datasets[0].Lag)
 			if by := js.Datasets[0].LateAfter; !by.IsZero() {
@@ -51,8 +51,8 @@ func TestStatusLateness(t *testing.T) {
 			}
 		})
 	}
-	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, eight).Late, "a scheduled job that never ran is late")
-	require.False(t, statusOf(&replicate.Job{}, &record.State{}, eight).Late)
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, when{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
+	require.False(t, statusOf(&replicate.Job{}, &record.State{}, when{now: eight}).Late)
 }
 
 // What never arrived is late since it was first tried, however often that was cut, and
@@ -66,17 +66,17 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 		for hour := range 3 {
 			a.Ended(eight.Add(time.Duration(hour)*time.Hour), context.Canceled)
 		}
-		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, eight.Add(150*time.Minute))
+		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: eight.Add(150 * time.Minute)})
 		require.True(t, js.Late, name)
 		require.Equal(t, (150 * time.Minute).Seconds(), js.Lag, name)
 		require.Equal(t, []float64{900, 4500}, []float64{js.LagWarning, js.LagCritical}, name)
 		a.Ended(eight.Add(3*time.Hour), nil)
 		a.Ended(eight.Add(4*time.Hour), context.Canceled)
-		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, eight.Add(4*time.Hour+time.Minute))
+		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: eight.Add(4*time.Hour + time.Minute)})
 		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
 	}
 	older := stateOfOne(replicate.Attempt{Tried: eight})
-	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, eight.Add(time.Hour))
+	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, when{now: eight.Add(time.Hour)})
 	require.Equal(t, time.Hour.Seconds(), js.Lag, "as an older version wrote it")
 }
 
@@ -114,7 +114,7 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "a"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "state.json"), []byte("{"), 0o600))
-	s := StatusOf([]*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}, dir, time.Now())
+	s := StatusOf([]*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}, dir, time.Now(), nil)
 	require.True(t, s.Failed)
 	require.False(t, s.Late)
 	require.Equal(t, Unknown, s.Jobs[0].State)
@@ -122,7 +122,7 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.NotEmpty(t, s.Jobs[0].Problems[0].Hint)
 	require.False(t, s.Jobs[1].Failed, "it never ran")
 	require.Equal(t, Unknown, s.Jobs[1].State)
-	j := statusOf(&replicate.Job{}, &record.State{LastRun: &record.Run{Outcome: "\x1b[2J"}}, time.Now())
+	j := statusOf(&replicate.Job{}, &record.State{LastRun: &record.Run{Outcome: "\x1b[2J"}}, when{now: time.Now()})
 	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
 }
 
@@ -175,7 +175,7 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	dir := t.TempDir()
 	jobs := []*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}
 	now := time.Unix(1e9, 0)
-	s := StatusOf(jobs, dir, now)
+	s := StatusOf(jobs, dir, now, nil)
 	require.Equal(t, []string{Late, Unknown}, []string{s.Jobs[0].State, s.Jobs[1].State})
 	require.Equal(t, []bool{true, false}, []bool{s.Jobs[0].Late, s.Jobs[1].Late})
 
@@ -183,13 +183,13 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	require.NoError(t, err)
 	unlock, err := store.Lock(t.Context(), false)
 	require.NoError(t, err)
-	s = StatusOf(jobs, dir, now)
+	s = StatusOf(jobs, dir, now, nil)
 	require.True(t, s.Jobs[0].Running)
 	require.False(t, s.Jobs[1].Running)
 	require.True(t, s.Late, "what holds the lock may be a heal")
 	require.Equal(t, Late, s.Jobs[0].State)
 	unlock()
-	s = StatusOf(jobs, dir, now)
+	s = StatusOf(jobs, dir, now, nil)
 	require.False(t, s.Jobs[0].Running)
 	require.True(t, s.Late)
 }
@@ -271,4 +271,84 @@ type oldHost struct{ *site.Local }
 
 func (*oldHost) Facts(context.Context) (site.Facts, error) {
 	return site.Facts{ZFS: "2.1.11-1"}, nil
+}
+
+// TestAJobThatNeverRanIsJudgedAsALateOne covers the time since its schedule applies.
+func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 11, 21, 7, 30, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name, schedule, state string
+		after, lag            time.Duration
+		critical              bool
+	}{
+		{"not due yet", "hourly", OK, 20 * time.Minute, 0, false},
+		{"due", "hourly", OK, 44 * time.Minute, 14 * time.Minute, false},
+		{"late", "hourly", Late, 46 * time.Minute, 16 * time.Minute, false},
+		{"a second run was missed", "hourly", Late, 106 * time.Minute, 76 * time.Minute, true},
+		{"for days", "hourly", Late, 72 * time.Hour, 72*time.Hour - 30*time.Minute, true},
+		{"no schedule", "", Unknown, 72 * time.Hour, 0, false},
+	} {
+		js := statusOf(&replicate.Job{Name: "j", Schedule: c.schedule}, &record.State{}, when{now: since.Add(c.after), since: since})
+		require.Equal(t, c.state, js.State, c.name)
+		require.Equal(t, c.state == Late, js.Late, c.name)
+		require.Equal(t, c.lag.Seconds(), js.Lag, c.name)
+		require.Equal(t, c.critical, js.LagCritical > 0 && js.Lag > js.LagCritical, c.name)
+	}
+	js := statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, when{now: since, since: since.AddDate(1, 0, 0)})
+	require.True(t, js.Late, "the clock was wrong when the file was written")
+}
+
+// TestALongRunIsNotLate covers a run that lasts longer than the period of its schedule.
+func TestALongRunIsNotLate(t *testing.T) {
+	t.Parallel()
+	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	j := &replicate.Job{Name: "j", Schedule: "hourly"}
+	st := stateOfOne(replicate.Attempt{Success: eight})
+	nine := eight.Add(time.Hour)
+	for _, c := range []struct {
+		name  string
+		w     when
+		late  bool
+		lag   time.Duration
+		never bool
+	}{
+		{"no run", when{now: nine.Add(5 * time.Hour)}, true, 5 * time.Hour, false},
+		{"since it was due", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second)}, false, time.Second, false},
+		{"begun late", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
+		{"for more than a day", when{now: nine.Add(25 * time.Hour), run: nine}, true, 25 * time.Hour, false},
+		{"begun in the future", when{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
+		{"the first run", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second), since: eight}, false, time.Second, true},
+	} {
+		of := st
+		if c.never {
+			of = &record.State{}
+		}
+		js := statusOf(j, of, c.w)
+		require.Equal(t, c.late, js.Late, c.name)
+		require.Equal(t, c.lag.Seconds(), js.Lag, c.name)
+	}
+}
+
+// TestUnreadableRecordsStopNoMetrics covers a record that is damaged.
+func TestUnreadableRecordsStopNoMetrics(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for _, job := range []string{"a", "b"} {
+		store, err := record.Open(dir, job)
+		require.NoError(t, err)
+		require.NoError(t, store.Save(stateOfOne(replicate.Attempt{Success: eight})))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "state.json"), []byte("{"), 0o600))
+	f := &replicate.File{Metrics: replicate.Metrics{Textfile: filepath.Join(dir, "zxfer.prom")},
+		Jobs: []replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b", Schedule: "hourly"}}}
+	err := WriteMetrics(t.Context(), f, dir, eight)
+	require.ErrorContains(t, err, `job "a"`)
+	require.ErrorContains(t, err, "state.json is damaged")
+	text, err := os.ReadFile(f.Metrics.Textfile)
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("dataset_last_success_seconds{job=\"b\",source=\"tank/a\",target=\"near\"} %d\n", eight.Unix()))
+	require.Contains(t, string(text), `next_run_seconds{job="a"}`)
+	require.NotContains(t, string(text), `source="tank/a",target="near",job="a"`)
 }
