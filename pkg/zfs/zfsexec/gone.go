@@ -2,6 +2,7 @@ package zfsexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,13 +78,46 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 		[]string{"set", zfs.GoneProperty + "=" + g.Tag, g.Dataset}); err != nil {
 		return err
 	}
-	if err := c.Release(ctx, g.Tag, tagged); err != nil {
-		return err
+	err = c.Release(ctx, g.Tag, tagged)
+	if err == nil {
+		err = c.Destroy(ctx, tagged)
 	}
-	if err := c.Destroy(ctx, tagged); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, c.keepGone(ctx, g, tagged))
 	}
 	return except(c.change(ctx, zfs.OpDestroy, g.Dataset, "destroy"), zfs.NotFound)
+}
+
+// keepGone undoes the mark of a copy whose removal failed: it holds the snapshots again,
+// by which the copy is known, and then removes the mark. If none of these snapshots is
+// left, the mark stays, as nothing else says whose copy it is.
+func (c *CLI) keepGone(ctx context.Context, g zfs.Gone, tagged []string) error {
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Versions: true, Alone: true})
+	if err != nil {
+		return err
+	}
+	var left []string
+	for _, d := range l.Datasets {
+		for _, s := range d.Snapshots() {
+			if name := s.In(d.Name); d.Name == g.Dataset && slices.Contains(tagged, name) {
+				left = append(left, name)
+			}
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	held, err := c.Holds(ctx, left)
+	if err != nil {
+		return err
+	}
+	bare := slices.DeleteFunc(slices.Clone(left), func(n string) bool { return slices.Contains(held[n], g.Tag) })
+	if len(bare) > 0 {
+		if err := c.Hold(ctx, g.Tag, bare); err != nil {
+			return err
+		}
+	}
+	return c.change(ctx, zfs.OpInherit, g.Dataset, "inherit", zfs.GoneProperty)
 }
 
 // usedBy tells who has a volume open, or where a filesystem is mounted, in whatever

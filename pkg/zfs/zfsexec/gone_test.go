@@ -1,0 +1,59 @@
+package zfsexec_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// TestAFailedRemovalLeavesNoMark has somebody hold the last snapshot of a copy after the
+// removal has released its own hold.
+func TestAFailedRemovalLeavesNoMark(t *testing.T) {
+	p := zfstest.NewPool(t, zfstest.Options{})
+	copied := p.Create("copy")
+	p.Snapshot(copied, "a")
+	p.Snapshot(copied, "b")
+	p.ZFS("hold", "zxfer:j:t", copied+"@b")
+	p.ZFS("unmount", copied)
+	tool, err := exec.LookPath("zfs")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte(`#!/bin/sh
+`+tool+` "$@" || exit
+case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
+`), 0o755))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	c := zfsexec.New(nil)
+	defer c.Close()
+	gone := func() zfs.Gone {
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: copied, Versions: true})
+		require.NoError(t, err)
+		g := zfs.Gone{Dataset: copied, GUID: l.Find(copied).GUID, Tag: "zxfer:j:t"}
+		for _, s := range l.Find(copied).Snapshots() {
+			g.Snapshots = append(g.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
+		}
+		return g
+	}
+	require.ErrorContains(t, c.RemoveGone(t.Context(), []zfs.Gone{gone()}), copied+"@b")
+	found, err := c.Properties(t.Context(), []string{copied}, []string{zfs.GoneProperty})
+	require.NoError(t, err)
+	require.Equal(t, "-", found[copied][zfs.GoneProperty].Value, "no mark")
+	held, err := c.Holds(t.Context(), []string{copied + "@b"})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"theirs", "zxfer:j:t"}, held[copied+"@b"])
+
+	// The next one that succeeds removes the copy.
+	p.ZFS("release", "theirs", copied+"@b")
+	require.NoError(t, os.WriteFile(dir+"/off", nil, 0o600))
+	require.NoError(t, c.RemoveGone(t.Context(), []zfs.Gone{gone()}))
+	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: copied})
+	require.NoError(t, err)
+	require.Empty(t, l.Datasets)
+}
