@@ -235,7 +235,15 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	zfsCmd(t, "destroy", src+"@two")
 	state := guids(t, src)
 	partition(t, device, unix.BLKPG_ADD_PARTITION)
-	for _, path := range []string{device, device + "p1"} {
+	// A node of the same number elsewhere, and in the end no link to the device.
+	other := filepath.Join(t.TempDir(), "node")
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(device, &st))
+	require.NoError(t, unix.Mknod(other, unix.S_IFBLK|0o600, int(st.Rdev)))
+	for i, path := range []string{device, device + "p1", other, device, device + "p1", other} {
+		if i == 3 {
+			require.NoError(t, os.Remove(link))
+		}
 		held, err := os.OpenFile(path, os.O_RDWR, 0)
 		require.NoError(t, err)
 		defer held.Close()

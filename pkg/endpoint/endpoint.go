@@ -71,6 +71,9 @@ func Parse(s string) (Endpoint, error) {
 	if strings.HasPrefix(s, "/") {
 		return Endpoint{Name: s}, nil
 	}
+	if meant := addressOnly(s); meant != "" {
+		return Endpoint{}, fault.Usagef("did you mean "+meant+"?", "endpoint %q is an address without the name of a dataset", s)
+	}
 	user, rest := "", s
 	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.Contains(s[i:], ":") {
 		user, rest = s[:i+1], s[i+1:]
@@ -90,6 +93,21 @@ func Parse(s string) (Endpoint, error) {
 		return Endpoint{Name: s}, nil
 	}
 	return checked(s, user+rest[:i], rest[i+1:])
+}
+
+// addressOnly returns what an IP address without ":NAME" may have meant, "" for other
+// endpoints. No pool's name begins with a digit or has "::".
+func addressOnly(s string) string {
+	host, name, _ := strings.Cut(s, "/")
+	at := host[:strings.LastIndexByte(host, '@')+1]
+	address, err := netip.ParseAddr(host[len(at):])
+	switch {
+	case err != nil, address.Is4() && at != "": // "tank@10.0.0.1" is a snapshot
+		return ""
+	case name == "":
+		name = "POOL"
+	}
+	return Endpoint{Host: at + address.String(), Name: name}.String()
 }
 
 func startsWithDigit(s string) bool { return s != "" && '0' <= s[0] && s[0] <= '9' }

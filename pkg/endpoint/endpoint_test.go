@@ -139,3 +139,21 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, e, again)
 	})
 }
+
+// TestAddressWithoutAName covers an IP address that is typed where a host needs ":NAME".
+func TestAddressWithoutAName(t *testing.T) {
+	t.Parallel()
+	for in, meant := range map[string]string{
+		"10.77.0.2": "10.77.0.2:POOL", "10.77.0.2/tank/a": "10.77.0.2:tank/a", "10.77.0.2/": "10.77.0.2:POOL",
+		"fd00::2": "[fd00::2]:POOL", "ann@fd00::2": "ann@[fd00::2]:POOL", "fe80::1%eth0": "[fe80::1%eth0]:POOL",
+	} {
+		_, err := Parse(in)
+		require.Equal(t, fault.Usage, fault.ClassOf(err), in)
+		require.Equal(t, "did you mean "+meant+"?", fault.HintOf(err), in)
+		require.ErrorContains(t, err, "is an address without the name of a dataset")
+	}
+	for _, in := range []string{"tank@10.0.0.1", "10.0.0.1:tank", "/10.0.0.1", "1.2.3", "tank/10.0.0.1"} {
+		_, err := Parse(in)
+		require.NoError(t, err, in)
+	}
+}

@@ -113,7 +113,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	}
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
-		return state, err
+		return state, MissingPool(e.target.Host, target, err)
 	}
 	if len(b.Copies) > 0 && plan.NeedInheritors(b.Plan, state) {
 		all := *b

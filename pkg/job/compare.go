@@ -115,7 +115,7 @@ func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
 		return func() (err error) {
 			at.Sync(gctx, dataset)
 			*into, err = at.List(gctx, site.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
-			if err = noPool(at, dataset, err); err == nil && len(into.Datasets) == 0 {
+			if err = MissingPool(at.Host, dataset, err); err == nil && len(into.Datasets) == 0 {
 				err = noDataset(at, dataset)
 			}
 			into.PassOver(zfs.HealPrefix)

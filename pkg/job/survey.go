@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
@@ -25,7 +26,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		state.Source, err = e.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
-		err = noPool(&e.source, req.Source, err)
+		err = MissingPool(e.source.Host, req.Source, err)
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}
@@ -33,7 +34,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	})
 	g.Go(func() (err error) {
 		state.Target, err = e.target.List(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
-		return noPool(&e.target, target, err)
+		return MissingPool(e.target.Host, target, err)
 	})
 	if err := g.Wait(); err != nil {
 		return state, err
@@ -63,8 +64,8 @@ type NoPool struct {
 
 func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
 
-// noPool refuses a dataset whose pool is not there, as one that is not there.
-func noPool(at *end, dataset string, err error) error {
+// MissingPool turns the error of a listing into a refusal if the host has no such pool.
+func MissingPool(at *hosts.Host, dataset string, err error) error {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}

@@ -127,6 +127,19 @@ func TestDetect(t *testing.T) {
 	require.Empty(t, Detect("stdin", nil))
 }
 
+// TestPrintedCommandsAreQuoted covers names that a shell would split.
+func TestPrintedCommandsAreQuoted(t *testing.T) {
+	t.Parallel()
+	r, err := Import([]Input{{Name: "c", Text: []byte("syncoid -r 'tank/b c' 'host:pool/d e'\n")}}, Options{})
+	require.NoError(t, err)
+	said := ""
+	for _, e := range r.Left {
+		said += e.Do + "\n"
+	}
+	require.Contains(t, said, "zfs set syncoid:sync=true 'tank/b c',")
+	require.Contains(t, said, "zfs set readonly=on 'pool/d e' there")
+}
+
 func TestImportRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

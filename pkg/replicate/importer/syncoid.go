@@ -81,14 +81,14 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 		d.Exclude = []string{"."}
 	}
 	if d.Recursive {
-		s.left(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", source.Name)
+		s.left(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", zfs.CommandLine([]string{source.Name}))
 	}
 	if !c.has("no-sync-snap") {
 		d.Snapshots.Take = replicate.DefaultTemplate
 		s.left(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
 	}
 	if !c.has("no-rollback") {
-		s.left(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", to.Name)
+		s.left(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", zfs.CommandLine([]string{to.Name}))
 	}
 	if err := d.syncoidTransfer(c); err != nil {
 		return nil, err

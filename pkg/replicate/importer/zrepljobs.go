@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/size"
+	"zxfer/pkg/zfs"
 )
 
 // job makes drafts of a job. Sinks and sources are the passive ends: the job on
@@ -27,7 +28,7 @@ func (z *zrepl) job(j lined[zreplJob]) error {
 		return nil
 	case "sink":
 		if j.is.Serve.Type != "local" {
-			z.left(nil, z.where(j.line), j.is.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", j.is.RootFS)
+			z.left(nil, z.where(j.line), j.is.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", zfs.CommandLine([]string{j.is.RootFS}))
 		}
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
@@ -36,8 +37,11 @@ func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, err
 	}
 	back := restores(w.source, w.targets, known, w.job.Recursive)
 	l, err := w.source.list(ctx, q)
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) && back != "" { // the whole pool
-		return nil, &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) { // the whole pool is missing, as after the loss of a host
+		err = job.MissingPool(w.source.host, q.Dataset, err)
+		if back != "" {
+			err = &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"zxfer/pkg/fault"
@@ -78,19 +79,38 @@ func (c *CLI) PartKey(_ context.Context, dataset string) error {
 		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
 }
 
-// Occupied tells of directories what a filesystem that is mounted there would hide, and
-// of devices who has them open.
+// Occupied returns what a filesystem that is mounted on a directory would hide, and which
+// programs have a device open. A volume is found by what the kernel says of its devices, if
+// it has no link in /dev/zvol. If it cannot be found, it counts as occupied.
 func (c *CLI) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
+	return occupiedOf(ctx, paths, kernelVolumes())
+}
+
+func occupiedOf(ctx context.Context, paths []string, v *volumes) (map[string]string, error) {
 	out, devices := map[string]string{}, map[string]string{}
 	for _, path := range paths {
 		if !filepath.IsAbs(path) {
 			return nil, fault.Usagef("", "%q is no absolute path", path)
 		}
+		nodes := []string{}
 		real, err := filepath.EvalSymlinks(path)
 		if info, _ := os.Stat(real); err == nil && info != nil && info.Mode().Type() == os.ModeDevice {
-			devices[real] = path
-		} else if why := occupied(path); why != "" {
-			out[path] = why
+			nodes = append(nodes, real)
+		}
+		if strings.HasPrefix(path, zvolLinks) {
+			switch found, err := v.nodes(path); {
+			case err == nil:
+				nodes = found
+			case len(nodes) == 0: // a user without rights trusts a link that is there
+				out[path] = fmt.Sprintf("may be in use: it has no link in %s, and its device was not found: %s", strings.TrimSuffix(zvolLinks, "/"), strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+		} else if len(nodes) == 0 {
+			if why := occupied(path); why != "" {
+				out[path] = why
+			}
+		}
+		for _, node := range nodes {
+			devices[node] = path
 		}
 	}
 	if len(devices) == 0 {

@@ -18,10 +18,17 @@ import (
 // aPartition is how the kernel calls one of a device whose own name ends in a digit.
 var aPartition = regexp.MustCompile(`p[0-9]+$`)
 
-// inUse adds to out what programs have devices open, or partitions of them, as far as
-// they can be seen: devices are what was asked for by what a program has open then. All
-// are looked for at once, as each look is one at all programs.
+// inUse adds to out which programs have devices open, or partitions of them, as far as
+// they can be seen. devices has the path that was asked for by device node. A program may
+// have opened another node of the same device: its number counts. inUse looks at all
+// programs once for all devices.
 func inUse(ctx context.Context, devices, out map[string]string) error {
+	numbers := map[uint64]string{}
+	for node := range devices {
+		if n := blockNumber(node); n != 0 {
+			numbers[n] = node
+		}
+	}
 	users := map[string][]string{}
 	processes, _ := filepath.Glob("/proc/[0-9]*") // only a pattern that is none fails
 	for _, dir := range processes {
@@ -31,6 +38,11 @@ func inUse(ctx context.Context, devices, out map[string]string) error {
 		open, _ := os.ReadDir(dir + "/fd") // it may have ended, or be another's
 		for _, f := range open {
 			real, _ := os.Readlink(dir + "/fd/" + f.Name()) // "" where it was closed
+			if _, asked := devices[real]; !asked && len(numbers) > 0 && strings.HasPrefix(real, "/") {
+				if node := numbers[blockNumber(dir+"/fd/"+f.Name())]; node != "" {
+					real = node
+				}
+			}
 			if _, asked := devices[real]; !asked {
 				real = aPartition.ReplaceAllString(real, "")
 			}
