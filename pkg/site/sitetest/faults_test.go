@@ -2,6 +2,8 @@ package sitetest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,8 +23,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// slow makes a stream of 16 MiB that takes some eight seconds, however late a test
-// comes to disturb it, with so small a ring that both ends are at work all the time.
+// slow makes a stream of 16 MiB that takes 16 seconds, so that a test can interrupt it. The
+// ring is so small that both ends work all the time.
 func slow(p ground) stream {
 	ds := p.Create("a")
 	p.Write(ds, "file", 16<<20, 1)
@@ -30,7 +32,7 @@ func slow(p ground) stream {
 	return stream{
 		send:    zfs.SendSpec{Dataset: ds, To: "x", Flags: packed()},
 		receive: zfs.ReceiveSpec{Target: p.Dataset("b")},
-		options: transfer.Options{BandLimit: 2 << 20, Buffer: 256 << 10},
+		options: transfer.Options{BandLimit: 1 << 20, Buffer: 256 << 10},
 	}
 }
 
@@ -301,26 +303,36 @@ func (s *suite) testNoSpace(t *testing.T, p ground) {
 // A second receive into a dataset is turned away, and does the first no harm.
 func (s *suite) testBusy(t *testing.T, p ground) {
 	st := slow(p)
-	p.Write(st.send.Dataset, "file", 8<<20, 2)
-	p.Snapshot(st.send.Dataset, "y")
 	unlimited := st
 	unlimited.options = transfer.Options{}
 	s.move(t, unlimited)
 
-	st.send.From, st.send.To = "@x", "y"
-	var moved <-chan struct{}
-	st.receiving, moved = after(1 << 20)
-	first := s.start(t.Context(), t, st)
-	wait(t, moved)
-	st.receiving, st.options = nil, transfer.Options{}
-	second := s.start(t.Context(), t, st)()
-	var e *zfs.Error
-	require.ErrorAs(t, second.receiveErr, &e)
-	// A receive that can be resumed marks the dataset from its beginning.
-	require.Contains(t, []zfs.Kind{zfs.Busy, zfs.PartialState}, e.Kind, "%+v", e)
-	require.ErrorAs(t, second.sendErr, new(*transfer.PeerError))
-	o := first()
-	require.NoError(t, o.sendErr)
-	require.NoError(t, o.receiveErr)
-	s.requireSame(t, p, st.send, st.receive.Target)
+	// The first transfer must last longer than the second takes to reach the target.
+	const size = 8 << 20
+	last, tries := "x", 0
+	testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
+		tries++
+		next := fmt.Sprint("y", tries)
+		p.Write(st.send.Dataset, "file"+next, size, 2)
+		p.Snapshot(st.send.Dataset, next)
+		st.send.From, st.send.To, last = "@"+last, next, next
+		limited, moved := st, (<-chan struct{})(nil)
+		limited.options.BandLimit = int64(size / lasts.Seconds())
+		limited.receiving, moved = after(1 << 20)
+		first := s.start(t.Context(), t, limited)
+		wait(t, moved)
+		st.options = transfer.Options{}
+		second := s.start(t.Context(), t, st)()
+		o := first()
+		require.NoError(t, o.sendErr)
+		require.NoError(t, o.receiveErr)
+		s.requireSame(t, p, st.send, st.receive.Target)
+		// A receive that can be resumed marks the dataset from its beginning.
+		var e *zfs.Error
+		if !errors.As(second.receiveErr, &e) || e.Kind != zfs.Busy && e.Kind != zfs.PartialState {
+			return fmt.Errorf("the target was not busy: %w", second.receiveErr)
+		}
+		require.ErrorAs(t, second.sendErr, new(*transfer.PeerError))
+		return nil
+	})
 }
