@@ -94,7 +94,7 @@ replaced with --overwrite.`,
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.mount, "mount", false, "mount it afterwards, where its key is loaded")
-		o.defineProperties(f)
+		o.defineProperties(f, "also bring back the property `NAME`, such as org.example:note; may be repeated")
 		o.defineArrival(f)
 	})
 	o.defineRun(cmd)

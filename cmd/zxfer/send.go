@@ -121,7 +121,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all harmless properties set on the source, not only those that shape data")
-		o.defineProperties(f)
+		o.defineProperties(f, "also carry the property `NAME`, such as org.example:note; implies -p; may be repeated")
 		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
 		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
 		o.defineArrival(f)
@@ -177,9 +177,9 @@ func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
 }
 
-func (o *sendOptions) defineProperties(f *pflag.FlagSet) {
+func (o *sendOptions) defineProperties(f *pflag.FlagSet, carry string) {
+	f.StringArrayVar(&o.req.Plan.CarryNamed, "carry", nil, carry)
 	f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
-	f.StringArrayVar(&o.req.Plan.CarryNamed, "carry", nil, "also carry the property `NAME`, such as org.example:note; implies -p; may be repeated")
 	f.StringArrayVarP(&o.req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
 }
 

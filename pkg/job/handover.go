@@ -117,7 +117,8 @@ func (h *handover) key(_ context.Context, _ *plan.Dataset, at *zfs.Dataset) erro
 		return nil
 	}
 	h.keys = append(h.keys, text)
-	if root.Get("keyformat") != "passphrase" && !strings.Contains(root.Get("keylocation"), "://") {
+	location, known := root.Properties["keylocation"] // a restricted key is not told that of an ancestor
+	if root.Get("keyformat") != "passphrase" && known && !strings.Contains(location.Value, "://") {
 		h.keys = append(h.keys, zfs.CommandLine([]string{"zfs", "set", "keylocation=file:///PATH", root.Name})+"  # so that it is found after a restart, too")
 	}
 	return nil
