@@ -59,8 +59,8 @@ func (p *planner) checkProperties() bool {
 	return ok
 }
 
-// otherEncryption returns a dataset that the target has, and whose encryption is
-// not what Set asks for; "" for none. Where it is, nothing has to be set.
+// otherEncryption returns a dataset of the target whose encryption differs from what
+// Set asks for, "" if there is none.
 func (p *planner) otherEncryption() string {
 	for _, d := range p.state.Source.Datasets {
 		name := targetOf(d.Name, p.req.Source, p.targetRoot)
@@ -80,7 +80,7 @@ func (p *planner) encryptedAsAsked(t *zfs.Dataset) bool {
 	}
 }
 
-// exists tells whether the target holds a dataset, more than a part of one.
+// exists reports whether the target has a whole dataset of that name.
 func (p *planner) exists(target string) bool {
 	t := p.target[target]
 	return t != nil && !t.Inconsistent()
@@ -138,9 +138,8 @@ func (p *planner) apply(r *zfs.ReceiveSpec, set, carried map[string]string) {
 	}
 }
 
-// dropEncryption leaves out what a dataset has from the begin of its first
-// receive: zfs receive refuses to set it later. That it is what was asked for is
-// checkProperties' to find out.
+// dropEncryption leaves out encryption properties, which zfs receive sets only when it
+// creates a dataset. checkProperties has compared them with the existing dataset.
 func dropEncryption(set map[string]string) {
 	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) })
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Carry says which property values another host may choose for a dataset that arrives
-// from it. The zero value lets through what shapes data. It is the only place that
-// decides this: plans, restricted keys and ReceiveArgs all ask it.
+// Carry decides which property values another host may choose for a dataset that
+// arrives from it. The zero value lets through properties that shape data. Plans,
+// restricted keys and ReceiveArgs ask it, and nothing else decides this.
 type Carry struct {
 	// All also lets through what is harmless (see the class behaviour), and values
 	// that take rights away: -p, and restores.
@@ -22,8 +22,8 @@ type Carry struct {
 // Reasons for which Carry withholds a value. A value that is not valid has another
 // error.
 var (
-	// ErrUnasked is for what nobody asked for, or what comes in another way: with the
-	// stream, or as zxfer's own record of a transfer.
+	// ErrUnasked is for properties that were not asked for, that come with the stream,
+	// or that zxfer sets itself.
 	ErrUnasked = errors.New("it was not asked for")
 	ErrPlace   = errors.New("it belongs to the dataset's place")
 	ErrRights  = errors.New("it can grant rights to programs or devices")
