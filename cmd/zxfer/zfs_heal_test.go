@@ -263,10 +263,16 @@ case "$1" in receive) : >`+dir+`/here; until test -e `+dir+`/go; do sleep 0.1; d
 exec `+tool+` "$@"
 `), 0o755))
 	p := startAs(t, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, alphaBin, "heal", "--config", r.file, "--state-dir", r.state, src)
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(dir + "/here")
-		return err == nil
-	}, testenv.Timeout(), 50*time.Millisecond)
+	waiting := func() bool { _, err := os.Stat(dir + "/here"); return err == nil }
+	for limit := time.After(testenv.Timeout()); !waiting(); {
+		select {
+		case <-p.done:
+			t.Fatal(p.wait(t))
+		case <-limit:
+			t.Fatal(p.stdout.String(), p.stderr.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 	o := r.at(t, at.Add(time.Hour), "run", "home")
 	require.Equal(t, 3, o.code, o)
 	require.Regexp(t, `job "home": zxfer\S* heal .*`+src+` \(process \d+\) is running, and keeps the job from running`, o.stderr)

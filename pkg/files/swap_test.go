@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -12,9 +13,7 @@ import (
 )
 
 // TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace
-// each folder that is made by a link that leads outside, or by another directory. Each
-// round also runs a writer that uses names, until the attack succeeded against that
-// writer often enough.
+// each folder that is made by a link that leads outside, or by another directory.
 func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg, Mode: 0o644})
@@ -61,14 +60,14 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 				end()
 				return changed()
 			}
-			for won := 0; won < 10; {
+			testenv.Race(t, 40, func() bool {
 				mode, _ := attempt(func() {
 					_ = unix.Mkdir(place, unfinished)
+					time.Sleep(time.Millisecond) // it is slower than it needs to be
 					_ = unix.Fchmodat(unix.AT_FDCWD, place, unfinished, 0)
 				})
-				if mode != os.ModeDir|0o700 {
-					won++
-				}
+				return mode != os.ModeDir|0o700
+			}, func() {
 				mode, files := attempt(func() {
 					u, err := Unpack(Into{Directory: to})
 					require.NoError(t, err)
@@ -78,9 +77,56 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 					}
 					_ = u.Commit(t.Context())
 				})
-				require.Equal(t, os.ModeDir|0o700, mode, "after %d successes against the other writer", won)
+				require.Equal(t, os.ModeDir|0o700, mode)
 				require.Equal(t, 1, files)
-			}
+			})
+		})
+	}
+}
+
+// TestASwappedTargetIsNotFollowed lets another user replace the target directory, and the
+// one above it, by a link while they are made.
+func TestASwappedTargetIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	archive := forged(t, tar.Header{Name: "b", Typeflag: tar.TypeReg, Mode: 0o644})
+	for _, swapped := range []string{"/to/new", "/to/new/deep"} {
+		around := t.TempDir()
+		outside, target := around+"/outside", around+"/to/new/deep"
+		attempt := func(write func()) (files int) {
+			require.NoError(t, os.RemoveAll(around))
+			require.NoError(t, os.MkdirAll(around+"/to", 0o700))
+			require.NoError(t, os.MkdirAll(outside, 0o700))
+			end := testenv.Repeat(func() {
+				if os.Rename(around+swapped, around+"/away") == nil {
+					_ = os.Symlink(outside, around+swapped)
+				}
+			})
+			write()
+			end()
+			in, err := os.ReadDir(outside)
+			require.NoError(t, err)
+			return len(in)
+		}
+		testenv.Race(t, 40, func() bool {
+			return attempt(func() {
+				_ = os.MkdirAll(around+"/to/new", 0o700)
+				time.Sleep(time.Millisecond) // it is slower than it needs to be
+				_ = os.Mkdir(target, 0o700)
+				time.Sleep(time.Millisecond)
+				_ = os.WriteFile(target+"/b", nil, 0o600)
+			}) > 0
+		}, func() {
+			require.Zero(t, attempt(func() {
+				u, err := Unpack(Into{Directory: target})
+				if err != nil {
+					return // the attack can make it fail
+				}
+				if _, err := u.Write(archive); err != nil {
+					_ = u.Abort(err)
+					return
+				}
+				_ = u.Commit(t.Context())
+			}))
 		})
 	}
 }

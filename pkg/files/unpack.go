@@ -30,14 +30,13 @@ func Unpack(into Into) (*Unpacker, error) {
 	if !path.IsAbs(into.Directory) {
 		return nil, fmt.Errorf("%q is no absolute path", into.Directory)
 	}
-	if !into.Look {
-		if err := os.MkdirAll(into.Directory, 0o700); err != nil {
-			return nil, err
-		}
-	}
 	root, err := os.OpenFile(into.Directory, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if errors.Is(err, fs.ErrNotExist) && into.Look {
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+	case into.Look:
 		root, err = nil, nil
+	default:
+		root, err = makeDirectory(path.Clean(into.Directory))
 	}
 	if err != nil {
 		return nil, err
@@ -290,6 +289,43 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 	return nil
 }
 
+// makeDirectory makes a directory and those above it that do not exist, and opens it. It
+// opens each below the one above: another user who can write there can replace a name by
+// a link.
+func makeDirectory(name string) (*os.File, error) {
+	above, err := os.OpenFile(path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) && path.Dir(name) != name {
+		above, err = makeDirectory(path.Dir(name))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer above.Close()
+	if err := unix.Mkdirat(int(above.Fd()), path.Base(name), 0o700); err != nil {
+		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	made, err := openBelow(int(above.Fd()), path.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == nil {
+		var st unix.Stat_t
+		if err = errors.Join(unix.Fstat(int(made.Fd()), &st), isNew(made, &st)); err != nil {
+			_ = made.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return made, nil
+}
+
+// isNew returns an error if a directory that was just made is another one: it is not empty
+// or belongs to another account.
+func isNew(made *os.File, st *unix.Stat_t) error {
+	if _, err := made.ReadDir(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
+		return errSwapped
+	}
+	return nil
+}
+
 // claim gives a directory that was just made the mode of an unfinished one: the directory
 // above may have changed its mode by an inherited ACL. If another user can write there,
 // he can put another directory in its place. Only an empty directory of this account is
@@ -302,8 +338,8 @@ func (u *unpacking) claim(made *os.File) error {
 	if u.unfinished(&st) {
 		return nil
 	}
-	if _, err := made.ReadDir(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
-		return errSwapped
+	if err := isNew(made, &st); err != nil {
+		return err
 	}
 	return unix.Fchmod(int(made.Fd()), unfinished)
 }
