@@ -302,6 +302,20 @@ func (t *restoring) unmount(ctx context.Context) error {
 	return nil
 }
 
+// asPlanned refuses a rollback that would destroy something that was made after the plan.
+func (t *restoring) asPlanned(ctx context.Context, to zfs.Rollback) error {
+	l, err := t.target.List(ctx, site.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
+	if err != nil {
+		return err
+	}
+	if d := l.Find(to.Dataset); d != nil {
+		if _, why := to.Newer(d); why != "" {
+			return fault.Refusef("the same command plans again, and lists what would be lost", "%s: %s is not rolled back: %s", t.target.Label(), to.Dataset, why)
+		}
+	}
+	return nil
+}
+
 // rollBack rolls datasets back to the wanted snapshot, if they have it. It is idempotent, and the
 // same command completes it after a crash: before the holds moved, between placing and removing
 // one, and between the destruction of the newer snapshots and the rollback, the dataset still has
@@ -312,6 +326,9 @@ func (t *restoring) rollBack(ctx context.Context) error {
 			continue
 		}
 		to := *d.Restore.Rollback
+		if err := t.asPlanned(ctx, to); err != nil { // before any hold moves
+			return err
+		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed = true
 		if err := t.target.Do(ctx, func(st site.Site) error { return moveHolds(ctx, st, d.Moves) }); err != nil {

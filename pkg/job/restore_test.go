@@ -250,6 +250,7 @@ func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 		require.ErrorContains(t, err, "dst/a"+made+" was made after this was planned")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Contains(t, w.versionsOf("dst/a"), made)
+		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"), "no hold moved")
 		require.Contains(t, w.versionsOf("dst/a"), "@y")
 		require.Equal(t, []string{"zfs mount dst/a"}, r.Next)
 		_, err = RunRestore(t.Context(), back(nil), hosts.New(w), silent{})

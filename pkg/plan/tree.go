@@ -84,7 +84,9 @@ func (p *planner) rootThere(target string) (key *zfs.Dataset, at string) {
 // splits reports whether the source of a copy became an encryption root, or takes its key from one
 // that did, where the copy still takes its key from above: zfs change-key was given below the root
 // of a tree.
-func (p *planner) splits(d, t *zfs.Dataset) bool { return !p.req.Restore && splits(d, t, p.source, p.target) }
+func (p *planner) splits(d, t *zfs.Dataset) bool {
+	return !p.req.Restore && splits(d, t, p.source, p.target)
+}
 
 // splits needs copies that zxfer made raw and joined below the copy of the source's former root, and
 // whose key is that of this root, as far as ZFS tells: only such a copy can become a root of the key
