@@ -194,9 +194,10 @@ func (p *planner) mayUnmount(d, t *zfs.Dataset, out *Dataset) bool {
 }
 
 // goBack plans what happens to a dataset that has the wanted snapshot itself, and newer snapshots,
-// bookmarks or changes: with Rollback it goes back to that snapshot. Without it, a dataset stays
-// as it is below the one asked for, and if an interrupted restore goes on, whose first datasets
-// are in use by now; others are refused. It reports whether nothing stands in the way.
+// bookmarks or changes: with Rollback it goes back to that snapshot. Without it, the dataset that the
+// user named is refused. A dataset below it is left alone, and so are all if an interrupted restore
+// is being completed, whose first datasets may be in use by now. It reports whether there is no
+// conflict.
 func (p *planner) goBack(d, t *zfs.Dataset, at zfs.Version, out *Dataset) bool {
 	var snapshots, bookmarks []zfs.Version
 	var names []string

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// TagPrefix begins the tags of the holds and the names of the bookmarks that zxfer's jobs make.
+// TagPrefix is the prefix of the hold tags and bookmark names of zxfer's jobs.
 const TagPrefix = "zxfer:"
 
 // OwnTag reports whether a hold is one that a job of zxfer placed: "zxfer:JOB:TARGET".

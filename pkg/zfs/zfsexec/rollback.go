@@ -9,7 +9,7 @@ import (
 
 // Rollback makes a dataset again what it was at one of its snapshots. It destroys the newer
 // snapshots and bookmarks that the request names, by name: zfs rollback -r would also destroy
-// those that were made meanwhile. If the dataset has any other, nothing is changed. Killed
+// versions that were made after the plan. If the dataset has such a version, nothing is changed. Killed
 // between both steps, it leaves a dataset that the same request completes.
 func (c *CLI) Rollback(ctx context.Context, r zfs.Rollback) error {
 	if err := r.Check(); err != nil {
