@@ -43,7 +43,7 @@ func TestZFSHealCut(t *testing.T) {
 	}
 	s.mark(t, src, object(t, at), "L0", 95) // the last: each try is struck before it is healed
 	s.hurt(t)
-	args := []string{"heal", "--bwlimit", "4MiB", "--buffer", "4MiB", src, "beta:" + dst}
+	args := []string{"heal", "--bwlimit", "2MiB", "--buffer", "1MiB", src, "beta:" + dst}
 	corrects := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }
 	seen := []int{}
 	strike := func(p *process, host string, is func([]string) bool) {

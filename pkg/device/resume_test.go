@@ -21,14 +21,21 @@ import (
 	"zxfer/pkg/transfer"
 )
 
+// needsWipefs skips a test of a target that is inspected again: without wipefs, zxfer
+// refuses a target with contents.
+func needsWipefs(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("wipefs"); err != nil {
+		t.Skip("no wipefs")
+	}
+}
+
 // A copy onto what it was allowed to overwrite goes on after a cut, as one onto
 // a blank device does: what is recognised on it is still the old, which is
 // overwritten last. Without that consent it does not.
 func TestOverwritingCopyIsResumed(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("wipefs"); err != nil {
-		t.Skip("no wipefs")
-	}
+	needsWipefs(t)
 	const block, size = 64 << 10, 128 * (64 << 10)
 	for _, noVerify := range []bool{false, true} {
 		t.Run("no verify "+strconv.FormatBool(noVerify), func(t *testing.T) {
@@ -92,9 +99,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 // opened: of one that was formatted since the plan, nothing is the copy's.
 func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("wipefs"); err != nil {
-		t.Skip("no wipefs")
-	}
+	needsWipefs(t)
 	const block, size = 64 << 10, 64 * (64 << 10)
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -143,6 +148,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 // needs no consent all the same.
 func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	t.Parallel()
+	needsWipefs(t)
 	const block, size = 64 << 10, 8 * (64 << 10)
 	for _, quick := range []bool{false, true} {
 		dir := t.TempDir()
