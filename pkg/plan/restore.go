@@ -223,10 +223,10 @@ func (p *planner) goBack(d, t *zfs.Dataset, at zfs.Version, out *Dataset) bool {
 	const text = "%s has @%s itself, and newer data: %s"
 	list := finding.Some(names, evidence)
 	if d.Name != p.req.Source || slices.ContainsFunc(p.state.Target.Datasets, begun) {
-		p.note(text+"; it is left as it is; {{rollback}} rolls it back, and -n lists what would be lost", p.onTarget(t.Name), at.Name, list)
+		p.note(text+"; it is left as it is; {{rollback}} rolls it back, and {{dry-run}} lists what would be lost", p.onTarget(t.Name), at.Name, list)
 		return true
 	}
-	hint := "{{rollback}} rolls " + t.Name + " back to @" + at.Name + "; -n lists what would be lost"
+	hint := "{{rollback}} rolls " + t.Name + " back to @" + at.Name + "; {{dry-run}} lists what would be lost"
 	if point := t.Get("mountpoint"); strings.HasPrefix(point, "/") {
 		hint = "single files are in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
 	}

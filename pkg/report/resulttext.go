@@ -140,7 +140,7 @@ func divergedText(command string) string {
 	if command == "" {
 		return ""
 	}
-	return "the copy has newer snapshots than its original now, and jobs refuse it; to let it lose these (-n lists them):\n" + indented([]string{command})
+	return "the copy has newer snapshots than its original now, and jobs refuse it; to roll it back (a dry run lists the loss):\n" + indented([]string{command})
 }
 
 // nextText is what a restore leaves to the user.
