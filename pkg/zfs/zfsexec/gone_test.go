@@ -50,8 +50,8 @@ case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
 	require.ElementsMatch(t, []string{"theirs", "zxfer:j:t"}, held[copied+"@b"])
 
 	// The next one that succeeds removes the copy.
-	p.ZFS("release", "theirs", copied+"@b")
 	require.NoError(t, os.WriteFile(dir+"/off", nil, 0o600))
+	p.ZFS("release", "theirs", copied+"@b")
 	require.NoError(t, c.RemoveGone(t.Context(), []zfs.Gone{gone()}))
 	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: copied})
 	require.NoError(t, err)
