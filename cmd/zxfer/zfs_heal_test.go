@@ -5,18 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/testenv"
 )
 
 // healLab is a lab whose OpenZFS can heal. TestZFSHealACopy tries what is said before.
@@ -239,48 +236,4 @@ func object(t *testing.T, path string) uint64 {
 	n, err := strconv.ParseUint(strings.TrimSpace(run(t, "stat", "-c", "%i", path)), 10, 64)
 	require.NoError(t, err)
 	return n
-}
-
-// TestZFSRunDuringAHeal has a heal wait in its receive. A run of the job and the status
-// name the heal.
-func TestZFSRunDuringAHeal(t *testing.T) {
-	healLab(t)
-	_, dst := dataset(t)
-	s := newSick(t, "zxwait")
-	src := s.pool + "/ds"
-	zfsCmd(t, "create", src)
-	fill(t, src, "one", 1<<20)
-	r := homeJob(t, src, dst)
-	at := time.Now().UTC().Truncate(time.Second)
-	r.must(t, at, "run", "home")
-	s.markFile(t, src, filepath.Join(mountpoint(t, src), "one"))
-	s.hurt(t)
-	dir := t.TempDir()
-	tool, err := exec.LookPath("zfs")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/zfs", []byte(`#!/bin/sh
-case "$1" in receive) : >`+dir+`/here; until test -e `+dir+`/go; do sleep 0.1; done;; esac
-exec `+tool+` "$@"
-`), 0o755))
-	p := startAs(t, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, alphaBin, "heal", "--config", r.file, "--state-dir", r.state, src)
-	waiting := func() bool { _, err := os.Stat(dir + "/here"); return err == nil }
-	for limit := time.After(testenv.Timeout()); !waiting(); {
-		select {
-		case <-p.done:
-			t.Fatal(p.wait(t))
-		case <-limit:
-			t.Fatal(p.stdout.String(), p.stderr.String())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	o := r.at(t, at.Add(time.Hour), "run", "home")
-	require.Equal(t, 3, o.code, o)
-	require.Regexp(t, `job "home": zxfer\S* heal .*`+src+` \(process \d+\) is running, and keeps the job from running`, o.stderr)
-	require.Contains(t, o.stderr, "run --wait home")
-	o = r.at(t, at.Add(time.Hour), "status")
-	require.Regexp(t, `zxfer\S* heal .* \(process \d+\) is in progress`, o.stdout)
-	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
-	o = p.wait(t)
-	require.Equal(t, 0, o.code, o)
-	r.must(t, at.Add(2*time.Hour), "run", "home")
 }
