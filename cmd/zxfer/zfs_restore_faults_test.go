@@ -236,7 +236,8 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	state := guids(t, src)
 	partition(t, device, unix.BLKPG_ADD_PARTITION)
 	// A node of the same number elsewhere, and in the end no link to the device.
-	other := filepath.Join(t.TempDir(), "node")
+	other := "/dev/zxfer-test-node" // devices in /tmp cannot be opened
+	t.Cleanup(func() { _ = os.Remove(other) })
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(device, &st))
 	require.NoError(t, unix.Mknod(other, unix.S_IFBLK|0o600, int(st.Rdev)))
