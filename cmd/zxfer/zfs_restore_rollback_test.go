@@ -34,7 +34,9 @@ func TestZFSRestoreRollback(t *testing.T) {
 		at = at.Add(time.Hour)
 		o := r.must(t, at, "run", "home")
 		require.NotContains(t, o.stdout+o.stderr, "full")
-		return "home-" + at.Format("20060102T150405Z")
+		names := strings.Fields(zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot", "-s", "createtxg", "-o", "name", src))
+		_, newest, _ := strings.Cut(names[len(names)-1], "@")
+		return newest
 	}
 	r.must(t, at, "run", "home")
 	fill(t, src, "more", 300<<10)
