@@ -90,7 +90,8 @@ func (t *restoring) ahead() string {
 	if !any {
 		return ""
 	}
-	words := []string{"zxfer", "send", "--rollback"}
+	// A send rolls back only what it has something to send to: a new snapshot.
+	words := strings.Fields("zxfer send --rollback --snapshot=")
 	if below {
 		words = append(words, "-R")
 	}

@@ -273,7 +273,7 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "src/a keeps what is newer than @x: @y")
 	require.Equal(t, []string{"@x"}, w.versionsOf("dst/a"))
 	require.Equal(t, []string{"@x", "@y"}, w.versionsOf("src/a"))
-	require.Equal(t, "zxfer send --rollback dst/a src/a", r.Diverged)
+	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
 
 	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@z"}))
 	send := request(func(s *Send) {

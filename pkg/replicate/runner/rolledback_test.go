@@ -45,7 +45,7 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 			r.snapshot("src/a", "auto")
 			r.Write("src/a", []byte("deleted files"))
 			if older {
-				require.Equal(t, "zxfer send --rollback src/a dst/copy/a", r.rollBack(t, "s1").Diverged)
+				require.Equal(t, "zxfer send --rollback --snapshot= src/a dst/copy/a", r.rollBack(t, "s1").Diverged)
 				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a"))
 				r.take("s3")
 				run, _ := r.run(t)
