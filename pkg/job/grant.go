@@ -23,7 +23,8 @@ func (d *doctor) grants() (all []Grant) {
 		if e.unseen == "" {
 			continue
 		}
-		_, may, _ := strings.Cut(e.grant, ": ")
+		// The hint of another host begins with its name.
+		_, may, _ := strings.Cut(strings.TrimPrefix(e.grant, e.Label()+": "), ": ")
 		g := Grant{Host: e.Label(), May: may, Seen: []string{}, Unseen: []string{}}
 		sort := func(id string, unseen bool) {
 			list := &g.Seen
