@@ -270,13 +270,14 @@ func TestZFSStrangers(t *testing.T) {
 	// On a high-latency link the other end connects late: the listener waits for it.
 	run(t, labScript(), "net", "delay", "300ms")
 	t.Cleanup(func() { run(t, labScript(), "mend") })
-	p := start(t, "send", "-v", "--port-range", "50100-50100", src, "beta:"+dst)
+	// No ephemeral port: a connection attempt from there to itself would succeed.
+	p := start(t, "send", "-v", "--port-range", "20100-20100", src, "beta:"+dst)
 	says := []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}
 	strangers := 0
 	require.NoError(t, inNetns(betaPool, func() error { // from beta itself: the link delays only alpha
 		deadline := time.Now().Add(testenv.Timeout())
 		for strangers < len(says) && !p.ended() && time.Now().Before(deadline) {
-			c, err := net.Dial("tcp", betaIP+":50100")
+			c, err := net.Dial("tcp", betaIP+":20100")
 			if err != nil { // nothing listens yet
 				time.Sleep(5 * time.Millisecond)
 				continue
