@@ -226,7 +226,6 @@ func TestReceiveFailsEarly(t *testing.T) {
 		{"exists", ds, whole, zfs.Exists},
 		{"no parent", p.Dataset("none/x"), whole, zfs.NotFound},
 		{"no pool", "zxt-no-pool/x", whole, zfs.NotFound},
-		{"damaged", p.Dataset("x"), append(whole[:1000:1000], bytes.Repeat([]byte("garbage "), 1<<18)...), zfs.Incomplete},
 	} {
 		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: test.target, Arrival: arriving(t, whole)})
 		require.NoError(t, err, test.name)
@@ -239,10 +238,29 @@ func TestReceiveFailsEarly(t *testing.T) {
 		require.Equal(t, test.target, e.Subject)
 		require.Equal(t, []string{"receive", "-s", "-u", test.target}, e.Argv[1:])
 		require.NoError(t, sink.Abort(err), "nothing beyond the cause")
-		if test.want != zfs.Incomplete { // which every stream is that is given up
-			require.ErrorIs(t, sink.Abort(errors.New("other")), &zfs.Error{Kind: test.want}, test.name)
-		}
+		require.ErrorIs(t, sink.Abort(errors.New("other")), &zfs.Error{Kind: test.want}, test.name)
 	}
+}
+
+// TestReceiveRefusesGarbage sends bytes that are no records. The gate refuses them before
+// zfs receive reads them.
+func TestReceiveRefusesGarbage(t *testing.T) {
+	t.Parallel()
+	p := zfstest.NewPool(t, zfstest.Options{})
+	c := newCLI(t)
+	ds := p.Create("d")
+	p.Write(ds, "f", 4<<20, 1)
+	p.Snapshot(ds, "a")
+	whole := stream(t, c, zfs.SendSpec{Dataset: ds, To: "a"})
+	sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: p.Dataset("x"), Arrival: arriving(t, whole)})
+	require.NoError(t, err)
+	damaged := append(whole[:1000:1000], bytes.Repeat([]byte("garbage "), 1<<18)...)
+	for err == nil {
+		_, err = sink.Write(damaged)
+	}
+	require.ErrorContains(t, err, "zfs receive "+p.Dataset("x")+": the stream is not what was planned: got a record of type")
+	require.NoError(t, sink.Abort(err), "nothing beyond the cause")
+	require.NotContains(t, p.ZFS("list", "-H", "-o", "name", "-t", "all"), p.Dataset("x")+"@")
 }
 
 func TestNoSpace(t *testing.T) {
