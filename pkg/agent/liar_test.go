@@ -235,7 +235,7 @@ func lies() []string {
 // taken for a size that there cannot be, or reaches a terminal as it came.
 func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
-	every := testenv.Rounds(12, 2, 1)
+	every := testenv.Rounds(12, 6, 1)
 	first := rand.IntN(every)
 	told, at := 0, 0
 	for _, q := range questions() {
