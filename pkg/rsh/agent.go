@@ -43,15 +43,15 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
-	self, err := ThisBinary()
+	own, err := o.self()
 	if err != nil {
 		return nil, fmt.Errorf("read this zxfer: %w", err)
 	}
-	p, err := o.start(command(self.ID, o.Release, argument))
+	p, err := o.start(command(own.id, o.Release, argument))
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxNoise)}, o: &o, wanted: &build{id: self.ID}, relay: argument != "", shown: func() {}}
+	a := &arrival{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxNoise)}, o: &o, wanted: own, relay: argument != "", shown: func() {}}
 	defer func() { a.shown() }()
 	var late atomic.Bool
 	a.patience = time.AfterFunc(o.patience(), func() { late.Store(true); p.interrupt() })

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
@@ -26,25 +27,36 @@ func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
 				t.Skipf("needs this login shell: %v", err)
 			}
 			o := newOther(t, strings.Join(login, " "), "")
-			self, err := ThisBinary()
-			require.NoError(t, err)
 			for _, copied := range []bool{true, false} {
 				r := o.connect()
 				requireWorks(t, r)
 				require.NoError(t, r.Close())
 				require.Equal(t, copied, strings.Contains(o.logged(), "beta: copying zxfer there"))
-				require.Equal(t, []string{self.ID}, o.cache(), "nothing else is left")
+				require.Equal(t, []string{standIn.id}, o.cache(), "nothing else is left")
 			}
-			info, err := os.Stat(filepath.Join(o.home, ".cache", "zxfer", self.ID, "zxfer"))
+			info, err := os.Stat(o.cached())
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o700), info.Mode())
-			require.Equal(t, self.Size, info.Size())
+			require.EqualValues(t, len(standIn.bytes), info.Size())
 			requireGone(t, o.pid())
 		})
 	}
 }
 
-// busyboxOnly makes a PATH of busybox alone.
+// TestTheRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
+func TestTheRunningBinaryIsCopied(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.own = nil
+	requireWorks(t, o.connect())
+	self, err := ThisBinary()
+	require.NoError(t, err)
+	require.Equal(t, []string{self.ID}, o.cache())
+	info, err := os.Stat(filepath.Join(o.home, ".cache", "zxfer", self.ID, "zxfer"))
+	require.NoError(t, err)
+	require.Equal(t, self.Size, info.Size())
+}
+
 func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
 	t.Parallel()
 	box, err := exec.LookPath("busybox")
@@ -77,14 +89,12 @@ func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
 	require.Len(t, o.cache(), 1)
 }
 
-// zxferSaying puts one into the PATH that is this, but for what it says of itself.
+// zxferSaying puts a zxfer into the PATH that prints said as its version.
 func (o *other) zxferSaying(said string) {
 	o.t.Helper()
 	self, err := os.Executable()
 	require.NoError(o.t, err)
-	here := o.t.TempDir()
-	require.NoError(o.t, os.Symlink(self, filepath.Join(here, "zxfer")))
-	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+said+"'; exit; fi\nexec '"+here+"/zxfer' \"$@\"")
+	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+said+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
 }
 
 func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
@@ -240,14 +250,11 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
-	self, err := ThisBinary()
-	require.NoError(t, err)
-	dir := filepath.Join(o.home, ".cache", "zxfer", self.ID)
-	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "zxfer"), nil, 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Dir(o.cached()), 0o700))
+	require.NoError(t, os.WriteFile(o.cached(), nil, 0o700))
 	requireWorks(t, o.connect())
 	require.Contains(t, o.logged(), "copying zxfer there")
-	require.Equal(t, []string{self.ID}, o.cache())
+	require.Equal(t, []string{standIn.id}, o.cache())
 }
 
 func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
@@ -275,9 +282,7 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 		require.NoError(t, os.Chtimes(filepath.Join(cache, name), at, at))
 	}
 	requireWorks(t, o.connect())
-	self, err := ThisBinary()
-	require.NoError(t, err)
-	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", self.ID), o.cache())
+	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", standIn.id), o.cache())
 }
 
 func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {

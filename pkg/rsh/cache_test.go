@@ -17,12 +17,8 @@ import (
 // stranger is a user that the other host's account is not.
 const stranger = 65534
 
-// cached is where a host keeps this build.
-func (o *other) cached() string {
-	self, err := ThisBinary()
-	require.NoError(o.t, err)
-	return filepath.Join(o.home, ".cache", "zxfer", self.ID, "zxfer")
-}
+// cached returns the path at which a host keeps the stand-in.
+func (o *other) cached() string { return filepath.Join(o.home, ".cache", "zxfer", standIn.id, "zxfer") }
 
 // spare is where it is kept if no home takes it.
 func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid())) }
@@ -32,13 +28,11 @@ func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.It
 // the path of the trace.
 func (o *other) plant(path string) (trace string) {
 	o.t.Helper()
-	self, err := ThisBinary()
-	require.NoError(o.t, err)
 	trace = filepath.Join(o.t.TempDir(), "trace")
-	text := "#!/bin/sh\necho >>'" + trace + "'\n[ \"$2\" = --id ] && echo " + self.ID + "\nexit\n"
+	text := "#!/bin/sh\necho >>'" + trace + "'\n[ \"$2\" = --id ] && echo " + standIn.id + "\nexit\n"
 	require.NoError(o.t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(o.t, os.WriteFile(path, []byte(text), 0o700))
-	require.NoError(o.t, os.Truncate(path, self.Size))
+	require.NoError(o.t, os.Truncate(path, int64(len(standIn.bytes))))
 	return trace
 }
 
@@ -148,9 +142,7 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	}
 	requireKept(t, o)
 	require.NoError(t, os.Truncate(o.cached(), 0))
-	self, err := ThisBinary()
-	require.NoError(t, err)
-	require.NoError(t, os.Truncate(o.cached(), self.Size))
+	require.NoError(t, os.Truncate(o.cached(), int64(len(standIn.bytes))))
 	requireKept(t, o)
 }
 
@@ -288,12 +280,10 @@ func TestAHostWithoutAHome(t *testing.T) {
 				c.prepare(t, o)
 			}
 			requireKept(t, o)
-			self, err := ThisBinary()
-			require.NoError(t, err)
 			all, err := filepath.Glob(filepath.Join(filepath.Dir(o.bin), c.where, "*"))
 			require.NoError(t, err)
 			require.Len(t, all, 1)
-			require.Equal(t, self.ID, filepath.Base(all[0]))
+			require.Equal(t, standIn.id, filepath.Base(all[0]))
 		})
 	}
 }

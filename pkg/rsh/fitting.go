@@ -39,6 +39,16 @@ type build struct {
 	bytes []byte // nil for the running one, which is read where it is needed
 }
 
+// self returns the build that hosts of the same architecture get: the running zxfer,
+// unless a test has set another.
+func (o *Options) self() (*build, error) {
+	if o.own != nil {
+		return o.own, nil
+	}
+	self, err := ThisBinary()
+	return &build{id: self.ID}, err
+}
+
 // machines are uname's words for what a binary for goarch may run on.
 func machines(goarch string) []string {
 	switch goarch {

@@ -2,8 +2,13 @@ package rsh
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,21 +23,65 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestMain makes this test binary zxfer where it is started under that name,
-// as on a host that it was copied to.
+// TestMain makes this test binary a zxfer if its first argument is a command of zxfer.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "zxfer" {
+	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		if err := fakeZxfer(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "zxfer:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
 }
 
-// fakeZxfer is as much of zxfer as an agent needs. The file $TEST_PID tells
-// the tests which process it is.
+// runTests runs the tests with a stand-in in a directory that it removes.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "zxfer-rsh")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = makeStandIn(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a stand-in for zxfer:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// standIn is a small program that the tests copy to hosts instead of the test binary, which
+// has tens of megabytes: a shell script that starts the test binary as zxfer. Random text
+// makes it larger than a host's pipe, buffer or small file system, also if compressed.
+var standIn struct {
+	build
+	path string
+}
+
+// makeStandIn writes the stand-in to a directory. It does so before any test starts a
+// process: the kernel does not run a file that a process still has open for writing.
+func makeStandIn(dir string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	sum, err := exec.LookPath("sha256sum")
+	if err != nil {
+		return err
+	}
+	noise := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	text := "#!/bin/sh\n" +
+		`if [ "$2" = --id ]; then sum=$(` + shellquote.Join(sum) + ` <"$0"); echo "${sum%% *} devel/2"; exit; fi` + "\n" +
+		"exec " + shellquote.Join(self) + ` "$@"` + "\n" +
+		"# " + base64.StdEncoding.EncodeToString(noise) + "\n"
+	hash := sha256.Sum256([]byte(text))
+	standIn.id, standIn.bytes = hex.EncodeToString(hash[:]), []byte(text)
+	standIn.path = filepath.Join(dir, "zxfer")
+	return os.WriteFile(standIn.path, standIn.bytes, 0o700)
+}
+
+// fakeZxfer does as much of zxfer as an agent needs. It writes its process id to the file
+// $TEST_PID.
 func fakeZxfer(args []string) error {
 	arg := strings.TrimPrefix(strings.Join(args, " "), "agent")
 	if arg == " --id" {
@@ -73,6 +122,7 @@ func newOther(t *testing.T, login, profile string) *other {
 	// Or the home of this account itself would be tried, too.
 	o.program("getent", "[ -f "+o.passwd()+" ] && read -r line <"+o.passwd()+" && echo \"$line\"; exit 0")
 	o.remote(profile + "\nexec " + login + ` -c "$command"`)
+	o.own = &standIn.build
 	o.Options.Host, o.Bootstrap, o.Log = "beta", true, func(s string) { o.logs <- s }
 	o.Patience = testenv.Timeout()
 	return o
@@ -89,12 +139,10 @@ func (o *other) remote(script string) {
 	o.Command = shellquote.Join("/bin/sh", rsh)
 }
 
-// install puts this zxfer into the host's PATH.
+// install puts the zxfer that the host would get into its PATH.
 func (o *other) install() {
 	o.t.Helper()
-	self, err := os.Executable()
-	require.NoError(o.t, err)
-	require.NoError(o.t, os.Symlink(self, filepath.Join(o.bin, "zxfer")))
+	require.NoError(o.t, os.Symlink(standIn.path, filepath.Join(o.bin, "zxfer")))
 }
 
 // program makes a shell script on the host.

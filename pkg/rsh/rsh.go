@@ -31,6 +31,7 @@ type Options struct {
 	Doing func(what func() string) (done func())
 
 	places []string // of zxfers for other machines; nil = as they are installed
+	own    *build   // what this zxfer copies to hosts like this one; nil = itself
 	batch  bool     // nobody is asked for a password
 	mux    []string // options of ssh for a shared connection, see Hold
 }
