@@ -3,10 +3,11 @@
 // describes the flags.
 //
 // A part is a command that writes the event stream of `go test -json`, a check that
-// prints nothing on success, or the preparation of a tool. The account names the slowest
-// tests, the time of each part, every failed test with its error and the command that
-// runs it again. The last line is "N passed, N failed, N skipped". The exit code is 1 if
-// anything failed or no test ran.
+// prints nothing on success, or the preparation of a tool. A failed test is printed at once
+// with its error. The account names the slowest tests, the time of each part, and every
+// failed test with its error and the command that runs it again. The last two lines are the
+// time of the run, such as "12 min 3 s, 23 CPU min", and "N passed, N failed, N skipped".
+// The exit code is 1 if anything failed or no test ran.
 package main
 
 import (
@@ -39,7 +40,7 @@ var errFailed = errors.New("tests failed")
 // options holds the flags of scripts/test.
 type options struct {
 	quick, long, matrix, host bool
-	on                        string // place of a single run: host, arm64, zfs-2.3
+	on                        string // place of a single run: host, race, arm64, zfs-2.3
 	packages                  string // of a single run
 	run                       string // of a single run: a regular expression of go test -run
 	report                    string // file of the JUnit report
@@ -62,7 +63,7 @@ func parse(args []string) (o options, err error) {
 			return o, errors.New("--on PLACE needs a package, such as ./cmd/zxfer, and takes one regular expression")
 		}
 		if !validPlace(o.on) {
-			return o, fmt.Errorf("unknown place %q: want host, arm64 or %s", o.on, strings.Join(zfsPlaces(), ", "))
+			return o, fmt.Errorf("unknown place %q: want host, race, arm64 or %s", o.on, strings.Join(zfsPlaces(), ", "))
 		}
 		o.packages = rest[0]
 		if len(rest) == 2 {
@@ -101,8 +102,8 @@ func run(ctx context.Context, args []string) error {
 	if err := s.tally.writeJUnit(o.report); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "== %s in all; JUnit report: %s\n", since(began), o.report)
-	if !s.tally.report(os.Stdout) {
+	fmt.Fprintf(os.Stderr, "== JUnit report: %s\n", o.report)
+	if !s.tally.report(os.Stdout, s.cost(time.Since(began))) {
 		return errFailed
 	}
 	return nil

@@ -24,7 +24,7 @@ func zfsPlaces() (places []string) {
 }
 
 func validPlace(place string) bool {
-	return place == "host" || place == "arm64" || slices.Contains(zfsPlaces(), place)
+	return place == "host" || place == "race" || place == "arm64" || slices.Contains(zfsPlaces(), place)
 }
 
 // zfsPackages are the packages, in addition to cmd/zxfer, whose tests need a real OpenZFS
@@ -90,7 +90,7 @@ type part struct {
 	// command exits with another code than 0, or if quiet and it prints anything.
 	tests bool
 	quiet bool
-	// place is where its tests can run again: host, arm64, zfs-2.3.
+	// place is where its tests can run again: host, race, arm64, zfs-2.3.
 	place string
 	// label keeps its results apart from those of parts with another label. A test that
 	// one part skips and another part with the same label passes counts as passed.
@@ -123,11 +123,11 @@ func (s *suite) plan() []part {
 	if s.long && os.Geteuid() == 0 {
 		parts = append(parts, part{name: "packages", lane: hostLane, command: []string{"scripts/packages"}})
 	}
-	return append(parts, s.hostTests("./..."), s.arm64Tests())
+	return append(parts, s.hostTests("./..."), s.raceTests(), s.arm64Tests())
 }
 
-// static returns the environment of builds without C. All parts but that of the race
-// detector share it, because Go compiles most packages again for another one.
+// static returns the environment of builds without C. All parts share it except the part
+// race: with another environment, Go compiles most packages again.
 func static() []string { return []string{"CGO_ENABLED=0"} }
 
 // checks returns the parts that look at the source.
@@ -174,7 +174,29 @@ func (s *suite) toolNames() (names []string) {
 func (s *suite) hostTests(packages string, args ...string) part {
 	return part{
 		name: "host", lane: hostLane, after: s.toolNames(), tests: true, place: "host",
-		env:     []string{"CGO_ENABLED=1"},
+		env:     static(),
+		command: append([]string{"go", "test", "-vet=off", "-json", "-timeout", s.limit()}, append(args, packages)...),
+	}
+}
+
+// raceTests returns the part with the race detector, which makes tests several times
+// slower. It runs the quick tests of the packages whose goroutines share memory, and with
+// --long all tests. It never runs the long forms, which repeat the same code more often.
+func (s *suite) raceTests() part {
+	if s.long {
+		return s.race("./...")
+	}
+	return s.race(racePackages, "-short")
+}
+
+// racePackages are the packages of the part race. TestPackagesWithGoroutinesAreRaced names
+// the packages that it leaves out.
+const racePackages = "./pkg/..."
+
+func (s *suite) race(packages string, args ...string) part {
+	return part{
+		name: "race", lane: hostLane, after: s.toolNames(), tests: true, place: "race",
+		env:     []string{"CGO_ENABLED=1", "ZXFER_TEST_LONG="},
 		command: append([]string{"go", "test", "-race", "-vet=off", "-json", "-timeout", s.limit()}, append(args, packages)...),
 	}
 }
@@ -283,13 +305,15 @@ func (s *suite) guestTest(version, tests string, packages ...string) []string {
 // planOne returns the parts of a single run: the tools, and the tests in one place.
 func (s *suite) planOne() []part {
 	parts := s.tools()
+	var args []string
+	if s.run != "" {
+		args = []string{"-run", s.run}
+	}
 	switch s.on {
 	case "host":
-		var args []string
-		if s.run != "" {
-			args = []string{"-run", s.run}
-		}
 		return append(parts, s.hostTests(s.packages, args...))
+	case "race":
+		return append(parts, s.race(s.packages, args...))
 	case "arm64":
 		p := s.arm64Tests()
 		p.command = append(p.command, s.packages)

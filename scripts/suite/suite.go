@@ -111,18 +111,32 @@ func (s *suite) runPart(ctx context.Context, p part) {
 	err := cmd.Run()
 	output.finish()
 	text := strings.TrimSpace(stderr.String())
+	running := s.tally.runningTests(p.name)
 	switch {
+	case ctx.Err() != nil && err == nil:
+	case ctx.Err() != nil && running != "":
+		s.fail(p, "interrupted while it ran "+running)
 	case ctx.Err() != nil:
+		s.fail(p, "interrupted")
 	case p.tool && err == nil:
 		s.export(p)
 	case p.tool:
 		s.printf("   %s: not prepared, the tests that need it are skipped: %s\n", p.name, lastLine(text))
 	case p.tests && err != nil && !output.failed:
-		s.tally.broken(p, fmt.Sprintf("%v\n%s", err, text))
+		if running != "" {
+			text += "\nran when it ended: " + running
+		}
+		s.fail(p, fmt.Sprintf("%v\n%s", err, text))
 	case !p.tests && (err != nil || p.quiet && text != ""):
-		s.tally.broken(p, strings.TrimSpace(fmt.Sprintf("%s: %v\n%s", strings.Join(p.command, " "), err, text)))
+		s.fail(p, strings.TrimSpace(fmt.Sprintf("%s: %v\n%s", strings.Join(p.command, " "), err, text)))
 	}
 	s.endPart(p, time.Since(began), processorTime(cmd.ProcessState))
+}
+
+// fail records and prints that a part failed without a failed test.
+func (s *suite) fail(p part, text string) {
+	s.tally.broken(p, text)
+	s.printf("   FAIL %s\n%s", p.name, indent("     ", summary(text)))
 }
 
 // processorTime returns the processor time of a process, or 0 if it did not start.
@@ -209,6 +223,9 @@ func (s *suite) runningNow() string {
 	defer s.mu.Unlock()
 	var names []string
 	for name := range s.running {
+		if tests := s.tally.runningTests(name); tests != "" {
+			name += " (" + tests + ")"
+		}
 		names = append(names, name)
 	}
 	return strings.Join(slices.Sorted(slices.Values(names)), ", ")
@@ -221,6 +238,23 @@ func (s *suite) printTimes(w io.Writer) {
 	for _, t := range slices.SortedFunc(slices.Values(s.times), func(a, b timing) int { return cmp.Compare(b.took, a.took) }) {
 		fmt.Fprintf(w, "%7.1f s %7.1f s %s\n", t.took.Seconds(), t.processor.Seconds(), t.name)
 	}
+}
+
+// cost returns the time of the run and the processor time of its parts, such as
+// "12 min 3 s, 23 CPU min".
+func (s *suite) cost(took time.Duration) string {
+	var processor time.Duration
+	for _, t := range s.times {
+		processor += t.processor
+	}
+	wall, cpu := took.Round(time.Second), fmt.Sprintf("%.0f CPU s", processor.Seconds())
+	if processor >= 2*time.Minute {
+		cpu = fmt.Sprintf("%.0f CPU min", processor.Minutes())
+	}
+	if wall < time.Minute {
+		return fmt.Sprintf("%.0f s, %s", wall.Seconds(), cpu)
+	}
+	return fmt.Sprintf("%d min %d s, %s", wall/time.Minute, wall%time.Minute/time.Second, cpu)
 }
 
 // guests returns how many guests run side by side: two for each processor, because tests
@@ -259,12 +293,12 @@ func (o *output) finish() {
 }
 
 func (o *output) line(line []byte) {
-	failed, ok := o.suite.tally.line(o.part, line)
-	if ok {
+	f, failed := o.suite.tally.line(o.part, line)
+	if failed {
 		o.failed = true
 	}
-	if failed != "" {
-		o.suite.printf("   FAIL %s: %s\n", o.part.name, failed)
+	if f != nil {
+		o.suite.printf("   FAIL %s: %s\n%s", o.part.name, f.name, indent("     ", summary(f.text)))
 	}
 }
 

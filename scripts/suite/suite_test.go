@@ -2,14 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 func TestParse(t *testing.T) {
@@ -23,6 +30,7 @@ func TestParse(t *testing.T) {
 		{"--long --matrix", ""},
 		{"--on zfs-2.1 ./cmd/zxfer ^TestX$", ""},
 		{"--on host ./pkg/plan", ""},
+		{"--on race ./pkg/plan", ""},
 		{"--on host", "needs a package"},
 		{"--on zfs-9 ./pkg/plan", `unknown place "zfs-9"`},
 		{"./pkg/plan", `unknown argument "./pkg/plan"`},
@@ -99,6 +107,134 @@ func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
 			s.runAll(t.Context(), []part{p})
 			require.Len(t, s.tally.failures, 1)
 		})
+	}
+}
+
+// A process that is killed names the tests that ran in it.
+func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
+	t.Parallel()
+	const events = `{"Action":"run","Package":"zxfer/p","Test":"Ended"}
+{"Action":"pass","Package":"zxfer/p","Test":"Ended"}
+{"Action":"run","Package":"zxfer/p","Test":"Paused"}
+{"Action":"pause","Package":"zxfer/p","Test":"Paused"}
+{"Action":"run","Package":"zxfer/p","Test":"Hangs"}
+{"Action":"run","Package":"zxfer/p","Test":"Hangs/inside"}
+`
+	for name, tt := range map[string]struct {
+		end       string // of the script
+		interrupt bool
+		want      string
+	}{
+		"by itself":   {"kill -9 $$", false, "signal: killed\n     ran when it ended: zxfer/p Hangs/inside for 0 s\n"},
+		"by a signal": {"echo up >&3; exec sleep 600", true, "FAIL by a signal\n     interrupted while it ran zxfer/p Hangs/inside for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, out := newSuite(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			fifo := filepath.Join(s.work, "fifo")
+			require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+			up, err := os.OpenFile(fifo, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer up.Close()
+			if tt.interrupt {
+				go func() {
+					_, _ = up.Read(make([]byte, 3))
+					for s.tally.runningTests(name) == "" {
+						time.Sleep(time.Millisecond)
+					}
+					cancel()
+				}()
+			}
+			s.runAll(ctx, []part{{
+				name: name, lane: hostLane, tests: true,
+				command: []string{"sh", "-c", "exec 3>" + fifo + "; cat <<'END'\n" + events + "END\n" + tt.end},
+			}})
+			require.Contains(t, out.String(), tt.want)
+			require.Len(t, s.tally.failures, 1)
+		})
+	}
+}
+
+func TestAFailedTestIsPrintedAtOnce(t *testing.T) {
+	t.Parallel()
+	s, out := newSuite(t)
+	o := &output{part: part{name: "host"}, suite: s}
+	_, err := o.Write([]byte(failing[:strings.Index(failing, `{"Action":"fail","Package":"zxfer/p"}`)]))
+	require.NoError(t, err)
+	require.Equal(t, "   FAIL host: zxfer/p C/x\n     Error:      \tboom \x1b\n", out.String())
+	require.True(t, o.failed)
+}
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	s := &suite{times: []timing{{processor: 50 * time.Second}, {processor: 30 * time.Second}}}
+	require.Equal(t, "45 s, 80 CPU s", s.cost(45*time.Second))
+	s.times = append(s.times, timing{processor: 21*time.Minute + 50*time.Second})
+	require.Equal(t, "12 min 3 s, 23 CPU min", s.cost(12*time.Minute+3*time.Second))
+	require.Equal(t, "1 min 0 s, 23 CPU min", s.cost(59*time.Second+600*time.Millisecond))
+}
+
+// unraced are packages outside of racePackages that start goroutines or share memory, and
+// why the race detector runs them only with --long.
+var unraced = map[string]string{
+	"cmd/zxfer":     "its tests start a process for each command, and the packages below pkg do the work",
+	"scripts/suite": "no part of the product",
+}
+
+// The part race runs every package whose production code starts goroutines or shares memory.
+func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
+	t.Parallel()
+	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|^\s*(import )?"sync(/atomic)?"$`)
+	found := map[string]string{}
+	root := testenv.Root(t)
+	for _, top := range []string{"cmd", "pkg", "scripts"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err == nil && shares.Match(text) {
+				dir, _ := filepath.Rel(root, filepath.Dir(path))
+				found[dir] = "."
+			}
+			return err
+		}))
+	}
+	require.Contains(t, found, "pkg/transfer")
+	for dir := range found {
+		raced := strings.HasPrefix("./"+dir+"/", strings.TrimSuffix(racePackages, "..."))
+		_, exception := unraced[dir]
+		require.True(t, raced != exception, "%s: run by the part race %t, an exception %t", dir, raced, exception)
+	}
+	for dir := range unraced {
+		require.Contains(t, found, dir, "this exception is stale")
+	}
+}
+
+func TestRaceDetector(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		options
+		part      string
+		raced     bool
+		arguments []string
+	}{
+		{options{}, "host", false, []string{"./..."}},
+		{options{}, "race", true, []string{"-short", "./pkg/..."}},
+		{options{long: true}, "race", true, []string{"./..."}},
+		{options{on: "race", packages: "./pkg/plan", run: "^TestX$"}, "race", true, []string{"-run", "^TestX$", "./pkg/plan"}},
+	} {
+		s := &suite{options: tt.options, slowness: 1}
+		parts := s.plan()
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == tt.part })
+		require.GreaterOrEqual(t, i, 0, tt.part)
+		command := parts[i].command
+		require.Equal(t, tt.raced, slices.Contains(command, "-race"))
+		require.Equal(t, tt.raced, slices.Contains(parts[i].env, "CGO_ENABLED=1"))
+		require.Equal(t, tt.arguments, command[len(command)-len(tt.arguments):])
+		require.Equal(t, slices.Contains(tt.arguments, "-short"), slices.Contains(command, "-short"))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // event is a line of test2json; see `go doc cmd/test2json`.
@@ -44,7 +45,13 @@ type result struct {
 	place   string // where the outcome was seen
 }
 
-// failure is a part or a package that failed without a failed test.
+// live is a test or a package that has not ended.
+type live struct {
+	output []string
+	since  time.Time // when it started or continued; zero while it waits for its turn
+}
+
+// failure is a failed test, or a part or a package that failed without a failed test.
 type failure struct {
 	name, text string
 	again      string // a command, or ""
@@ -54,7 +61,7 @@ type failure struct {
 type tally struct {
 	mu       sync.Mutex
 	results  map[id]*result
-	pending  map[string]map[id][]string // output of tests that have not ended, per part
+	pending  map[string]map[id]*live    // tests and packages that have not ended, per part
 	failed   map[string]map[string]bool // packages with a failed test, per part
 	failures []failure
 	again    func(place, pkg, test string) string
@@ -66,52 +73,68 @@ const slowest = 10
 // newTally returns an empty tally. again returns the command that runs a test again in a
 // place.
 func newTally(again func(place, pkg, test string) string) *tally {
-	return &tally{results: map[id]*result{}, pending: map[string]map[id][]string{}, failed: map[string]map[string]bool{}, again: again}
+	return &tally{results: map[id]*result{}, pending: map[string]map[id]*live{}, failed: map[string]map[string]bool{}, again: again}
 }
 
 // rank orders outcomes: a failure in any part counts, then a pass.
 func rank(outcome string) int { return slices.Index([]string{"", "skip", "pass", "fail"}, outcome) }
 
-// line takes one line that a part printed. It returns the name of a test that failed, or
-// "", and whether the line reports any failure.
-func (t *tally) line(p part, line []byte) (test string, failed bool) {
+// line takes one line that a part printed. It reports whether the line says that
+// something failed, and returns the failure unless an earlier line had it.
+func (t *tally) line(p part, line []byte) (f *failure, failed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pending[p.name] == nil {
-		t.pending[p.name], t.failed[p.name] = map[id][]string{}, map[string]bool{}
+		t.pending[p.name], t.failed[p.name] = map[id]*live{}, map[string]bool{}
 	}
 	var e event
 	if json.Unmarshal(line, &e) != nil {
 		if strings.TrimSpace(string(line)) == "" {
-			return "", false
+			return nil, false
 		}
-		t.failures = append(t.failures, failure{name: p.name, text: "is not an event of go test -json: " + string(line)})
-		return "", true
+		return t.fail(failure{name: p.name, text: "is not an event of go test -json: " + string(line)}), true
 	}
 	return t.event(p, e)
 }
 
-func (t *tally) event(p part, e event) (test string, failed bool) {
+// fail adds a failure of a part or package, and returns it.
+func (t *tally) fail(f failure) *failure {
+	t.failures = append(t.failures, f)
+	return &f
+}
+
+func (t *tally) event(p part, e event) (f *failure, failed bool) {
 	k := id{e.Package, e.Test, p.label}
+	if k.pkg == "" {
+		k.pkg, _, _ = strings.Cut(e.ImportPath, " ") // of build output
+	}
 	pending := t.pending[p.name]
+	now := pending[k]
+	if now == nil {
+		now = &live{}
+		pending[k] = now
+	}
 	switch e.Action {
+	case "run", "cont":
+		now.since = time.Now()
+	case "pause":
+		now.since = time.Time{}
 	case "output", "build-output":
-		if k.pkg == "" {
-			k.pkg, _, _ = strings.Cut(e.ImportPath, " ")
-		}
-		pending[k] = append(pending[k], e.Output)
+		now.output = append(now.output, e.Output)
 	case "pass", "fail", "skip":
 		failed = e.Action == "fail"
 		if e.Test == "" {
 			if failed && !t.failed[p.name][e.Package] {
-				t.failures = append(t.failures, failure{k.String(), unfinished(pending, k), t.again(p.place, e.Package, "")})
-				return e.Package, true
+				f = t.fail(failure{k.String(), unfinished(pending, k), t.again(p.place, e.Package, "")})
 			}
-			return "", failed
+			for other := range pending {
+				if other.pkg == e.Package {
+					delete(pending, other)
+				}
+			}
+			return f, failed
 		}
-		if failed {
-			t.failed[p.name][e.Package], test = true, e.Test
-		}
+		delete(pending, k)
 		r := t.results[k]
 		if r == nil {
 			r = &result{}
@@ -119,30 +142,78 @@ func (t *tally) event(p part, e event) (test string, failed bool) {
 		}
 		r.seconds = max(r.seconds, e.Elapsed)
 		if rank(e.Action) > rank(r.outcome) {
-			r.outcome, r.output, r.place = e.Action, pending[k], p.place
+			r.outcome, r.output, r.place = e.Action, now.output, p.place
 		}
-		delete(pending, k)
+		if failed {
+			t.failed[p.name][e.Package] = true
+			if !t.hasFailedSubtest(k) {
+				return t.failedTest(k), true
+			}
+		}
 	}
-	return test, failed
+	return nil, failed
 }
 
-// unfinished returns what a package printed, and its tests that did not end: one of them
-// panicked or hung.
-func unfinished(pending map[id][]string, pkg id) string {
-	text := strings.Join(pending[pkg], "")
+// failedTest returns the failure of a test.
+func (t *tally) failedTest(k id) *failure {
+	r := t.results[k]
+	return &failure{k.String(), strings.Join(r.output, ""), t.again(r.place, k.pkg, k.test)}
+}
+
+// unfinished returns what a package printed, and its tests that did not end. One of those
+// that ran panicked or hung.
+func unfinished(pending map[id]*live, pkg id) string {
+	text := ""
+	if p := pending[pkg]; p != nil {
+		text = strings.Join(p.output, "")
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(pending), func(a, b id) int { return cmp.Compare(a.test, b.test) }) {
-		if k.pkg == pkg.pkg && k.test != "" {
-			text += "did not end: " + k.test + "\n" + strings.Join(pending[k], "")
+		if k.pkg == pkg.pkg && k.test != "" && !pending[k].since.IsZero() {
+			text += "did not end: " + k.test + "\n" + strings.Join(pending[k].output, "")
 		}
 	}
 	return text
 }
 
-// broken records a part that failed without a failed test.
+// runningTests names the tests of a part that run at this moment and for how long, the
+// longest first. It leaves out a test that waits for a subtest. It returns "" if there is
+// none.
+func (t *tally) runningTests(part string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pending := t.pending[part]
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(pending)), func(k id) bool {
+		if k.test == "" || pending[k].since.IsZero() {
+			return true
+		}
+		for other := range pending {
+			if other.pkg == k.pkg && strings.HasPrefix(other.test, k.test+"/") {
+				return true
+			}
+		}
+		return false
+	})
+	slices.SortFunc(keys, func(a, b id) int {
+		return cmp.Or(pending[a].since.Compare(pending[b].since), cmp.Compare(a.String(), b.String()))
+	})
+	var names []string
+	for _, k := range keys[:min(namedRunning, len(keys))] {
+		names = append(names, fmt.Sprintf("%s for %s", k, since(pending[k].since)))
+	}
+	if extra := len(keys) - len(names); extra > 0 {
+		names = append(names, fmt.Sprintf("%d more", extra))
+	}
+	return strings.Join(names, ", ")
+}
+
+// namedRunning is how many running tests of a part are named.
+const namedRunning = 4
+
+// broken records that a part failed without a failed test.
 func (t *tally) broken(p part, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.failures = append(t.failures, failure{name: p.name, text: text})
+	t.fail(failure{name: p.name, text: text})
 }
 
 // counts returns how many tests have passed and failed so far.
@@ -180,10 +251,10 @@ func (t *tally) keys() []id {
 
 // report prints the account and reports whether everything passed. It lists the skipped
 // tests by reason and the whole output of each failed test. The last lines repeat each
-// failure with its error and the command that runs it again.
-func (t *tally) report(w io.Writer) bool {
+// failure with its error and the command that runs it again, and print the cost of the run.
+func (t *tally) report(w io.Writer, cost string) bool {
 	count := map[string]int{"fail": len(t.failures)}
-	var tests []failure
+	var all []*failure
 	t.skipped(w)
 	for _, k := range t.keys() {
 		r := t.results[k]
@@ -191,19 +262,21 @@ func (t *tally) report(w io.Writer) bool {
 		if r.outcome == "fail" {
 			fmt.Fprintf(w, "--- output of %s\n%s", k, strings.Join(r.output, ""))
 			if !t.hasFailedSubtest(k) {
-				tests = append(tests, failure{k.String(), strings.Join(r.output, ""), t.again(r.place, k.pkg, k.test)})
+				all = append(all, t.failedTest(k))
 			}
 		}
 	}
-	for _, f := range t.failures {
+	for i, f := range t.failures {
 		fmt.Fprintf(w, "--- output of %s\n%s\n", f.name, strings.TrimRight(f.text, "\n"))
+		all = append(all, &t.failures[i])
 	}
-	for _, f := range append(tests, t.failures...) {
-		fmt.Fprintf(w, "FAIL %s\n%s", f.name, indent(summary(f.text)))
+	for _, f := range all {
+		fmt.Fprintf(w, "FAIL %s\n%s", f.name, indent("  ", summary(f.text)))
 		if f.again != "" {
 			fmt.Fprintf(w, "  run it again: %s\n", f.again)
 		}
 	}
+	fmt.Fprintln(w, cost)
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count["pass"], count["fail"], count["skip"])
 	return count["fail"] == 0 && count["pass"] > 0
 }
@@ -260,10 +333,10 @@ func summary(output string) []string {
 	return lines
 }
 
-func indent(lines []string) string {
+func indent(by string, lines []string) string {
 	var b strings.Builder
 	for _, l := range lines {
-		b.WriteString("  " + l + "\n")
+		b.WriteString(by + l + "\n")
 	}
 	return b.String()
 }

@@ -50,7 +50,7 @@ func account(t *testing.T, parts []part, events []string) (*tally, string, bool)
 		}
 	}
 	var out strings.Builder
-	ok := ta.report(&out)
+	ok := ta.report(&out, "1 s, 2 CPU s")
 	return ta, out.String(), ok
 }
 
@@ -67,7 +67,7 @@ func TestReport(t *testing.T) {
 		{"a failure in any part counts", []string{onHost, failing}, false, []string{"0 passed, 2 failed, 2 skipped\n"}},
 		{
 			"a failure is repeated with its error and a command", []string{onHost, failing}, false,
-			[]string{"FAIL zxfer/p C/x\n  Error:      \tboom \x1b\n  run it again: scripts/test --on zfs-2.3 ./p '^C$/^x$'\n0 passed"},
+			[]string{"FAIL zxfer/p C/x\n  Error:      \tboom \x1b\n  run it again: scripts/test --on zfs-2.3 ./p '^C$/^x$'\n1 s, 2 CPU s\n0 passed"},
 		},
 		{"a package that does not build fails", []string{inGuest, unbuilt}, false, []string{"1 passed, 1 failed, 0 skipped\n", "syntax error", "run it again: scripts/test --on zfs-2.3 ./q\n"}},
 		{"a test that does not end is named", []string{inGuest, hanging}, false, []string{"did not end: D\n", "panic: test timed out after 30m"}},
@@ -91,7 +91,7 @@ func TestReportCountsLabelsSeparately(t *testing.T) {
 	parts := []part{{name: "a"}, {name: "b"}, {name: "c", place: "zfs-2.1", label: "ZFS 2.1"}}
 	_, text, ok := account(t, parts, []string{inGuest, inGuest, strings.Replace(inGuest, "pass", "fail", 1)})
 	require.False(t, ok)
-	require.Contains(t, text, "FAIL zxfer/p A (ZFS 2.1)\n  run it again: scripts/test --on zfs-2.1 ./p '^A$'\n1 passed, 1 failed, 0 skipped\n")
+	require.Contains(t, text, "FAIL zxfer/p A (ZFS 2.1)\n  run it again: scripts/test --on zfs-2.1 ./p '^A$'\n1 s, 2 CPU s\n1 passed, 1 failed, 0 skipped\n")
 }
 
 func TestSlowestTestsAreNamed(t *testing.T) {
