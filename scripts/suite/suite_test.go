@@ -179,14 +179,17 @@ func TestCost(t *testing.T) {
 // unraced are packages outside of racePackages that start goroutines or share memory, and
 // why the race detector runs them only with --long.
 var unraced = map[string]string{
-	"cmd/zxfer":     "its tests start a process for each command, and the packages below pkg do the work",
-	"scripts/suite": "no part of the product",
+	"cmd/zxfer":                 "its tests start a process for each command, and the packages below pkg do the work",
+	"pkg/option":                "shares a regular expression that never changes",
+	"pkg/testenv":               "no part of the product: the packages that use it are raced",
+	"pkg/transfer/transfertest": "no part of the product: the packages that use it are raced",
+	"scripts/suite":             "no part of the product",
 }
 
 // The part race runs every package whose production code starts goroutines or shares memory.
 func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
 	t.Parallel()
-	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|^\s*(import )?"sync(/atomic)?"$`)
+	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
 	found := map[string]string{}
 	root := testenv.Root(t)
 	for _, top := range []string{"cmd", "pkg", "scripts"} {
@@ -204,12 +207,19 @@ func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
 	}
 	require.Contains(t, found, "pkg/transfer")
 	for dir := range found {
-		raced := strings.HasPrefix("./"+dir+"/", strings.TrimSuffix(racePackages, "..."))
+		raced := slices.Contains(racePackages(), strings.TrimPrefix(dir, "pkg/"))
 		_, exception := unraced[dir]
 		require.True(t, raced != exception, "%s: run by the part race %t, an exception %t", dir, raced, exception)
 	}
 	for dir := range unraced {
 		require.Contains(t, found, dir, "this exception is stale")
+	}
+	for _, name := range racePackages() {
+		require.Contains(t, found, "pkg/"+name, "it shares no memory any more")
+	}
+	for _, test := range unracedTests() {
+		out, err := exec.CommandContext(t.Context(), "grep", "-rl", "^func "+test+"(", filepath.Join(root, "pkg")).CombinedOutput()
+		require.NoError(t, err, "%s: there is no such test: %s", test, out)
 	}
 }
 
@@ -222,7 +232,7 @@ func TestRaceDetector(t *testing.T) {
 		arguments []string
 	}{
 		{options{}, "host", false, []string{"./..."}},
-		{options{}, "race", true, []string{"-short", "./pkg/..."}},
+		{options{}, "race", true, []string{"./pkg/zfs/zfsexec", "./pkg/zfs/zfsmem"}},
 		{options{long: true}, "race", true, []string{"./..."}},
 		{options{on: "race", packages: "./pkg/plan", run: "^TestX$"}, "race", true, []string{"-run", "^TestX$", "./pkg/plan"}},
 	} {
@@ -234,7 +244,7 @@ func TestRaceDetector(t *testing.T) {
 		require.Equal(t, tt.raced, slices.Contains(command, "-race"))
 		require.Equal(t, tt.raced, slices.Contains(parts[i].env, "CGO_ENABLED=1"))
 		require.Equal(t, tt.arguments, command[len(command)-len(tt.arguments):])
-		require.Equal(t, slices.Contains(tt.arguments, "-short"), slices.Contains(command, "-short"))
+		require.Equal(t, tt.options == options{} && tt.raced, slices.Contains(command, "-short"))
 	}
 }
 
