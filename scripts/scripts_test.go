@@ -5,10 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // program writes a shell script that is found before a tool of the same name.
@@ -70,5 +75,47 @@ func TestWhereContinuousIntegrationRuns(t *testing.T) {
 			program(t, dir+"/bin/unshare", tt.unshare)
 			require.Equal(t, tt.says, bash(t, dir+"/bin", dir+"/.ci/run"))
 		})
+	}
+}
+
+// A signal that reaches scripts/guest alone ends the compilers that its build started.
+func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	require.NoError(t, err)
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || n < 1_000_000 {
+		t.Skip("needs vm.max_map_count of 1000000 or more: scripts/guest would raise it")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"guest", "env"} {
+		script, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
+	}
+	// The first process ends at a SIGTERM, the second ignores it.
+	program(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
+trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh -c 'sleep 600; :'`)
+	for _, name := range []string{"init.c", "kernel.config", "kernel.sh", "packages", "root.sh", "zfs.sh"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "guest.d", name), nil, 0o600))
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "guest"), "build")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
+	require.NoError(t, cmd.Start())
+	var pids []string
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "zxfer-guest", "pids"))
+		pids = strings.Fields(string(text))
+		return err == nil
+	}, testenv.Timeout(), 10*time.Millisecond)
+	require.Len(t, pids, 2)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	var ended *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &ended)
+	require.Equal(t, 143, ended.ExitCode())
+	for _, pid := range pids {
+		require.Eventually(t, func() bool {
+			stat, err := os.ReadFile("/proc/" + pid + "/stat")
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}, testenv.Timeout(), 10*time.Millisecond, "process %s still runs", pid)
 	}
 }
