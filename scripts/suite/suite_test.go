@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -271,4 +274,88 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 		require.Equal(t, len(in) == 1, regexp.MustCompile(others(groups)).MatchString(test))
 	}
 	require.Len(t, used, len(groups)-1, "a group without a test")
+}
+
+// Every test that needs ZFS or devices that may be broken runs in the guest. Such a test
+// reads ZXFER_GUEST, or makes a pool, itself or in a function of its package.
+func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	runs := map[string]*regexp.Regexp{"cmd/zxfer": regexp.MustCompile(commandInGuest + "|" + others(commandGroups()))}
+	for _, g := range guestPackages() {
+		runs[filepath.Clean(g.path)] = regexp.MustCompile(g.tests)
+	}
+	onHost := []string{ // these skip in the guest
+		"cmd/zxfer.TestAHundredHosts", "cmd/zxfer.TestArm64Dev", "cmd/zxfer.TestManyHosts",
+	}
+	found := map[string]int{}
+	for _, top := range []string{"cmd", "pkg"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(dir string, e fs.DirEntry, err error) error {
+			if err != nil || !e.IsDir() {
+				return err
+			}
+			pkg, err := filepath.Rel(root, dir)
+			if err != nil {
+				return err
+			}
+			for _, test := range guestTests(t, dir) {
+				if slices.Contains(onHost, pkg+"."+test) {
+					continue
+				}
+				found[pkg]++
+				require.True(t, runs[pkg] != nil && runs[pkg].MatchString(test), "no part runs %s of %s in the guest", test, pkg)
+			}
+			return nil
+		}))
+	}
+	for _, pkg := range []string{"cmd/zxfer", "pkg/device", "pkg/site/sitetest", "pkg/zfs/zfsexec"} {
+		require.Positive(t, found[pkg], pkg)
+	}
+}
+
+// guestTests returns the tests of the package in a directory that need the guest.
+func guestTests(t *testing.T, dir string) (tests []string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	uses, needs := map[string][]string{}, map[string]bool{}
+	for _, name := range names {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "zfstest" && slices.Contains([]string{"Require", "NewPool"}, n.Sel.Name) {
+						needs[f.Name.Name] = true
+					}
+				case *ast.Ident:
+					uses[f.Name.Name] = append(uses[f.Name.Name], n.Name)
+				case *ast.BasicLit:
+					if n.Value == `"ZXFER_GUEST"` {
+						needs[f.Name.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	for again := true; again; {
+		again = false
+		for name, used := range uses {
+			if !needs[name] && slices.ContainsFunc(used, func(u string) bool { return needs[u] }) {
+				needs[name], again = true, true
+			}
+		}
+	}
+	for name := range needs {
+		if strings.HasPrefix(name, "Test") && name != "TestMain" {
+			tests = append(tests, name)
+		}
+	}
+	return tests
 }
