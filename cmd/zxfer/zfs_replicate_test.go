@@ -85,18 +85,13 @@ func (r *replication) last(t *testing.T, job string) *record.Run {
 	return runs[0]
 }
 
-// holds lists "snapshot tag" below a dataset.
-func holdsOf(t *testing.T, d string) []string {
+// holdsOf lists "snapshot tag" below a dataset.
+func holdsOf(t *testing.T, d string) (out []string) {
 	t.Helper()
-	var out []string
-	for l := range strings.Lines(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name,userrefs", "-r", d)) {
-		name, refs, _ := strings.Cut(strings.TrimSpace(l), "\t")
-		if refs == "0" {
-			continue
-		}
-		for h := range strings.Lines(zfsCmd(t, "holds", "-H", name)) {
-			out = append(out, name+" "+strings.Split(h, "\t")[1])
-		}
+	holds, err := heldBelow(d)
+	require.NoError(t, err)
+	for _, h := range holds {
+		out = append(out, h.snapshot+" "+h.tag)
 	}
 	return out
 }
