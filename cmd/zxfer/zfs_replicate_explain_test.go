@@ -157,12 +157,12 @@ func TestZFSReplicateManyPending(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// Retention destroys 2,000 snapshots, 10,000 at the long level, and no protected one.
+// Retention destroys 1,000 snapshots, 10,000 at the long level, and no protected one.
 func TestZFSReplicatePruneMany(t *testing.T) {
 	lab(t)
-	datasets, snapshots := 20, 101
+	datasets, snapshots := 40, 26 // one process takes each snapshot of all datasets
 	if testenv.Long() {
-		datasets = 100
+		datasets, snapshots = 100, 101
 	}
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", src)
