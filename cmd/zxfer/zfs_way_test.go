@@ -58,8 +58,9 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 	return r.Results[0].Wire, r.Wire.Dial, way
 }
 
-// Where only ssh gets through, everything does: without a word by the user, within
-// seconds, and not without saying so.
+// If only ssh gets through, zxfer sends through ssh and reports it. For each answer of the
+// packet filter the test pushes a dataset. Below the long level it tries the dry run, the
+// pull, the device and the job only with dropped packets: they look for a path alike.
 func TestZFSOnlySSHGetsThrough(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
 		t.Run("reject "+reject, func(t *testing.T) {
@@ -70,22 +71,27 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 			zfsCmd(t, "snapshot", src+"@one")
 			closed(t, reject, alphaPool, betaPool)
 
-			before := state(t)
-			o := zxfer(t, "send", "-n", src, "beta:"+dst)
-			require.Equal(t, 0, o.code, o.String())
-			t.Log(o.stdout)
-			require.Contains(t, o.stdout, "only ssh gets through")
-			require.Contains(t, o.stdout, "wire    ssh")
-			require.Equal(t, before, state(t))
+			whole := reject == "" || testenv.Long()
+			if whole {
+				before := state(t)
+				o := zxfer(t, "send", "-n", src, "beta:"+dst)
+				require.Equal(t, 0, o.code, o.String())
+				t.Log(o.stdout)
+				require.Contains(t, o.stdout, "only ssh gets through")
+				require.Contains(t, o.stdout, "wire    ssh")
+				require.Equal(t, before, state(t))
+			}
 
 			wire, _, way := crossed(t, "send", src, "beta:"+dst)
 			require.Equal(t, "ssh", wire)
 			require.Equal(t, finding.Warn, way.Severity)
 			require.Contains(t, way.Evidence, betaIP)
 			require.Equal(t, guids(t, src), guids(t, dst))
-			require.NoError(t, destroyAll(src))
-			wire, _, _ = crossed(t, "send", "beta:"+dst, src)
-			require.Equal(t, "ssh", wire, "pull")
+			if whole {
+				require.NoError(t, destroyAll(src))
+				wire, _, _ = crossed(t, "send", "beta:"+dst, src)
+				require.Equal(t, "ssh", wire, "pull")
+			}
 
 			if reject != "" {
 				nothingLeft(t)
@@ -98,7 +104,7 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 
 			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { adopt = [\"o*\"] }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
 			t.Cleanup(func() { cleanUp(dst + "2") })
-			o = r.must(t, time.Now(), "check")
+			o := r.must(t, time.Now(), "check")
 			require.Contains(t, o.stdout, "wire ssh")
 			o = r.must(t, time.Now(), "run", "home")
 			require.Contains(t, o.stderr, "trying through ssh")
@@ -133,7 +139,9 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	require.Nil(t, r.Expected)
 }
 
-// A firewall before one host leaves the other direction.
+// If a firewall closes one direction, zxfer connects in the other one. Below the long
+// level, with refused packets, the test only pushes a dataset and asks for the closed
+// direction.
 func TestZFSOneDirectionIsClosed(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset"} {
 		t.Run("reject "+reject, func(t *testing.T) {
@@ -146,12 +154,15 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 			wire, dial, way := crossed(t, "send", src, "beta:"+dst)
 			require.Equal(t, []string{"tls", "target"}, []string{wire, dial})
 			require.Equal(t, finding.Note, way.Severity)
-			require.NoError(t, destroyAll(dst))
-			_, dial, _ = crossed(t, "send", "alpha:"+src, "beta:"+dst)
-			require.Equal(t, "target", dial, "between two others")
-			require.NoError(t, destroyAll(src))
-			_, dial, _ = crossed(t, "send", "beta:"+dst, src)
-			require.Equal(t, "source", dial, "pull")
+			whole := reject == "" || testenv.Long()
+			if whole {
+				require.NoError(t, destroyAll(dst))
+				_, dial, _ = crossed(t, "send", "alpha:"+src, "beta:"+dst)
+				require.Equal(t, "target", dial, "between two others")
+				require.NoError(t, destroyAll(src))
+				_, dial, _ = crossed(t, "send", "beta:"+dst, src)
+				require.Equal(t, "source", dial, "pull")
+			}
 
 			// What is asked for is obeyed; that it does not pass is told soon, with
 			// the other ways.
@@ -162,6 +173,10 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 			require.Contains(t, o.stderr, "--wire ssh")
 			require.Contains(t, o.stderr, betaIP)
 			require.Contains(t, o.stderr, "10.77.0.1")
+			if !whole {
+				nothingLeft(t)
+				return
+			}
 			open()
 			_, dial, way = crossed(t, "send", src, "beta:"+dst)
 			require.Equal(t, "source", dial, "nothing was remembered")
