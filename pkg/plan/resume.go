@@ -57,7 +57,9 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	return true
 }
 
-// leadsTo returns the snapshot that a token leads to, or why it is of no use.
+// leadsTo returns the snapshot that a token leads to, or why the token is of no use. The
+// target could have made the token up: its snapshots must be those of this source, under
+// the same names.
 func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
 	at, ok := d.SnapshotOf(token.ToGUID)
 	switch {
@@ -71,6 +73,8 @@ func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (z
 		return at, "its stream was not raw, and encrypted data is sent raw"
 	case d.Encrypted() && p.req.Decrypt && token.Flags.Raw:
 		return at, "its stream was raw, and {{decrypt}} is asked for"
+	case !p.raw(d) && token.Flags.Raw:
+		return at, fmt.Sprintf("its stream was raw, and %s is not encrypted", d.Name)
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
 	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":

@@ -285,3 +285,33 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 	require.Equal(t, "resume @one, @one>@b", steps(p.Datasets[1]))
 	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "encryption")
 }
+
+// TestForgedTokens: a lying target hands in tokens that it made up. The plan starts from the
+// beginning; it never resumes a stream of another dataset, and adds up no forged numbers.
+func TestForgedTokens(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ token, discard string }{
+		"of another dataset":          {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
+		"GUID of another dataset":     {zfstest.Token("tank/a@one", 77, 0), "is gone from the source"},
+		"base of another dataset":     {zfstest.Token("tank/a@one", 1, 77), "the base of its stream (GUID 77) is gone"},
+		"name with a path":            {zfstest.Token("tank/b/../a@one", 1, 0), "names no snapshot"},
+		"name that steers a terminal": {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "names no snapshot"},
+		"raw, of a plain dataset":     {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, and tank/a is not encrypted"},
+		"partial":                     {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
+		"redacted":                    {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
+		"bytes that overflow":         {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "are possible"},
+		"bytes that become negative":  {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "are possible"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := only(t, made(t, request(), given(dataset(t, "tank/a", "@one,1 @two,2"),
+				dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+tt.token))))
+			require.Equal(t, "full @one, @one>@two", steps(d))
+			require.Contains(t, d.Discard, tt.discard)
+			for _, st := range d.Steps {
+				require.Empty(t, st.Send.Token)
+				require.Zero(t, st.Done)
+			}
+		})
+	}
+}

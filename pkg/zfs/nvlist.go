@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 // Types of nvpairs that tokens and the heads of streams use.
@@ -86,6 +87,10 @@ func parseNVPair(b []byte, order binary.ByteOrder) (name string, value any, err 
 		return "", nil, fmt.Errorf("its name has %d bytes, not ended by zero within the pair", nameSize)
 	}
 	name = string(b[nvPairHeader : nvPairHeader+nameSize-1])
+	// For ZFS, a name ends at its first zero byte. Two readers must not see two names.
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", nil, fmt.Errorf("its name %q has a zero byte", name)
+	}
 	data := b[valueAt:]
 	switch typ {
 	case nvUint64:

@@ -12,7 +12,10 @@ import (
 	"strings"
 )
 
-// Token is what a resume token says: which stream was cut, and where.
+// Token holds the contents of a resume token: which stream was interrupted, and where.
+// Its checksum has no key, so anybody can make one up. A Token that ParseToken returned
+// has a valid name and numbers within the limits of ZFS. Whether its snapshots exist, and
+// belong together, is for the caller to check.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (get_receive_resume_token_impl)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send_resume_token_to_nvlist)
@@ -32,14 +35,19 @@ type Token struct {
 
 const (
 	tokenVersion = 1
-	// maxToken bounds the token's text, maxPacked its contents: names and
-	// numbers, and 8 bytes for each snapshot of a redacted stream.
-	maxToken  = 1 << 20
-	maxPacked = 1 << 20
+	// maxPacked bounds the contents of a token, maxToken its text. A token has less than
+	// 1 KiB, unless its stream is redacted, with 8 bytes for each redaction snapshot. Each
+	// dataset of another host's listing can have a token. So the limit also bounds the time
+	// that a listing takes.
+	maxPacked = 16 << 10
+	maxToken  = 4 * maxPacked
+
+	// maxOffset bounds offsets in files and streams. Sums of a few stay within 64 bits.
+	maxOffset = 1 << 62
 )
 
 // ParseToken decodes and checks a resume token. Errors are an *Error of kind
-// BadToken; fields that this package does not know are passed over.
+// BadToken. ParseToken ignores fields that it does not know.
 func ParseToken(s string) (Token, error) {
 	t, err := parseToken(s)
 	if err != nil {
@@ -145,6 +153,16 @@ func tokenOf(data []byte) (Token, error) {
 	var ok bool
 	if t.ToName, ok = list["toname"].(string); !ok {
 		return Token{}, errors.New(`it has no string "toname"`)
+	}
+	switch dataset, _, err := ParseSnapshot(t.ToName); {
+	case err != nil || dataset == "":
+		return Token{}, fmt.Errorf("it names no snapshot: %w", err)
+	case t.ToGUID == 0:
+		return Token{}, errors.New("its snapshot has no GUID")
+	case t.Object >= maxObject:
+		return Token{}, fmt.Errorf("it continues at object %d, and there are %d", t.Object, uint64(maxObject))
+	case t.Offset > maxOffset || t.Bytes > maxOffset:
+		return Token{}, fmt.Errorf("it continues at offset %d after %d bytes, and at most %d are possible", t.Offset, t.Bytes, uint64(maxOffset))
 	}
 	has := func(name string) bool { return list[name] != nil }
 	t.Flags = StreamFlags{

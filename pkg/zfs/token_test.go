@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -79,6 +80,92 @@ func TestParseTokenFails(t *testing.T) {
 		require.ErrorIs(t, err, &Error{Kind: BadToken}, test.name)
 		require.ErrorContains(t, err, test.says, test.name)
 	}
+}
+
+// TestForgedTokens: anybody can make a token up. What ParseToken returns has a valid name,
+// numbers within limits, and one meaning for ZFS and for zxfer.
+func TestForgedTokens(t *testing.T) {
+	t.Parallel()
+	forged := func(changes map[string][]byte) string {
+		var pairs [][]byte
+		for _, name := range []string{"toguid", "object", "offset", "bytes", "toname"} {
+			p := number(name, 1)
+			if name == "toname" {
+				p = pair(name, nvString, []byte("tank/a@x\x00"))
+			}
+			if changed, ok := changes[name]; ok {
+				p = changed
+			}
+			pairs = append(pairs, p)
+		}
+		return makeToken(nvlist(append(pairs, changes["more"])...))
+	}
+	_, err := ParseToken(forged(nil))
+	require.NoError(t, err)
+	of := func(name string, p []byte) string { return forged(map[string][]byte{name: p}) }
+	nested := nvlist(pair("a", nvList, make([]byte, 24)))[nvHeader:] // the end mark of a is missing
+	for name, tt := range map[string]struct{ token, says string }{
+		"no GUID":                   {of("toguid", number("toguid", 0)), "no GUID"},
+		"object":                    {of("object", number("object", 1<<48)), "object 281474976710656"},
+		"offset":                    {of("offset", number("offset", 1<<63)), "are possible"},
+		"bytes":                     {of("bytes", number("bytes", 1<<64-1)), "are possible"},
+		"name without snapshot":     {of("toname", pair("toname", nvString, []byte("tank/a\x00"))), "names no snapshot"},
+		"name of a bookmark":        {of("toname", pair("toname", nvString, []byte("tank/a#x\x00"))), "names no snapshot"},
+		"name with a path":          {of("toname", pair("toname", nvString, []byte("tank/../a@x\x00"))), "names no snapshot"},
+		"name like an option":       {of("toname", pair("toname", nvString, []byte("-i/a@x\x00"))), "names no snapshot"},
+		"long name":                 {of("toname", pair("toname", nvString, append(bytes.Repeat([]byte("a"), 300), "@x\x00"...))), "names no snapshot"},
+		"name as number":            {of("toname", number("toname", 1)), "toname"},
+		"GUID as list":              {of("toguid", append(pair("toguid", nvList, make([]byte, 24)), 0, 0, 0, 0)), "toguid"},
+		"base as string":            {of("more", pair("fromguid", nvString, []byte("1\x00"))), "fromguid"},
+		"twice":                     {of("more", number("toguid", 2)), "twice"},
+		"twice, of another type":    {of("more", pair("toname", nvUint64, make([]byte, 8))), "twice"},
+		"twice, behind a zero":      {of("more", number("toguid\x00x", 2)), "zero byte"},
+		"nested without an end":     {of("more", nested[:len(nested)-4]), "end mark"},
+		"nested too deeply":         {of("more", bytes.Repeat(pair("a", nvList, make([]byte, 24)), 20)), "pair"},
+		"an array of lists":         {of("more", pair("a", nvListArray, nil)), "array"},
+		"too many pairs":            {of("more", bytes.Repeat(pair("a", 1, nil), 20_000)), "expected a hex number of at most 16384"},
+		"zlib bomb":                 {of("more", pair("a", nvBytes, make([]byte, 4<<20))), "at most 16384"},
+		"zlib bomb of a wrong size": {sized(of("more", pair("a", nvBytes, make([]byte, 4<<20))), 16<<10), "or more, expected 16384"},
+		"truncated zlib":            {truncated(forged(nil)), "does not decompress"},
+		"text behind the data":      {forged(nil) + "-00", "got 5 parts"},
+	} {
+		require.Less(t, len(tt.token), 1<<20, name)
+		token, err := ParseToken(tt.token)
+		require.ErrorIs(t, err, &Error{Kind: BadToken}, name)
+		require.ErrorContains(t, err, tt.says, name)
+		require.Zero(t, token, name)
+	}
+}
+
+// A forged token costs memory in proportion to a real one, whatever it claims.
+func TestForgedTokensCostLittle(t *testing.T) {
+	bomb := sized(makeToken(nvlist(pair("a", nvBytes, make([]byte, 8<<20)))), maxPacked)
+	long := strings.Repeat("0", 16<<20)
+	cost := func(token string) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := ParseToken(token)
+		runtime.ReadMemStats(&after)
+		require.Error(t, err)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	require.Less(t, cost(bomb), uint64(512<<10))
+	require.Less(t, cost("1-0-1-"+long), uint64(512<<10))
+}
+
+// sized returns a token that claims another size of its contents.
+func sized(token string, size int) string {
+	f := strings.Split(token, "-")
+	return fmt.Sprintf("%s-%s-%x-%s", f[0], f[1], size, f[3])
+}
+
+// truncated returns a token without the end of its compressed data, and with the checksum
+// of the rest.
+func truncated(token string) string {
+	f := strings.Split(token, "-")
+	data, _ := hex.DecodeString(f[3])
+	data = data[:len(data)/2&^3]
+	return fmt.Sprintf("1-%x-%s-%x", sumWords(data, binary.LittleEndian), f[2], data)
 }
 
 // Fields that are not known are passed over.
