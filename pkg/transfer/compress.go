@@ -170,12 +170,17 @@ func (c *chooser) learn(good bool) {
 	c.skip = c.stride
 }
 
-// NewDecoder returns what decompresses blocks, once the first one needs it: most
-// transfers have none. No block stands for more than opt.Block, whatever it
-// claims.
+// maxWindow bounds the window that a zstd frame declares, in bytes. A compressor declares at
+// most twice the size of a block.
+const maxWindow = 2 * wire.MaxRaw
+
+// NewDecoder returns a function that decompresses a block into room. It starts with the first
+// block, because most transfers have none. It never returns more bytes than the capacity of
+// room or opt.Block, and needs little more memory, whatever a hostile sender compressed.
 func NewDecoder(opt Options) func(packed, room []byte) ([]byte, error) {
 	open := sync.OnceValues(func() (*zstd.Decoder, error) {
-		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(opt.Block)), zstd.WithDecoderConcurrency(opt.threads()))
+		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(opt.Block)), zstd.WithDecoderMaxWindow(maxWindow),
+			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(opt.threads()))
 	})
 	return func(packed, room []byte) ([]byte, error) {
 		d, err := open()

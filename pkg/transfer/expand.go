@@ -43,12 +43,14 @@ func (x *expander) add(ctx context.Context, p *piece, busy *wire.Stopwatch) erro
 	}
 }
 
-// piece decompresses one piece in place.
+// piece decompresses one piece in place. A frame that holds more bytes than its header says
+// is an error, and costs no memory beyond one block.
 func (x *expander) piece(p *piece) {
 	x.meter.bytes.Add(int64(p.header.Raw))
 	out := x.ring.get()
-	raw, err := x.decode(p.block.Payload(), out.Room()[:0])
-	if err != nil || len(raw) != int(p.header.Raw) || len(raw) > len(out.Room()) {
+	size := min(int(p.header.Raw), len(out.Room()))
+	raw, err := x.decode(p.block.Payload(), out.Room()[:0:size])
+	if err != nil || len(raw) != int(p.header.Raw) {
 		p.err = fmt.Errorf("%w: frame %d does not decompress to %d bytes", ErrMiscounted, p.header.Position, p.header.Raw)
 		if err != nil {
 			p.err = fmt.Errorf("%w: %w", p.err, err)
