@@ -50,3 +50,44 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 }
+
+// TestAKilledSendIsTheCause: somebody killed zfs send, so the receiver got a short stream. A
+// corrective receive calls that damage. A child that this end ended, as the receiver had
+// failed, explains nothing.
+func TestAKilledSendIsTheCause(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	short := &zfs.Error{Kind: zfs.PoolFault, Op: zfs.OpReceive, Subject: "tank/a", Detail: "corrective receive was not able to reconstruct the data needed for healing"}
+	peer := &transfer.PeerError{Text: short.Error()}
+	cut := errors.New("connection was cut")
+	for name, tt := range map[string]struct {
+		script    string
+		ended     bool // before the source is closed
+		err, want error
+	}{
+		"killed, and the receiver complains":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, and the other host complains":      {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, and the connection was cut":        {"kill -KILL $$", true, cut, cut},
+		"the receiver failed, and it is ended":      {"while echo stream; do :; done", false, short, short},
+		"it failed, and says nothing that explains": {"exit 1", true, short, short},
+		"it ended well": {"exit 0", true, short, short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho stream\n"+tt.script+"\n"), 0o755))
+			c := zfsexec.New(nil)
+			defer c.Close()
+			src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", To: "c"})
+			require.NoError(t, err)
+			_, err = io.ReadFull(src, make([]byte, 7))
+			require.NoError(t, err)
+			if tt.ended {
+				_, err := src.Read(make([]byte, 1)) // its end, for which Read waits
+				require.Error(t, err)
+			}
+			require.NoError(t, src.Close())
+			_ = src.Close() // as a caller may
+			require.ErrorIs(t, src.Cause(tt.err), tt.want)
+			require.Equal(t, errors.Is(tt.want, &zfs.Error{Kind: zfs.Killed}), errors.Is(src.Cause(tt.err), &zfs.Error{Kind: zfs.Killed}))
+		})
+	}
+}

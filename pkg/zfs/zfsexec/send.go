@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"zxfer/pkg/transfer"
@@ -28,6 +29,9 @@ type SendSource struct {
 	name string
 	stop func() bool
 	kill context.CancelCauseFunc
+	// killed is set by the first Close if a signal of somebody else had ended the child before.
+	killed *zfs.Error
+	first  sync.Once
 }
 
 var _ Stream = (*SendSource)(nil)
@@ -91,30 +95,47 @@ func (s *SendSource) Read(b []byte) (int, error) {
 // Close ends the child, if it still runs, and releases the pipe.
 func (s *SendSource) Close() error {
 	s.stop()
+	s.first.Do(func() {
+		select {
+		case <-s.p.done:
+			if failed := (*zfs.Error)(nil); errors.As(s.p.err, &failed) && failed.Kind == zfs.Killed {
+				s.killed = failed
+			}
+		default:
+		}
+	})
 	s.kill(errReleased)
 	err := s.r.Close()
 	<-s.p.done
 	return err
 }
 
-// Cause is why a transfer of the stream failed with err, once the source is closed:
-// zfs send -I goes on with the next snapshot behind one that it could not send, in
-// the middle of a record. What the receiver has to say of that explains nothing.
+// Cause returns why a transfer of the stream failed with err, once the source is closed. If
+// zfs send was killed, or failed at a snapshot, the receiver got a stream that ends in the
+// middle. Whatever it says of that explains nothing.
 //
+// zfs send -I goes on with the next snapshot behind one that it could not send:
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send, "even if there was some error")
 func (s *SendSource) Cause(err error) error {
 	f := s.p.failure
 	f.Stderr, f.User = s.p.stderr.String(), UserName() // a child that is ended says nothing more
-	if Explains(f.Stderr, err) {
+	switch {
+	case Explains(f.Stderr, err):
 		return f.Err()
+	case s.killed != nil && heard(err):
+		return s.killed
 	}
 	return err
 }
 
-// Explains tells whether it was zfs send, which has ended and said so much, that
-// made a transfer of its stream fail with err.
+// Explains reports whether zfs send, which ended after it said so much, made a transfer of
+// its stream fail with err.
 func Explains(said string, err error) bool {
+	return heard(err) && strings.Contains(said, "cannot send")
+}
+
+// heard reports whether err is of the receiver.
+func heard(err error) bool {
 	var received *zfs.Error
-	heard := errors.As(err, new(*transfer.PeerError)) || errors.As(err, &received) && received.Op == zfs.OpReceive
-	return heard && strings.Contains(said, "cannot send")
+	return errors.As(err, new(*transfer.PeerError)) || errors.As(err, &received) && received.Op == zfs.OpReceive
 }
