@@ -2,6 +2,8 @@ package replicate
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
@@ -40,9 +42,31 @@ func keyOption(id, value string) string {
 	case kind == "N":
 		return key + " = " + value
 	case kind == "list":
-		return fmt.Sprintf("%s = [%q]", key, value)
+		return key + " = [" + tomlText(value) + "]"
+	case kind == "table":
+		name, value, _ := strings.Cut(value, "=")
+		return key + " = { " + tomlText(name) + " = " + tomlText(value) + " }"
 	}
-	return fmt.Sprintf("%s = %q", key, value)
+	return key + " = " + tomlText(value)
+}
+
+// tomlText returns a string as TOML has it. Go's own escapes, such as \x1b, are not TOML's.
+func tomlText(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }
 
 // ofJob is the key of an option, and the kind of its value.
@@ -55,8 +79,10 @@ func ofJob(id string) (key, kind string) {
 	switch id {
 	case "decrypt":
 		return "transfer.decrypt", "bool"
-	case "set", "exclude":
-		return "properties." + id, "names"
+	case "set":
+		return "properties.set", "table"
+	case "exclude":
+		return "properties.exclude", "list"
 	case "props":
 		return "properties.carry", "bool"
 	case "carry":

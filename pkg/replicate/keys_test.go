@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	toml "github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
@@ -33,4 +34,35 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, `name it: transfer.data_address = "ADDRESS"`, fault.HintOf(err))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestKeysAreTOML: what a hint says to write is valid in a [[job.target]], and has the value.
+func TestKeysAreTOML(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text, want string
+		get        func(Target) any
+		value      any
+	}{
+		{"{{set mountpoint=/PATH}}", `properties.set = { "mountpoint" = "/PATH" }`,
+			func(t Target) any { return t.Properties.Set }, map[string]string{"mountpoint": "/PATH"}},
+		{"{{set readonly=off}}", `properties.set = { "readonly" = "off" }`,
+			func(t Target) any { return t.Properties.Set }, map[string]string{"readonly": "off"}},
+		{"{{set NAME=VALUE}}", `properties.set = { "NAME" = "VALUE" }`,
+			func(t Target) any { return t.Properties.Set }, map[string]string{"NAME": "VALUE"}},
+		{`{{set org.example:note=a=b\d}}`, `properties.set = { "org.example:note" = "a=b\\d" }`,
+			func(t Target) any { return t.Properties.Set }, map[string]string{"org.example:note": `a=b\d`}},
+		{"{{exclude quota}}", `properties.exclude = ["quota"]`,
+			func(t Target) any { return t.Properties.Exclude }, []string{"quota"}},
+		{"{{carry org.example:note}}", `properties.carry = ["org.example:note"]`,
+			func(t Target) any { return t.Properties.Carry }, []any{"org.example:note"}},
+		{"{{skip-check space}}", `transfer.skip_checks = ["space"]`,
+			func(t Target) any { return t.Transfer.SkipChecks }, []string{"space"}},
+	} {
+		written := Keys(tt.text)
+		require.Equal(t, tt.want, written)
+		var target Target
+		require.NoError(t, toml.Unmarshal([]byte(written+"\n"), &target), written)
+		require.EqualValues(t, tt.value, tt.get(target), written)
+	}
 }
