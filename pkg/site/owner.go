@@ -33,8 +33,12 @@ func (l *Local) JoinKey(ctx context.Context, dataset string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, dataset) })
 }
 
-// TakeKey believes whoever asks for it, who knows it from the source. It does not touch
-// what a key was wrapped by: PartKey undoes it.
+// TakeKey relies on the word of the source, which may lie. The dataset then opens with no key
+// until PartKey undoes it, and a change of the root's key panics the kernel: it expects each
+// key below to open with that of the root. So the root must be a copy whose key came from the
+// source too, or a root that nothing on this host can open.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c (spa_keystore_change_key_sync_impl)
 func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
 	listing, err := l.List(ctx, ListQuery{Dataset: t.Dataset})
 	if err != nil {
@@ -47,8 +51,13 @@ func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
 	if d.Encrypted() && d.Get("encryptionroot") == t.Root {
 		return nil
 	}
-	if above := listing.KeyAbove(d); above == nil || above.Name != t.Root || !zfs.UntoldKey(d, above) || !d.Prompts() {
+	above := listing.KeyAbove(d)
+	switch {
+	case above == nil || above.Name != t.Root || !zfs.UntoldKey(d, above) || !d.Prompts():
 		return fault.Refusef("", "%s: its key cannot be that of %s, or it is in use", t.Dataset, t.Root)
+	case !above.KeyCameAlong() && !above.Prompts():
+		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", t.Dataset}),
+			"%s: its key cannot be that of %s, which has a key of this host", t.Dataset, t.Root)
 	}
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, t.Dataset) })
 }

@@ -73,6 +73,13 @@ func (d *Dataset) Prompts() bool {
 	return !d.KeyLoaded() && (at == "" || at == "prompt" || at == "none")
 }
 
+// KeyCameAlong reports whether the key of an encryption root came with a raw stream that zxfer
+// received.
+func (d *Dataset) KeyCameAlong() bool {
+	flags := d.Properties[FlagsProperty]
+	return flags.Local() && flags.Value == "w"
+}
+
 // Adjustment is a change of a dataset's properties.
 type Adjustment struct {
 	Dataset string            `json:"dataset"`
