@@ -28,8 +28,11 @@ func (c *drillCopy) files(ctx context.Context) error {
 			return there.Bytes, err
 		})
 	}
+	// The sample is the same on both sides. Where the source was read, it is the source that says
+	// whether any file was in it: the copy may lie.
+	none := func() bool { return there.Read == 0 || c.rec.Compared && here.Read == 0 }
 	err := read()
-	if err == nil && there.Read == 0 && q.Sample < 1 { // of few files it may take none, which proves nothing
+	if err == nil && none() && q.Sample < 1 { // of few files it may take none, which proves nothing
 		q.Sample = 1
 		err = read()
 	}
@@ -40,11 +43,11 @@ func (c *drillCopy) files(ctx context.Context) error {
 	for _, p := range there.Problems[:min(len(there.Problems), mostDiffer)] {
 		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
 	}
-	if there.Failed > 0 {
+	if failed := max(there.Failed, uint64(len(there.Problems))); failed > 0 {
 		pool := zfs.PoolOf(c.rec.Target)
 		// What was found in the clone is listed as of nothing once that is gone.
 		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
-		return c.notGood(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", there.Failed)
+		return c.notGood(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", failed)
 	}
 	if !c.rec.Compared {
 		return nil
@@ -55,6 +58,11 @@ func (c *drillCopy) files(ctx context.Context) error {
 	}
 	if parts := there.Differ(here); len(parts) > 0 {
 		return c.differ(ctx, q, parts)
+	}
+	if there.Read != here.Read || there.Bytes != here.Bytes || there.Files != here.Files {
+		return c.notGood("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed),
+			"%s says that it read %d of %d files with %d bytes, and the source has %d of %d with %d", c.t.host.Label(),
+			there.Read, there.Files, there.Bytes, here.Read, here.Files, here.Bytes)
 	}
 	return nil
 }

@@ -13,11 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/site"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -38,6 +40,7 @@ type replica struct {
 	before func(op string, names []string) error
 	// looked are the datasets whose snapshots were listed.
 	looked []string
+	lie    func(files.Query, files.Digest) (files.Digest, error) // see captured
 }
 
 func newReplica(t *testing.T, j replicate.Job) *replica {
@@ -88,11 +91,23 @@ func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error
 func (r *replica) Open(context.Context, hosts.Line) (site.Site, error) {
 	l := site.On(r, "test", func(line string) { r.t.Log(line) })
 	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
-	return captured{l}, nil
+	return captured{l, r}, nil
 }
 
 // captured is a host whose facts are read once for all tests.
-type captured struct{ *site.Local }
+type captured struct {
+	*site.Local
+	r *replica
+}
+
+// ReadFiles reads files. The copies answer with what lie, if it is set, makes of the answer.
+func (c captured) ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (files.Digest, error) {
+	d, err := c.Local.ReadFiles(ctx, q, progress)
+	if c.r.lie != nil && err == nil && zfs.PoolOf(q.Snapshot) == "dst" {
+		return c.r.lie(q, d)
+	}
+	return d, err
+}
 
 // capture reads the facts of this machine, once.
 var capture = sync.OnceValues(func() ([]byte, error) { return probe.Capture(context.Background(), true) })

@@ -1,0 +1,115 @@
+package runner
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+)
+
+// TestDrillOfALyingCopy: the host of a copy answers with whatever it likes. If the source was
+// read, no answer but the true one makes the copy good. The copies have lost a file here,
+// except where the lie is about one that is whole.
+func TestDrillOfALyingCopy(t *testing.T) {
+	t.Parallel()
+	type query = files.Query
+	type digest = files.Digest
+	for name, tt := range map[string]struct {
+		whole bool
+
+		lie   func(q query, d digest) (digest, error)
+		error string
+	}{
+		"nothing was read, and it says nothing": {lie: func(query, digest) (digest, error) { return digest{}, nil }, error: "not those of"},
+		"no sums":                               {lie: func(_ query, d digest) (digest, error) { d.Parts = nil; return d, nil }, error: "not those of"},
+		"sums of other files": {lie: func(_ query, d digest) (digest, error) {
+			d.Parts[0], d.Parts[1] = d.Parts[1]+"0", d.Parts[0]
+			return d, nil
+		}, error: "not those of"},
+		"more sums than there are parts": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Parts = append(d.Parts, "0"); return d, nil }, error: "not those of"},
+		"the second pass is a lie, too":  {lie: func(q query, d digest) (digest, error) { d.Listed = nil; return d, nil }, error: "not those of"},
+		"only the second pass is a lie":  {lie: func(q query, d digest) (digest, error) { return lieWithin(q, d), nil }, error: "not those of"},
+		"the second pass fails":          {lie: func(q query, d digest) (digest, error) { return d, failWithin(q) }, error: "not those of"},
+		"paths outside in the second pass": {lie: func(q query, d digest) (digest, error) {
+			if q.Within != 0 {
+				d.Listed = append(d.Listed, files.File{Path: "../../etc/shadow"})
+			}
+			return d, nil
+		}, error: "not those of"},
+		"more files than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Files, d.Read = 1<<63, 1<<63; return d, nil }, error: "says that it read 9223372036854775808 of"},
+		"more bytes than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Bytes = 1 << 63; return d, nil }, error: "says that it read"},
+		"nothing read of a full copy": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Read, d.Bytes = 0, 0; return d, nil }, error: "says that it read 0 of"},
+		"problems that it does not count": {whole: true, lie: func(_ query, d digest) (digest, error) {
+			d.Problems = []files.Problem{{Path: "a", Why: "damaged"}}
+			return d, nil
+		}, error: "1 of its files cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _, there := drilled(t, &replicate.Drill{})
+			if !tt.whole {
+				require.NoError(t, os.Remove(filepath.Join(there, "a")))
+			}
+			r.lie = tt.lie
+			d, err := r.drill(t, DrillOptions{Sample: 1})
+			require.Error(t, err)
+			require.Equal(t, outcome.Failed, d.Outcome)
+			require.Len(t, d.Copies, 2)
+			for _, c := range d.Copies {
+				require.Equal(t, outcome.Failed, c.Outcome)
+				require.Equal(t, "NOT GOOD", c.Standing())
+				require.Contains(t, c.Error, tt.error)
+				require.LessOrEqual(t, len(c.Differ), mostDiffer)
+			}
+			require.NotNil(t, r.standing().Drill)
+		})
+	}
+}
+
+func lieWithin(q files.Query, d files.Digest) files.Digest {
+	if q.Within != 0 {
+		return files.Digest{}
+	}
+	return d
+}
+
+func failWithin(q files.Query) error {
+	if q.Within != 0 {
+		return errors.New("no")
+	}
+	return nil
+}
+
+// TestDrillOfASampleThatTheCopyInvents: the sample takes no file. A copy that says that it read
+// some has the source's word against it, and all files are read.
+func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
+	t.Parallel()
+	r, _, there := drilled(t, &replicate.Drill{})
+	// As large as before, and written at the same time: only who reads it finds out.
+	a := filepath.Join(there, "a")
+	info, err := os.Stat(a)
+	require.NoError(t, err)
+	above, err := os.Stat(there)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(a, []byte("x"), 0o600))
+	require.NoError(t, os.Chtimes(a, info.ModTime(), info.ModTime()))
+	require.NoError(t, os.Chtimes(there, above.ModTime(), above.ModTime()))
+	r.lie = func(q files.Query, d files.Digest) (files.Digest, error) {
+		if q.Sample < 1 {
+			d.Read, d.Bytes = 3, 3
+		}
+		return d, nil
+	}
+	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
+	require.ErrorContains(t, err, "its files are not those of")
+	for _, c := range d.Copies {
+		require.Equal(t, outcome.Failed, c.Outcome)
+		require.Equal(t, 1.0, c.Sample)
+	}
+}
