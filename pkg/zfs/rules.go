@@ -17,6 +17,11 @@ const (
 	minBlock      = 512
 	maxEmbedded   = 112 // bytes that fit into a block pointer
 
+	embeddedData = 0 // kind of embedded data (BP_EMBEDDED_TYPE_DATA)
+
+	// Algorithms of compression (enum zio_compress).
+	compressOff, compressFirst, compressEmpty, compressLast = 2, 3, 4, 16
+
 	spillBlock = math.MaxUint64 - 1 // number of a spill block (DMU_SPILL_BLKID)
 
 	minIndirectShift, maxIndirectShift = 12, 17
@@ -160,6 +165,13 @@ func reaches(levels, indirectShift, pointers byte, block uint64) bool {
 	return shift >= 62 || block < uint64(pointers)<<shift
 }
 
+// isCompression reports whether blocks on disk are compressed with an algorithm.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zio.h (enum zio_compress)
+func isCompression(algorithm byte) bool {
+	return algorithm >= compressFirst && algorithm <= compressLast && algorithm != compressEmpty
+}
+
 func isBlock(size uint64) bool { return size >= minBlock && size <= maxBlock && size%minBlock == 0 }
 
 func (c *RecordRules) objectRange(r *Record) error {
@@ -212,6 +224,8 @@ func (c *RecordRules) write(r *Record) error {
 		return errors.New("it is not raw, and the stream is")
 	case packed && (r.packed() == 0 || r.packed() > r.Length()):
 		return fmt.Errorf("it has %d bytes for a block of %d", r.packed(), r.Length())
+	case packed && !isCompression(r.compression()) && !(c.has(featureRaw) && r.compression() == compressOff && r.packed() == r.Length()):
+		return fmt.Errorf("it has compression %d and %d bytes for a block of %d", r.compression(), r.packed(), r.Length())
 	case r.Offset()/o.block > o.last:
 		return fmt.Errorf("offset %d is beyond the last block", r.Offset())
 	}
@@ -227,6 +241,15 @@ func (c *RecordRules) embedded(r *Record) error {
 		return errors.New("the stream cannot have this type")
 	case packed > maxEmbedded:
 		return fmt.Errorf("it has %d bytes, and a block pointer has room for %d", packed, maxEmbedded)
+	case packed == 0:
+		// The size in a block pointer begins at 1. The kernel stores 0 as 128, and a reader
+		// then writes beyond a buffer of 112 bytes.
+		return errors.New("it has no bytes")
+	case r.Header[41] != embeddedData:
+		return fmt.Errorf("it is embedded data of kind %d, such as a redacted block", r.Header[41])
+	case !isCompression(r.Header[40]):
+		// Uncompressed, the rest of the block would be whatever was in the kernel's memory.
+		return fmt.Errorf("it has compression %d, and embedded data is compressed", r.Header[40])
 	case r.Offset() == spillBlock*r.Length() && isBlock(r.Length()) && r.Length() == unpacked:
 		// zfs send -e of OpenZFS 2.3 and 2.4 sends a spill block like this if it fits into a
 		// block pointer. zfs receive stores it as data and loses the extended attributes.

@@ -50,14 +50,22 @@ func freeOf(object, offset, length uint64) []byte {
 func writeOf(object, offset, length uint64, packed ...uint64) []byte {
 	h := header(RecordWrite, object, 19, offset, length, toGUID)
 	if len(packed) > 0 {
-		h[50] = 2
+		h[50] = 15 // LZ4
 		binary.LittleEndian.PutUint64(h[96:], packed[0])
 	}
 	return h
 }
 
 func embeddedOf(object, offset, length, unpacked, packed uint64) []byte {
-	return header(RecordWriteEmbedded, object, offset, length, toGUID, 0, unpacked|packed<<32)
+	h := header(RecordWriteEmbedded, object, offset, length, toGUID, 0, unpacked|packed<<32)
+	h[40] = 15 // LZ4
+	return h
+}
+
+// changed returns a header with another byte.
+func changed(h []byte, at int, to byte) []byte {
+	h[at] = to
+	return h
 }
 
 func spillOf(object, length, packed uint64) []byte {
@@ -165,6 +173,18 @@ func TestRecordRules(t *testing.T) {
 		"embedded, unannounced":        {plain, false, data(embeddedOf(7, 0, k128, k128, 112)), "cannot have this type"},
 		"embedded in a raw stream":     {raw | featureEmbedded, false, [][]byte{rangeOf(0, 32), rawObject(), embeddedOf(7, 0, 4096, 4096, 112)}, "cannot have this type"},
 		"embedded, too large":          {all, false, data(embeddedOf(7, 0, k128, k128, 113)), "room for 112"},
+		"embedded, of nothing":         {all, false, data(embeddedOf(7, 0, k128, k128, 0)), "it has no bytes"},
+		"embedded, one byte":           {all, false, data(embeddedOf(7, 0, k128, k128, 1)), ""},
+		"embedded, redacted":           {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 41, 2)), "of kind 2"},
+		"embedded, not compressed":     {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 2)), "compression 2, and"},
+		"embedded, by default":         {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 0)), "compression 0, and"},
+		"embedded, unknown algorithm":  {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 130)), "compression 130"},
+		"compressed by nothing":        {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 2)), "compression 2 and 100"},
+		"unknown algorithm":            {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 130)), "compression 130"},
+		"an empty block, compressed":   {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 4)), "compression 4"},
+		"zstd":                         {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 16)), ""},
+		"raw, not compressed":          {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 4096), 50, 2)}, ""},
+		"raw, not compressed, shorter": {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 512), 50, 2)}, "compression 2 and 512"},
 		"embedded, another size":       {all, false, data(embeddedOf(7, 0, k128, 512, 112)), "512 unpacked"},
 		"embedded, a larger block":     {all, false, data(embeddedOf(7, 0, 2*k128, 2*k128, 112)), "to a block of"},
 		"embedded spill block":         {all, false, data(embeddedOf(7, max64-2*512+1, 512, 512, 60), writeOf(7, 0, k128), embeddedOf(7, max64-2*512+1, 512, 512, 60)), ""},
