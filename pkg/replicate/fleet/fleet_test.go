@@ -262,3 +262,17 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxCost), name)
 	}
 }
+
+// TestAFloodOfObjectsIsNotDecoded: 2.7 million objects in 8 MiB are refused before they take
+// memory. What is allocated is about one copy of the answer.
+func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	answer := []byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", 2_700_000) + `{}]}]}`)
+	require.LessOrEqual(t, len(answer), MaxAnswer)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := judge(answer)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "bytes of memory, more than")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	require.Less(t, after.HeapSys, before.HeapSys+uint64(MaxAnswer))
+}
