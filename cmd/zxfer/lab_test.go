@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -169,11 +170,12 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 func prepared(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
-	argv := append([]string{"netns", "exec", alphaPool, "env",
-		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config"}, env...)
-	argv = append(append(argv, program), args...)
+	argv := append([]string{"netns", "exec", alphaPool, program}, args...)
 	p.cmd = exec.Command("ip", argv...) // ip execs: the pid is zxfer's
+	p.cmd.Env = slices.Concat(os.Environ(), []string{
+		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config",
+	}, env)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	p.cmd.WaitDelay = 5 * time.Second
 	return p
@@ -375,8 +377,9 @@ func guids(t *testing.T, d string) map[string]string {
 	return m
 }
 
-// state returns everything that a refused command must not change. ZFS frees destroyed
-// data over several transactions: state reads until two results are equal.
+// state returns all properties, GUIDs included, of all datasets, snapshots and bookmarks.
+// A refused command must not change them. ZFS frees destroyed data over several
+// transactions: state reads until two results are equal.
 func state(t *testing.T) string {
 	t.Helper()
 	read := func() string {
