@@ -61,15 +61,21 @@ func furnish(t *testing.T, ds string) (dir string) {
 	return dir
 }
 
+// TestZFSRestoreFiles restores files over transports that differ in the path of the data: tls with
+// several streams, and ssh. The long level adds signed and plain.
 func TestZFSRestoreFiles(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "atime=off", src)
 	dir := furnish(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	before := state(t)
-	for i, way := range [][]string{{"--wire", "signed"}, {"--wire", "tls", "--streams", "3"}, {"--wire", "plain", "--trusted-link"}, {"--wire", "ssh"}} {
+	ways := [][]string{{"--wire", "tls", "--streams", "3"}, {"--wire", "ssh"}}
+	if testenv.Long() {
+		ways = append(ways, []string{"--wire", "signed"}, []string{"--wire", "plain", "--trusted-link"})
+	}
+	for i, way := range ways {
 		to := filepath.Join(t.TempDir(), "new")
 		args := append([]string{"restore", "--files", "/", "beta:" + dst, to}, way...)
 		if i == 0 {
@@ -95,26 +101,28 @@ func TestZFSRestoreFiles(t *testing.T) {
 	mustZxfer(t, "restore", "--files", "alice", dst, to+"/local") // both pools are of one kernel
 
 	require.NoError(t, os.WriteFile(to+"/other", []byte("mine"), 0o600))
-	o := zxfer(t, "restore", "--files", "other", "beta:"+dst, to)
+	o := here(t, "restore", "--files", "other", dst, to)
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "1 file is there and differs: other")
 	require.Contains(t, o.stderr, "--overwrite")
-	mustZxfer(t, "restore", "--overwrite", "--files", "other", "beta:"+dst, to)
-	for _, args := range [][]string{{"--files", "nope", "beta:" + dst, to}, {"--files", "alice/docs/link/x", "beta:" + dst, to}} {
-		o = zxfer(t, append([]string{"restore"}, args...)...)
+	mustHere(t, "restore", "--overwrite", "--files", "other", dst, to)
+	for _, name := range []string{"nope", "alice/docs/link/x"} {
+		o = here(t, "restore", "--files", name, dst, to)
 		require.Equal(t, 3, o.code, o.String())
 	}
 	nothingLeft(t)
 	zfsCmd(t, "destroy", dst+"@one") // nothing holds it
 }
 
+// TestZFSRestoreFilesOfWhatIsEncrypted reads files with a key file, which it needs if the key is not
+// loaded. A killed reader leaves nothing mounted, and its agent unloads the key.
 func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
 	dir := furnish(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	to := t.TempDir()
 	o := zxfer(t, "restore", "--files", "/", "beta:"+dst, to)
 	require.NotEqual(t, 0, o.code)
@@ -125,12 +133,12 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
 
 	// A reader that is killed leaves nothing mounted, and its agent unloads the key.
-	fill(t, src, "alice/docs/slow", 20<<20)
+	fill(t, src, "alice/docs/slow", 10<<20)
 	zfsCmd(t, "snapshot", src+"@two")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	cut := filepath.Join(t.TempDir(), "cut")
 	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, cut}
-	p := start(t, append(args, "--bwlimit", "4MiB")...)
+	p := start(t, append(args, "--bwlimit", "2MiB")...)
 	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, testenv.Timeout(), 50*time.Millisecond)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	p.wait(t)
@@ -147,15 +155,15 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A key that may send reads files of what is not encrypted; one that may receive,
-// nothing, and none has files brought to its host.
+// TestRestrictedKeysReadFilesOfWhatTheyMaySend reads files of a dataset that is not encrypted with a key
+// that may send it. The key writes no files to its host, and uses no key file of its host.
 func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	dir := furnish(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	rsh, _ := restricted(t, "--allow", "send="+dst)
 	to := t.TempDir()
 	mustZxfer(t, "restore", "-e", rsh, "--files", "/", "beta:"+dst, to)
@@ -210,8 +218,8 @@ func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
 	}
 }
 
-// An ACL comes back where both sides have ACLs, and is seen in a copy that has the
-// other properties of one.
+// TestZFSRestoreFilesWithACLs restores an ACL if both datasets have ACLs, and otherwise reports that it
+// could not.
 func TestZFSRestoreFilesWithACLs(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -222,17 +230,17 @@ func TestZFSRestoreFilesWithACLs(t *testing.T) {
 	const name = "system.posix_acl_access"
 	require.NoError(t, unix.Setxattr(dir+"/other", name, acl, 0))
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	zfsCmd(t, "set", "acltype=posix", dst)
 	zfsCmd(t, "create", "-o", "acltype=posix", src+"/back")
-	mustZxfer(t, "restore", "--files", "other", "beta:"+dst, mountpoint(t, src+"/back"))
+	mustHere(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back"))
 	got := make([]byte, 100)
 	n, err := unix.Getxattr(mountpoint(t, src+"/back")+"/other", name, got)
 	require.NoError(t, err)
 	require.Equal(t, acl, got[:n])
 	// Where there are none, it is said of the file, which comes.
 	zfsCmd(t, "set", "acltype=off", src+"/back")
-	o := zxfer(t, "restore", "--files", "other", "beta:"+dst, mountpoint(t, src+"/back")+"/more")
+	o := here(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back")+"/more")
 	require.Equal(t, 1, o.code, o.String())
 	require.Contains(t, o.stderr, "other: its "+name+" could not be kept: operation not supported")
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // fullNames are the holds, snapshots and bookmarks of a dataset.
@@ -57,11 +59,11 @@ func TestZFSRestoreRollback(t *testing.T) {
 	require.NoError(t, os.RemoveAll(mountpoint(t, src)+"/more"))
 	zfsCmd(t, "snapshot", src+"@auto")
 	fill(t, src, "since", 100<<10)
-	o = zxfer(t, "restore", "beta:"+dst, src)
+	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "--rollback rolls "+src+" back to @"+two)
 	before := state(t)
-	o = mustZxfer(t, "restore", "-n", "--rollback", "beta:"+dst, src)
+	o = mustHere(t, "restore", "-n", "--rollback", dst, src)
 	for _, text := range []string{"LOSES " + src + "@auto on the target", "bytes written to " + src + " since @auto", "rolls back to @" + two, "zfs rollback -r " + src + "@" + two} {
 		require.Contains(t, o.stdout, text)
 	}
@@ -128,12 +130,12 @@ func TestZFSRestoreRollbackByHand(t *testing.T) {
 	fill(t, src, "f", 100<<10)
 	zfsCmd(t, "snapshot", src+"@one")
 	zfsCmd(t, "bookmark", src+"@one", src+"#one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	zfsCmd(t, "snapshot", src+"@two")
 	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
 	zfsCmd(t, "bookmark", src+"@two", src+"#two")
 	require.NoError(t, os.Remove(mountpoint(t, src)+"/f"))
-	o := mustZxfer(t, "restore", "-n", "--rollback", "beta:"+dst, src)
+	o := mustHere(t, "restore", "-n", "--rollback", dst, src)
 	_, script, found := strings.Cut(o.stdout, "the same by hand\n")
 	require.True(t, found, o)
 	script, _, _ = strings.Cut(script, "\n\n")
@@ -149,8 +151,9 @@ func TestZFSRestoreRollbackByHand(t *testing.T) {
 	require.FileExists(t, mountpoint(t, src)+"/f")
 }
 
-// TestZFSRestoreRollbackKilled kills a restore before and after each of its changes. The same
-// command completes it.
+// TestZFSRestoreRollbackKilled kills a restore after each of its changes, and at the long level
+// also before each. The same command completes it. A kill before a change leaves on disk what a
+// kill after the previous change leaves.
 func TestZFSRestoreRollbackKilled(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -178,15 +181,15 @@ exit $code
 		t.Log(out.String())
 		return cmd.ProcessState.ExitCode(), fileText(dir + "/calls")
 	}
+	zfsCmd(t, "create", src)
+	fill(t, src, "f", 100<<10)
+	zfsCmd(t, "snapshot", src+"@one")
+	fill(t, src, "g", 100<<10)
+	zfsCmd(t, "snapshot", src+"@two")
+	mustHere(t, "send", src, dst)
 	var done string
-	for at := 2; ; at++ {
-		zfsCmd(t, "create", src)
-		fill(t, src, "f", 100<<10)
-		zfsCmd(t, "snapshot", src+"@one")
-		fill(t, src, "g", 100<<10)
-		zfsCmd(t, "snapshot", src+"@two")
-		mustZxfer(t, "send", "--hold", "zxfer:home:near", src, "beta:"+dst)
-		zfsCmd(t, "release", "zxfer:home:near", dst+"@two")
+	for at := testenv.Rounds(3, 3, 2); ; at += testenv.Rounds(2, 2, 1) {
+		zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
 		zfsCmd(t, "bookmark", src+"@two", src+"#two")
 		fill(t, src, "h", 100<<10)
 		code, calls := restore(at)
@@ -201,8 +204,9 @@ exit $code
 		mount(t, src)
 		require.NoFileExists(t, mountpoint(t, src)+"/g", "killed at %d", at)
 		require.FileExists(t, mountpoint(t, src)+"/f")
-		require.NoError(t, destroyAll(src))
-		require.NoError(t, destroyAll(dst))
+		run(t, "sh", "-ec", fmt.Sprintf("zfs release zxfer:home:near %[1]s@one; zfs send -i @one %[2]s@two | zfs receive -F %[1]s", src, dst))
+		mount(t, src)
+		require.FileExists(t, mountpoint(t, src)+"/g")
 	}
 	for _, verb := range []string{"unmount ", "hold ", "release ", "destroy ", "rollback ", "mount "} {
 		require.Contains(t, done, verb)
@@ -215,9 +219,9 @@ func TestZFSRestoreRollbackOfAVolume(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-V", "8m", src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	zfsCmd(t, "snapshot", src+"@two")
 	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
-	mustZxfer(t, "restore", "--rollback", "beta:"+dst, src)
+	mustHere(t, "restore", "--rollback", dst, src)
 	require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", fullNames(t, src))
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,24 @@ import (
 func value(t *testing.T, dataset, property string) string {
 	t.Helper()
 	return strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", property, dataset))
+}
+
+// A property is one of a dataset, with the source that zfs get prints.
+type property struct{ value, source string }
+
+// properties returns the properties of a dataset and its descendants by name.
+func properties(t *testing.T, root string) map[string]map[string]property {
+	t.Helper()
+	all := map[string]map[string]property{}
+	for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "filesystem,volume", "-o", "name,property,value,source", "all", root)) {
+		f := strings.Split(strings.TrimSuffix(l, "\n"), "\t")
+		require.Len(t, f, 4, l)
+		if all[f[0]] == nil {
+			all[f[0]] = map[string]property{}
+		}
+		all[f[0]][f[1]] = property{f[2], f[3]}
+	}
+	return all
 }
 
 // here runs zxfer where this test sees what it mounts: ip netns exec, which start
@@ -49,8 +68,8 @@ func local(t *testing.T, dataset string) string {
 	return regexp.MustCompile("(filesystem|snapshot)_count\t.*\n").ReplaceAllString(all, "")
 }
 
-// A filesystem comes back with its history and what was set on it, can be written to,
-// and nothing of the copy's own is left on it; the job's next increment fits.
+// TestZFSRestore restores a filesystem with its history and its properties. It is writable and has no
+// property of the copy, and the next incremental send works.
 func TestZFSRestore(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -86,7 +105,7 @@ func TestZFSRestore(t *testing.T) {
 	sameFiles(t, src, dst)
 	fill(t, src, "three", 300<<10)
 	zfsCmd(t, "snapshot", src+"@three")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	sameFiles(t, src, dst)
 }
 
@@ -95,13 +114,13 @@ func sealed(t *testing.T, name, passphrase string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "passphrase")
 	require.NoError(t, os.WriteFile(keyFile, []byte(passphrase), 0o600))
-	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "pbkdf2iters=100000", "-o", "keylocation=file://"+keyFile, name)
+	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed("passphrase", keyFile), []string{name})...)
 	return keyFile
 }
 
-// A tree that was one encryption root is one again: one zfs load-key opens all of it,
-// also what is below a child; what has another passphrase keeps it. Files are as they
-// were, and the job's next increments fit.
+// TestZFSRestoreTree restores an encrypted tree. It is one encryption root again: one zfs load-key opens
+// it with its descendants, except for a child with a passphrase of its own. The files are the same, and
+// the next incremental sends work.
 func TestZFSRestoreTree(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -116,7 +135,7 @@ func TestZFSRestoreTree(t *testing.T) {
 		fill(t, src+below, "f", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	was := src + "-lost"
 	zfsCmd(t, "rename", src, was)
 	t.Cleanup(func() { cleanUp(was) })
@@ -128,25 +147,28 @@ func TestZFSRestoreTree(t *testing.T) {
 	require.Contains(t, o.stdout, "  zfs load-key "+src+"/own  # the passphrase")
 	require.NotContains(t, o.stdout, "load-key "+src+"/a")
 	require.NotContains(t, o.stdout, "change-key")
+	all := properties(t, src)
 	for below, root := range map[string]string{"": "", "/a": "", "/a/b": "", "/vol": "", "/own": "/own", "/own/below": "/own"} {
-		require.Equal(t, src+root, value(t, src+below, "encryptionroot"))
-		require.Equal(t, "unavailable", value(t, src+below, "keystatus"))
+		require.Equal(t, src+root, all[src+below]["encryptionroot"].value, below)
+		require.Equal(t, "unavailable", all[src+below]["keystatus"].value, below)
 	}
 	zfsCmd(t, "load-key", "-L", "file://"+key, src)
+	all = properties(t, src)
 	for below, status := range map[string]string{"": "available", "/a": "available", "/a/b": "available", "/vol": "available", "/own": "unavailable"} {
-		require.Equal(t, status, value(t, src+below, "keystatus"), below)
+		require.Equal(t, status, all[src+below]["keystatus"].value, below)
 	}
 	zfsCmd(t, "load-key", "-L", "file://"+other, src+"/own")
 	o = mustHere(t, "restore", "-R", "--mount", dst, src)
 	require.NotContains(t, o.stdout, "to use it")
+	all = properties(t, src)
 	for _, below := range filesystems {
-		require.Equal(t, "yes", value(t, src+below, "mounted"), below)
+		require.Equal(t, "yes", all[src+below]["mounted"].value, below)
 		mount(t, was+below)
 		run(t, "diff", "-r", mountpoint(t, was+below), mountpoint(t, src+below))
 		fill(t, src+below, "g", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
 	// Locked and opened again, all of it: what was joined is so on disk.
 	run(t, "zfs", "unmount", src)
@@ -179,7 +201,7 @@ func TestZFSRestoreUnprovedKeys(t *testing.T) {
 		fill(t, src+below, "f", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	for _, joined := range []bool{true, false} {
 		if !joined {
 			run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a/b', 'force_new_key')")
@@ -203,8 +225,8 @@ func TestZFSRestoreUnprovedKeys(t *testing.T) {
 	}
 }
 
-// A time chooses the newest snapshot that is not younger, and is said; before the
-// oldest there is none.
+// TestZFSRestoreAt restores the most recent snapshot at a time, and prints which one it is. A time
+// before the oldest snapshot is refused.
 func TestZFSRestoreAt(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -217,9 +239,9 @@ func TestZFSRestoreAt(t *testing.T) {
 			nextSecond(t)
 		}
 	}
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	before := state(t)
-	o := zxfer(t, "restore", "--at", "yesterday 18:00", "beta:"+dst, src+"-back")
+	o := here(t, "restore", "--at", "yesterday 18:00", dst, src+"-back")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "the oldest is "+dst+"@one, of ")
 	require.Equal(t, before, state(t))
@@ -227,14 +249,14 @@ func TestZFSRestoreAt(t *testing.T) {
 	require.Contains(t, o.stderr, "the newest is "+dst+"@two, of ")
 	require.Contains(t, o.stderr, "the next one is "+dst+"@three")
 	require.Len(t, guids(t, src+"-back"), 2)
-	mustZxfer(t, "restore", "--latest-only", "beta:"+dst+"@two", src+"-one")
+	mustHere(t, "restore", "--latest-only", dst+"@two", src+"-one")
 	require.Len(t, guids(t, src+"-one"), 1)
 	cleanUp(src + "-back")
 	cleanUp(src + "-one")
 }
 
-// Back over a dataset that is there: nothing newer is lost that was not named and
-// allowed, also where it is mounted and read meanwhile.
+// TestZFSRestoreOver restores over an existing dataset, also a mounted one that programs read. It
+// destroys newer data only with --rollback, and -n lists this data.
 func TestZFSRestoreOver(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -244,7 +266,7 @@ func TestZFSRestoreOver(t *testing.T) {
 		fill(t, src, s, 300<<10)
 		zfsCmd(t, "snapshot", src+"@"+s)
 	}
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@two")
 	fill(t, src, "newer", 300<<10)
 	zfsCmd(t, "snapshot", src+"@newer")
@@ -269,7 +291,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	// Nothing is newer but access times, which change whenever somebody looks.
 	mount(t, src)
 	zfsCmd(t, "snapshot", src+"@three")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@three")
 	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
@@ -321,14 +343,15 @@ func TestZFSSendOverWhatIsRead(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// Cut off, out of space, and killed before its last stage: the same command goes on.
+// TestZFSRestoreGoesOn interrupts a restore, has it run out of space, and leaves its last stage undone.
+// The same command completes it.
 func TestZFSRestoreGoesOn(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "one", 8<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	above := src + "-back"
 	zfsCmd(t, "create", above)
 	t.Cleanup(func() { cleanUp(above) })
@@ -388,8 +411,8 @@ func TestRestrictedRestore(t *testing.T) {
 	}
 }
 
-// homeJob is a job file that replicates src to dst on beta.
-func homeJob(t *testing.T, src, dst string) *replication {
+// homeJob returns a job file that replicates a dataset to a target.
+func homeJob(t *testing.T, src, to string) *replication {
 	t.Helper()
 	return newReplication(t, fmt.Sprintf(`
 [[job]]
@@ -398,8 +421,8 @@ source = %q
 snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 [[job.target]]
 name = "near"
-to = "beta:%s"
-`, src, dst))
+to = %q
+`, src, to))
 }
 
 // A job whose source is gone says how to bring it back, and goes on with what came.
@@ -408,7 +431,7 @@ func TestZFSRestoreJob(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 300<<10)
-	r := homeJob(t, src, dst)
+	r := homeJob(t, src, "beta:"+dst)
 	at := time.Now().UTC().Truncate(time.Second)
 	r.must(t, at, "run", "home")
 	require.NoError(t, destroyAll(src))

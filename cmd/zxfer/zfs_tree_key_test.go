@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,18 +19,28 @@ func roots(t *testing.T, of string, want map[string]string) {
 	}
 }
 
+// keyed returns the options of a key in a file. A passphrase gets the fewest rounds of PBKDF2
+// that ZFS takes, because each use of the key costs as many.
+func keyed(format, file string) []string {
+	options := []string{"-o", "keyformat=" + format, "-o", "keylocation=file://" + file}
+	if format == "passphrase" {
+		options = append(options, "-o", "pbkdf2iters=100000")
+	}
+	return options
+}
+
 // changedKey gives an encryption root another passphrase.
 func changedKey(t *testing.T, root, passphrase string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(keyFile, []byte(passphrase), 0o600))
-	zfsCmd(t, "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+keyFile, root)
+	zfsCmd(t, slices.Concat([]string{"change-key"}, keyed("passphrase", keyFile), []string{root})...)
 	return keyFile
 }
 
-// A tree of one encryption root arrives as one, with later children and increments,
-// and what is a root on the source stays one. Another passphrase comes with the next
-// increments, and what gets none of these opens with the one that it has.
+// TestZFSTreeKeepsItsKey sends a tree with one encryption root, then later children and increments. The
+// copy has the same roots. A new passphrase arrives with the next increments, and datasets that get no
+// increment keep the former one.
 func TestZFSTreeKeepsItsKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -57,7 +68,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	fill(t, src+"/a/b", "g", 300<<10)
 	fill(t, src+"/a/late", "f", 300<<10)
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	o = mustHere(t, "send", "-R", src, dst)
 	require.Contains(t, o.stderr, "opens 1 more dataset below it")
 	tree["/a/late"] = ""
 	roots(t, dst, tree)
@@ -65,20 +76,20 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	opens(t, dst, dst+"/a/b", key)
 	fill(t, src+"/a/b", "h", 300<<10)
 	zfsCmd(t, "snapshot", src+"/a/b@three")
-	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	mustHere(t, "send", src+"/a/b", dst+"/a/b")
 	opens(t, dst, dst+"/a/b", key)
 
 	// What had arrived as a root of its own before joins, also where nothing is new.
 	run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a', 'force_new_key')")
 	require.Equal(t, dst+"/a", value(t, dst+"/a", "encryptionroot"))
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	roots(t, dst, tree)
 
 	// Another passphrase. What is gone from the source gets no increment any more.
 	zfsCmd(t, "destroy", "-r", src+"/a/late")
 	next := changedKey(t, src, "the next passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@four")
-	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	o = mustHere(t, "send", "-R", src, dst)
 	require.Contains(t, o.stderr, dst+"/a/late takes its key from "+dst+", which changes")
 	tree["/a/late"] = "/a/late"
 	roots(t, dst, tree)
@@ -89,11 +100,11 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	// The root alone: all below it opens as before.
 	last := changedKey(t, src, "the last passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@five")
-	mustZxfer(t, "send", src, "beta:"+dst)
+	mustHere(t, "send", src, dst)
 	opens(t, dst, dst, last)
 	opens(t, dst+"/a", dst+"/a", next)
 	opens(t, dst+"/a/b", dst+"/a/b", next)
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", last)
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
@@ -179,8 +190,8 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	opens(t, dst+"/gone", dst+"/gone", key)
 }
 
-// A tree whose key is no passphrase does the same on the source's word. That the key
-// changed only its streams tell: then all that takes its key from there parts first.
+// TestZFSTreeKeepsAKeyThatZFSDoesNotShow does the same with a raw key, for which zxfer believes the
+// source. Only the streams show that the key changed. Datasets that inherit it become roots first.
 func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -190,18 +201,18 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 		fill(t, src+below, "f", 100<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	o := mustHere(t, "send", "-R", src, dst)
 	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
 	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", key)
 	zfsCmd(t, "create", src+"/a/late")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	mustHere(t, "send", "-R", src, dst)
 	tree["/a/late"] = ""
 	roots(t, dst, tree)
 	zfsCmd(t, "snapshot", src+"/a/b@three")
-	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	mustHere(t, "send", src+"/a/b", dst+"/a/b")
 	opens(t, dst, dst+"/a/b", key)
 
 	zfsCmd(t, "destroy", "-r", src+"/gone")
@@ -209,11 +220,11 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte("0123456789abcdef0123456789abcdef"), 0o600))
 	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+other, src)
 	zfsCmd(t, "snapshot", "-r", src+"@four")
-	o = zxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
+	o = here(t, "send", src+"/a/b", dst+"/a/b")
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "hint: send all of its tree at once, from "+src)
 	opens(t, dst, dst+"/a/b", key)
-	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+	o = mustHere(t, "send", "-R", src, dst)
 	require.Contains(t, o.stderr, "the source has another key by now")
 	tree["/gone"] = "/gone"
 	roots(t, dst, tree)
@@ -228,7 +239,8 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
 
-// Part of a tree, whose encryption root is above it and is not sent, is one root, too.
+// TestZFSPartOfATreeKeepsItsKey sends part of a tree, whose encryption root is above it and is not sent.
+// The copy is one encryption root.
 func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
@@ -239,19 +251,19 @@ func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
 				keys[i] = filepath.Join(t.TempDir(), "key")
 				require.NoError(t, os.WriteFile(keys[i], []byte(text), 0o600))
 			}
-			zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[0], src)
+			zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed(format, keys[0]), []string{src})...)
 			zfsCmd(t, "create", src+"/home")
 			zfsCmd(t, "create", src+"/home/x")
 			fill(t, src+"/home/x", "f", 100<<10)
 			zfsCmd(t, "snapshot", "-r", src+"/home@one")
-			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			mustHere(t, "send", "-R", src+"/home", dst)
 			roots(t, dst, map[string]string{"": "", "/x": ""})
 			zfsCmd(t, "snapshot", src+"/home/x@two")
-			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			mustHere(t, "send", "-R", src+"/home", dst)
 			opens(t, dst, dst+"/x", keys[0])
-			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[1], src)
+			zfsCmd(t, slices.Concat([]string{"change-key"}, keyed(format, keys[1]), []string{src})...)
 			zfsCmd(t, "snapshot", "-r", src+"/home@three")
-			mustZxfer(t, "send", "-R", src+"/home", "beta:"+dst)
+			mustHere(t, "send", "-R", src+"/home", dst)
 			roots(t, dst, map[string]string{"": "", "/x": ""})
 			opens(t, dst, dst+"/x", keys[1])
 		})
@@ -271,24 +283,24 @@ func TestZFSTreeSplits(t *testing.T) {
 				keys[i] = filepath.Join(t.TempDir(), "key")
 				require.NoError(t, os.WriteFile(keys[i], []byte(fmt.Sprintf("%032d", i)), 0o600))
 			}
-			zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[0], src)
+			zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed(format, keys[0]), []string{src})...)
 			for _, below := range []string{"/c", "/c/d", "/c/gone", "/e"} {
 				zfsCmd(t, "create", src+below)
 				fill(t, src+below, "f", 100<<10)
 			}
 			zfsCmd(t, "snapshot", "-r", src+"@one")
-			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			mustHere(t, "send", "-R", src, dst)
 			roots(t, dst, map[string]string{"": "", "/c": "", "/c/d": "", "/c/gone": "", "/e": ""})
 
 			zfsCmd(t, "destroy", "-r", src+"/c/gone")
-			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[1], src+"/c")
+			zfsCmd(t, slices.Concat([]string{"change-key"}, keyed(format, keys[1]), []string{src + "/c"})...)
 			fill(t, src+"/c/d", "g", 100<<10)
 			zfsCmd(t, "snapshot", "-r", src+"@two")
 			before := state(t)
-			o := mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst)
+			o := mustHere(t, "send", "-R", "-n", src, dst)
 			require.Contains(t, o.stdout, "first "+dst+"/c becomes an encryption root of the key that it has")
 			require.Equal(t, before, state(t))
-			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			mustHere(t, "send", "-R", src, dst)
 			after := map[string]string{"": "", "/c": "/c", "/c/d": "/c", "/c/gone": "/c/gone", "/e": ""}
 			check := func() {
 				t.Helper()
@@ -302,14 +314,14 @@ func TestZFSTreeSplits(t *testing.T) {
 			check()
 			fill(t, src+"/c/d", "h", 100<<10)
 			zfsCmd(t, "snapshot", "-r", src+"@three")
-			o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			o = mustHere(t, "send", "-R", src, dst)
 			require.NotContains(t, o.stdout+o.stderr, "full")
 			check()
 
 			// Of the new root alone, too.
-			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+keys[2], src+"/e")
+			zfsCmd(t, slices.Concat([]string{"change-key"}, keyed(format, keys[2]), []string{src + "/e"})...)
 			zfsCmd(t, "snapshot", src+"/e@four")
-			mustZxfer(t, "send", src+"/e", "beta:"+dst+"/e")
+			mustHere(t, "send", src+"/e", dst+"/e")
 			after["/e"] = "/e"
 			roots(t, dst, after)
 			opens(t, dst+"/e", dst+"/e", keys[2])
