@@ -29,8 +29,8 @@ func asidesAt(t *testing.T, dataset string) (names []string) {
 	return names
 }
 
-// A copy that diverged is set aside with what is below it and begun anew, also by a key
-// that may do no more than that, and by send.
+// TestZFSRotate sets diverged copies aside with their descendants and sends them again from the start:
+// by a job with a key that may do only this, and by send.
 func TestZFSRotate(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -98,15 +98,15 @@ transfer = { rsh = %q }
 	// By hand, of a source that was created anew.
 	zfsCmd(t, "create", src+"-anew")
 	zfsCmd(t, "snapshot", src+"-anew@a")
-	require.Equal(t, 3, zxfer(t, "send", src+"-anew", "beta:"+dst).code)
-	o = mustZxfer(t, "send", "--rotate", src+"-anew", "beta:"+dst)
+	require.Equal(t, 3, here(t, "send", src+"-anew", dst).code)
+	o = mustHere(t, "send", "--rotate", src+"-anew", dst)
 	require.Contains(t, o.stdout+o.stderr, "SETS ASIDE "+dst)
 	require.Equal(t, guids(t, src+"-anew"), guids(t, dst))
 	require.Len(t, asidesAt(t, dst), 2)
 }
 
-// What the source no longer has goes from its target, snapshots at once and datasets in
-// time, within bounds, by a key that may do no more than that.
+// TestZFSMirror destroys target snapshots that no longer exist on the source, within mirror.limit, and
+// datasets after mirror.gone. Its key may do only this. Datasets in use keep their snapshots.
 func TestZFSMirror(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -161,7 +161,7 @@ transfer = { rsh = %q }
 	for _, d := range []string{src + "/a", src + "/kept"} {
 		require.NoError(t, destroyAll(d))
 	}
-	for day := range 5 {
+	for day := range 5 { // each run counts at most a quarter of mirror.gone
 		now = now.AddDate(0, 0, 1)
 		require.NotEmpty(t, snapshotNames(t, dst+"/a/b"), day)
 		if day == 4 {
@@ -204,7 +204,7 @@ transfer = { rsh = %q }
 	require.NoError(t, mounted.Start())
 	_, err = io.ReadFull(said, make([]byte, 3))
 	require.NoError(t, err)
-	for range 6 {
+	for range 5 {
 		now = now.AddDate(0, 0, 1)
 		o = r.must(t, now, "run", "home")
 	}
@@ -220,8 +220,8 @@ transfer = { rsh = %q }
 	require.Equal(t, left, strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst)))
 }
 
-// What check prints for a user who is not root is enough to set copies aside, and to have
-// them follow the source.
+// TestZFSMirrorByAUser follows the commands that check prints for a user other than root. They are
+// enough to set copies aside and to mirror the source.
 func TestZFSMirrorByAUser(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After zfs promote on the source the copies go on by what they have in common, or the
-// refusal names the one command after which they do.
+// TestZFSPromote sends after zfs promote on the source. Incremental sends continue from common snapshots,
+// or the refusal names the one command after which they do.
 func TestZFSPromote(t *testing.T) {
 	lab(t)
 	for _, tt := range []struct {
@@ -29,7 +29,7 @@ func TestZFSPromote(t *testing.T) {
 				fill(t, src+"/o", "f"+s, 1<<20)
 				zfsCmd(t, "snapshot", "-r", src+"@"+s)
 			}
-			mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			mustHere(t, "send", "-R", src, dst)
 			zfsCmd(t, "clone", src+"/o@2", src+"/c")
 			if tt.cloned {
 				fill(t, src+"/c", "c3", 100<<10)
@@ -38,7 +38,7 @@ func TestZFSPromote(t *testing.T) {
 					zfsCmd(t, "snapshot", src+"/o@3")
 					zfsCmd(t, "snapshot", src+"@3")
 				}
-				mustZxfer(t, "send", "-R", src, "beta:"+dst)
+				mustHere(t, "send", "-R", src, dst)
 			}
 			zfsCmd(t, "promote", src+"/c")
 			for _, d := range []string{"/o", "/c"} {
@@ -47,21 +47,21 @@ func TestZFSPromote(t *testing.T) {
 			zfsCmd(t, "snapshot", "-r", src+"@4")
 			if tt.moved != "" {
 				before := state(t)
-				o := zxfer(t, "send", "-R", src, "beta:"+dst)
+				o := here(t, "send", "-R", src, dst)
 				require.Equal(t, 3, o.code, o)
 				require.Equal(t, before, state(t))
 				command := regexp.MustCompile(`zfs rename \S+ \S+`).FindString(o.stderr)
 				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.moved, command, o)
 				run(t, strings.Fields(command)...)
 			}
-			o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
+			o := mustHere(t, "send", "-R", src, dst)
 			require.NotContains(t, o.stderr, "shares no blocks")
 			for _, d := range []string{"/o", "/c"} {
 				sameFiles(t, src+d, dst+d)
 			}
 			zfsCmd(t, "snapshot", "-r", src+"@5")
-			mustZxfer(t, "send", "-R", src, "beta:"+dst)
-			mustZxfer(t, "compare", "--newest", "-q", src+"/c", "beta:"+dst+"/c")
+			mustHere(t, "send", "-R", src, dst)
+			mustHere(t, "compare", "--newest", "-q", src+"/c", dst+"/c")
 		})
 	}
 }
