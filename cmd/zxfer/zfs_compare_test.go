@@ -36,7 +36,7 @@ func TestZFSCompare(t *testing.T) {
 		fill(t, src+d, "f", 100<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@a")
-	mustHere(t, "send", "-R", src, dst)
+	mustZxfer(t, "send", "-R", src, "beta:"+dst) // copies zxfer there, if no test did before
 	o := mustZxfer(t, "compare", src, "beta:"+betaPool)
 	require.Empty(t, o.stderr)
 	require.Contains(t, o.stdout, "4 datasets: 4 same; no difference")
