@@ -27,7 +27,7 @@ func compared(t *testing.T, code int, args ...string) (r job.CompareReport, of m
 	return r, of
 }
 
-// TestZFSCompare compares two trees by GUIDs, on another host and on the same one. Nothing changes.
+// TestZFSCompare compares two trees by GUIDs. Nothing changes.
 func TestZFSCompare(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -36,14 +36,14 @@ func TestZFSCompare(t *testing.T) {
 		fill(t, src+d, "f", 100<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@a")
-	mustZxfer(t, "send", "-R", src, "beta:"+dst) // copies zxfer there, if no test did before
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	o := mustZxfer(t, "compare", src, "beta:"+betaPool)
 	require.Empty(t, o.stderr)
 	require.Contains(t, o.stdout, "4 datasets: 4 same; no difference")
 
 	fill(t, src+"/docs", "g", 1<<20)
 	zfsCmd(t, "snapshot", "-r", src+"@b")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	zfsCmd(t, "destroy", src+"@a")
 	zfsCmd(t, "snapshot", dst+"/mail@b")
 	zfsCmd(t, "rename", dst+"/docs", dst+"/papers")
@@ -73,12 +73,12 @@ func TestZFSCompare(t *testing.T) {
 	require.Equal(t, plan.PairOnlyB, of[dst+"/own"].Relation)
 	require.Empty(t, r.Notes)
 
-	o = here(t, "compare", "-v", src, dst)
+	o = zxfer(t, "compare", "-v", src, "beta:"+dst)
 	require.Equal(t, 1, o.code)
 	require.Empty(t, o.stderr)
 	require.Contains(t, o.stdout, "docs = papers")
 	require.Contains(t, o.stdout, "only in B, of "+dst+"/mail:\n  @b  GUID ")
-	mustHere(t, "compare", "-q", "--newest", "--recursive=false", src, dst)
+	mustZxfer(t, "compare", "-q", "--newest", "--recursive=false", src, "beta:"+dst)
 
 	// A key that may only receive tells all but what its host would have to send.
 	rsh, _ := restricted(t, "--allow", "receive="+dst)

@@ -90,10 +90,10 @@ func TestZFSNetcatKilled(t *testing.T) {
 	plainHost(t, "nc.openbsd")
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
-	fill(t, src, "a", 6<<20)
+	fill(t, src, "a", 12<<20)
 	zfsCmd(t, "snapshot", src+"@x")
 	slow := func(args ...string) []string {
-		return plain(append([]string{"--bwlimit", "2MiB", "--buffer", "512KiB", "--window", "64KiB", "--retries", "0"}, args...)...)
+		return plain(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
 	}
 	for _, c := range []struct{ name, from, to, host, victim string }{
 		{"source of a push", src, "beta:" + dst, alphaPool, "zfs send"},
@@ -115,7 +115,7 @@ func TestZFSNetcatKilled(t *testing.T) {
 			if c.from == src {
 				host = betaPool
 			}
-			received(t, p, host, isZFS("receive"), 1<<20)
+			received(t, p, host, isZFS("receive"), 2<<20)
 			victim := waitFor(t, c.host, c.victim) // not the zfs send of an estimate
 			require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
 			o := p.wait(t)

@@ -122,7 +122,7 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	key := encryptedDataset(t, src)
 	dir := furnish(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	to := t.TempDir()
 	o := zxfer(t, "restore", "--files", "/", "beta:"+dst, to)
 	require.NotEqual(t, 0, o.code)
@@ -133,12 +133,12 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
 
 	// A reader that is killed leaves nothing mounted, and its agent unloads the key.
-	fill(t, src, "alice/docs/slow", 10<<20)
+	fill(t, src, "alice/docs/slow", 20<<20)
 	zfsCmd(t, "snapshot", src+"@two")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	cut := filepath.Join(t.TempDir(), "cut")
 	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, cut}
-	p := start(t, append(args, "--bwlimit", "2MiB")...)
+	p := start(t, append(args, "--bwlimit", "4MiB")...)
 	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, testenv.Timeout(), 50*time.Millisecond)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	p.wait(t)
@@ -163,7 +163,7 @@ func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	zfsCmd(t, "create", src)
 	dir := furnish(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	rsh, _ := restricted(t, "--allow", "send="+dst)
 	to := t.TempDir()
 	mustZxfer(t, "restore", "-e", rsh, "--files", "/", "beta:"+dst, to)

@@ -105,7 +105,7 @@ func TestZFSRestore(t *testing.T) {
 	sameFiles(t, src, dst)
 	fill(t, src, "three", 300<<10)
 	zfsCmd(t, "snapshot", src+"@three")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	sameFiles(t, src, dst)
 }
 

@@ -119,8 +119,8 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	vault, vm := betaPool+"/vault", betaPool+"/vm"
 	for _, d := range []string{vault, vault + "/backup", vault + "/backup2", vault + "/secret", vm, vm + "2"} {
 		zfsCmd(t, "create", d)
+		zfsCmd(t, "snapshot", d+"@a")
 	}
-	zfsCmd(t, "snapshot", "-r", vault+"@a", vm+"@a", vm+"2@a")
 	t.Cleanup(func() {
 		for _, d := range []string{vault, vm, vm + "2"} {
 			releaseAll(d)
@@ -295,7 +295,7 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, []byte("correct horse battery\n"), 0o600))
 	zfsCmd(t, "create", source)
 	enc := source + "/enc"
-	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed("passphrase", key), []string{enc})...)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+key, enc)
 	zfsCmd(t, "create", enc+"/child")
 	zfsCmd(t, "create", source+"/plain")
 	for _, d := range []string{enc, enc + "/child", source + "/plain"} {
@@ -356,7 +356,7 @@ func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	source, target := dataset(t)
 	key := t.TempDir() + "/key"
 	require.NoError(t, os.WriteFile(key, []byte("correct horse battery\n"), 0o600))
-	encryption := append([]string{"create", "-o", "encryption=on"}, keyed("passphrase", key)...)
+	encryption := []string{"create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://" + key}
 	zfsCmd(t, "create", source)
 	zfsCmd(t, append(encryption, source+"/enc")...)
 	fill(t, source, "f", 1<<20)
@@ -381,7 +381,7 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	first, second := dir+"/first", dir+"/second"
 	require.NoError(t, os.WriteFile(first, []byte("the first passphrase"), 0o600))
 	require.NoError(t, os.WriteFile(second, []byte("another passphrase"), 0o600))
-	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed("passphrase", first), []string{source})...)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+first, source)
 	zfsCmd(t, "create", vault)
 	zfsCmd(t, "snapshot", source+"@a")
 	rsh, _ := restricted(t, "--allow", "receive="+vault, "--append-only")
@@ -390,7 +390,7 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	zfsCmd(t, "snapshot", source+"@b")
 	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
 
-	zfsCmd(t, slices.Concat([]string{"change-key"}, keyed("passphrase", second), []string{source})...)
+	zfsCmd(t, "change-key", "-o", "keylocation=file://"+second, source)
 	zfsCmd(t, "snapshot", source+"@c")
 	o := zxfer(t, "send", "-e", rsh, source, "beta:"+target)
 	require.Equal(t, 1, o.code, o)
@@ -417,7 +417,7 @@ func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
 	require.NoError(t, os.WriteFile(second, []byte("another passphrase"), 0o600))
 	zfsCmd(t, "create", base)
 	zfsCmd(t, "create", vault)
-	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed("passphrase", first), []string{source})...)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+first, source)
 	zfsCmd(t, "snapshot", source+"@a")
 	fill(t, source, "f", 4<<20)
 	zfsCmd(t, "snapshot", source+"@b")
@@ -426,7 +426,7 @@ func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
 	require.Error(t, exec.Command("sh", "-c", "zfs send -w -i @a "+source+"@b | head -c 2000000 | zfs receive -s -u "+copied).Run())
 	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", copied))
 	require.NotEqual(t, "-", token)
-	zfsCmd(t, slices.Concat([]string{"change-key"}, keyed("passphrase", second), []string{source})...)
+	zfsCmd(t, "change-key", "-o", "keylocation=file://"+second, source)
 	run(t, "sh", "-c", "zfs send -w "+source+"@a | zfs receive -u "+own)
 
 	rsh, _ := restricted(t, "--allow", "receive="+vault, "--allow", "send="+source, "--append-only")

@@ -295,11 +295,11 @@ func TestZFSBrokenRawChain(t *testing.T) {
 	require.Equal(t, before, state(t))
 }
 
-// TestZFSManyDatasets sends one new snapshot of each of several datasets, of 300 at the long level.
+// TestZFSManyDatasets sends one new snapshot of each of 25 datasets, of 300 at the long level.
 // That takes at most two processes per dataset. The source is mounted, the copy is not.
 func TestZFSManyDatasets(t *testing.T) {
 	lab(t)
-	datasets, snapshots := 14, 3
+	datasets, snapshots := 25, 10
 	if testenv.Long() {
 		datasets, snapshots = 300, 20
 	}

@@ -68,7 +68,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	fill(t, src+"/a/b", "g", 300<<10)
 	fill(t, src+"/a/late", "f", 300<<10)
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	o = mustHere(t, "send", "-R", src, dst)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "opens 1 more dataset below it")
 	tree["/a/late"] = ""
 	roots(t, dst, tree)
@@ -76,20 +76,20 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	opens(t, dst, dst+"/a/b", key)
 	fill(t, src+"/a/b", "h", 300<<10)
 	zfsCmd(t, "snapshot", src+"/a/b@three")
-	mustHere(t, "send", src+"/a/b", dst+"/a/b")
+	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
 	opens(t, dst, dst+"/a/b", key)
 
 	// What had arrived as a root of its own before joins, also where nothing is new.
 	run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a', 'force_new_key')")
 	require.Equal(t, dst+"/a", value(t, dst+"/a", "encryptionroot"))
-	mustHere(t, "send", "-R", src, dst)
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	roots(t, dst, tree)
 
 	// Another passphrase. What is gone from the source gets no increment any more.
 	zfsCmd(t, "destroy", "-r", src+"/a/late")
 	next := changedKey(t, src, "the next passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@four")
-	o = mustHere(t, "send", "-R", src, dst)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, dst+"/a/late takes its key from "+dst+", which changes")
 	tree["/a/late"] = "/a/late"
 	roots(t, dst, tree)
@@ -100,11 +100,11 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	// The root alone: all below it opens as before.
 	last := changedKey(t, src, "the last passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@five")
-	mustHere(t, "send", src, dst)
+	mustZxfer(t, "send", src, "beta:"+dst)
 	opens(t, dst, dst, last)
 	opens(t, dst+"/a", dst+"/a", next)
 	opens(t, dst+"/a/b", dst+"/a/b", next)
-	mustHere(t, "send", "-R", src, dst)
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", last)
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
@@ -201,18 +201,18 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 		fill(t, src+below, "f", 100<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	o := mustHere(t, "send", "-R", src, dst)
+	o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
 	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", key)
 	zfsCmd(t, "create", src+"/a/late")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	mustHere(t, "send", "-R", src, dst)
+	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	tree["/a/late"] = ""
 	roots(t, dst, tree)
 	zfsCmd(t, "snapshot", src+"/a/b@three")
-	mustHere(t, "send", src+"/a/b", dst+"/a/b")
+	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
 	opens(t, dst, dst+"/a/b", key)
 
 	zfsCmd(t, "destroy", "-r", src+"/gone")
@@ -220,11 +220,11 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte("0123456789abcdef0123456789abcdef"), 0o600))
 	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+other, src)
 	zfsCmd(t, "snapshot", "-r", src+"@four")
-	o = here(t, "send", src+"/a/b", dst+"/a/b")
+	o = zxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "hint: send all of its tree at once, from "+src)
 	opens(t, dst, dst+"/a/b", key)
-	o = mustHere(t, "send", "-R", src, dst)
+	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "the source has another key by now")
 	tree["/gone"] = "/gone"
 	roots(t, dst, tree)
