@@ -142,7 +142,7 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 // chooses.
 func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
 	m := buildMetered(t)
-	large, noise := int64(4<<30), int64(256<<20)
+	large, noise := int64(2<<30), int64(256<<20)
 	if testenv.Long() {
 		large, noise = 64<<30, 2<<30
 	}
@@ -155,9 +155,9 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 	}{
 		{name: "many small blocks", size: large, data: 256 << 20, buffer: 16 << 20, args: []string{"--bs", "64KiB", "--no-verify"}},
 		{name: "noise", size: noise, data: noise, buffer: 16 << 20, args: []string{"--compress", "off", "--wire", "signed"}},
-		{name: "noise, default buffer", size: 512 << 20, data: 512 << 20},
+		{name: "noise, default buffer", size: 256 << 20, data: 256 << 20},
 		{name: "text, compressed", size: 256 << 20, data: 256 << 20, text: true, buffer: 16 << 20, args: []string{"--compress", "zstd"}},
-		{name: "delta, plain, large blocks", size: 512 << 20, data: 512 << 20, buffer: 64 << 20, args: []string{"--delta", "--bs", "16MiB", "--wire", "plain", "--trusted-link"}},
+		{name: "delta, plain, large blocks", size: 320 << 20, data: 320 << 20, buffer: 64 << 20, args: []string{"--delta", "--bs", "16MiB", "--wire", "plain", "--trusted-link"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			src, dst := filepath.Join(m.dir, "src"), filepath.Join(m.dir, "dst")
