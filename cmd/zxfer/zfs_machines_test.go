@@ -12,7 +12,7 @@ import (
 
 // TestZFSArm64 sends datasets between builds for both architectures, in both directions.
 // The kernel of the guest starts no arm64 programs itself: a remote shell starts the agent
-// of beta with QEMU. TestArm64Dev is the shorter form, without ZFS.
+// of beta with QEMU. "scripts/arm64 test" is the shorter form.
 func TestZFSArm64(t *testing.T) {
 	if !testenv.Long() {
 		t.Skip("only at the long level: emulation in a guest is slow")
