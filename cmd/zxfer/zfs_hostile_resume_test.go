@@ -10,66 +10,55 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// TestHostileResume sends attacks instead of the rest of an interrupted stream. The
-// partially received state is kept, and the next honest send resumes it.
-func TestHostileResume(t *testing.T) {
-	lab(t)
-	for _, r := range routes()[:2] {
-		t.Run(r.name, func(t *testing.T) {
-			p := newPrey(t, r)
-			p.build()
-			fill(t, p.source, "more", 8<<20)
-			zfsCmd(t, "snapshot", p.source+"@d")
-			whole := run(t, "zfs", "send", "-Lec", p.source+"@d")
-			// A true one that is cut.
-			lie(t, []byte(whole)[:len(whole)/2])
-			o := p.send("d", "--retries", "0", "--latest-only")
-			require.Equal(t, 4, o.code, o)
-			token := strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", "receive_resume_token", p.target))
-			require.NotEqual(t, "-", token, o)
-			rest := zfstest.ParseStream(t, []byte(run(t, "zfs", "send", "-t", token)))
-			for _, a := range p.chosen(p.forger().AgainstResume(rest, zfstest.ParseStream(t, []byte(whole)))) {
-				t.Run(a.Name, func(t *testing.T) {
-					lie(t, a.Stream)
-					before := tree(t)
-					o := p.send("d", "--latest-only")
-					require.Empty(t, changes(before, tree(t)), "%s", o)
-					require.NotContains(t, []int{0, 4}, o.code, "%s", o)
-					require.Contains(t, o.stderr, p.target)
-					require.Contains(t, o.stderr, a.Says)
-				})
-			}
-			o = p.send("d", "--latest-only")
-			require.Equal(t, 0, o.code, o)
-			require.Equal(t, guids(t, p.source)["d"], guids(t, p.target)["d"])
-			nothingLeft(t)
+// sufferResume sends attacks instead of the rest of an interrupted stream. The partially
+// received state is kept, and the next honest send resumes it.
+func (p *prey) sufferResume() {
+	t := p.t
+	t.Helper()
+	p.t.Run("resume", func(t *testing.T) {
+		lie(t, p.later[:len(p.later)/2]) // an honest stream that is cut
+		o := p.send("d", "--retries", "0", "--latest-only")
+		require.Equal(t, 4, o.code, o)
+	})
+	token := strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", "receive_resume_token", p.target))
+	require.NotEqual(t, "-", token)
+	rest := zfstest.ParseStream(t, []byte(run(t, "zfs", "send", "-t", token)))
+	p.known = nil
+	for _, a := range p.chosen(p.forger().AgainstResume(rest, zfstest.ParseStream(t, p.later))) {
+		t.Run("resume: "+a.Name, func(t *testing.T) {
+			lie(t, a.Stream)
+			before := p.tree(t)
+			o := p.send("d", "--latest-only")
+			p.known = nil
+			require.Empty(t, changes(before, p.tree(t)), "%s", o)
+			require.NotContains(t, []int{0, 4}, o.code, "%s", o)
+			require.Contains(t, o.stderr, p.target)
+			require.Contains(t, o.stderr, a.Says)
 		})
 	}
+	o := p.send("d", "--latest-only")
+	p.known = nil
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, guids(t, p.source)["d"], guids(t, p.target)["d"])
 }
 
-// TestHostileRaw sends attacks instead of a raw stream of an encrypted dataset, over the
-// signed transport.
-func TestHostileRaw(t *testing.T) {
-	lab(t)
-	for _, r := range routes()[:2] {
-		t.Run(r.name, func(t *testing.T) {
-			p := newPrey(t, r)
-			p.source = r.from + "/liar/enc"
-			p.build()
-			o := p.send("a", "-n", "--json")
-			require.Contains(t, o.stdout, `"signed"`, o)
-			p.suffer("a", p.forger().AgainstRaw())
-		})
-	}
+// sufferRaw sends attacks instead of a raw stream of an encrypted dataset, over the signed
+// transport.
+func (p *prey) sufferRaw() {
+	encrypted := *p
+	encrypted.source = p.enc
+	o := encrypted.send("a", "-n", "--json")
+	require.Contains(p.t, o.stdout, `"signed"`, o)
+	encrypted.suffer("raw", "a", p.chosen(p.forger().AgainstRaw()), encrypted.remove)
 }
 
-// Who may send into a dataset and fetch it back reads no other one that way.
+// TestHostileReadsNothing uses a key that may send to a dataset and fetch it back. With it, the
+// holder reads no other dataset.
 func TestHostileReadsNothing(t *testing.T) {
 	lab(t)
-	p := newPrey(t, routes()[0])
+	p := newPrey(t, routes()[0]).over(t, routes()[0])
 	rsh, _ := restricted(t, "--allow", "receive="+p.target, "--allow", "send="+p.target, "--append-only")
 	p.args = []string{"-e", rsh}
-	p.build()
 	lie(t, p.full.Changed(func(r *zfstest.Record) { r.SetClone(p.secretGUID) }).Bytes())
 	require.NotEqual(t, 0, p.send("a").code)
 	for _, what := range []string{p.target, p.secret} {
@@ -84,8 +73,7 @@ func TestHostileReadsNothing(t *testing.T) {
 // dataset. pkg/policy has more of them.
 func TestHostileTokens(t *testing.T) {
 	lab(t)
-	p := newPrey(t, routes()[0])
-	p.build()
+	p := newPrey(t, routes()[0]).over(t, routes()[0])
 	rsh, _ := restricted(t, "--allow", "send="+p.base+"/vault", "--append-only")
 	granted := p.base + "/vault/web10"
 	before := tree(t)

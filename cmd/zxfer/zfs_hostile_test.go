@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,11 +16,11 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// A source lies: its zfs send answers with whatever the test made up. Every
-// way to a target is tried with it, that of a restricted key too, whose holder
-// runs the source. Nothing but what was planned may come of it.
+// A hostile source answers zfs send with streams that the test forges. The tests send them to a
+// target over every route. On one route, the holder of a restricted key runs the source.
+// Only the planned snapshots may change the target.
 
-// route is a way from a source that lies to a target.
+// route is a way from a hostile source to a target.
 type route struct {
 	name     string
 	args     []string
@@ -27,9 +28,11 @@ type route struct {
 	srcHost  string // "beta:" or ""
 	dstHost  string
 	key      bool // over a key that may receive the target and nothing else
-	main     bool // one of the two routes that most attacks take
+	main     bool // one of the two routes that take most attacks
 }
 
+// routes returns the routes. Those in the same direction, which share their datasets, are
+// neighbours.
 func routes() []route {
 	push := func(name string, args ...string) route {
 		return route{name: name, args: args, from: alphaPool, to: betaPool, dstHost: "beta:"}
@@ -40,25 +43,15 @@ func routes() []route {
 	restricted, pulled := push("restricted key"), pull("pull")
 	restricted.key, restricted.main, pulled.main = true, true, true
 	return []route{
-		restricted, pulled, push("push"),
+		restricted, push("push"),
 		push("push plain", "--wire", "plain", "--trusted-link"),
 		push("push streams", "--streams", "3", "--compress", "zstd"),
 		push("push ssh", "--wire", "ssh"),
+		pulled,
 		pull("pull plain", "--wire", "plain", "--trusted-link"),
 		pull("pull nc", "--wire", "nc", "--trusted-link"),
 		{name: "local", from: alphaPool, to: alphaPool},
 	}
-}
-
-// routesOf returns the routes that a test takes: all at the long level, otherwise the main
-// routes and every second of the others. Tests 0 and 1 together take all.
-func routesOf(test int) (chosen []route) {
-	for i, r := range routes() {
-		if testenv.Long() || r.main || i%2 == test {
-			chosen = append(chosen, r)
-		}
-	}
-	return chosen
 }
 
 // lie makes zfs send of both hosts answer with a stream.
@@ -79,60 +72,87 @@ exec /usr/sbin/zfs "$@"
 `), 0o755))
 }
 
-// prey is what the attacks are after: a target, and datasets beside it.
+// prey is a target to attack, and the datasets next to it. No attack may change these.
 type prey struct {
 	route
 	t              *testing.T
 	base           string // on the target's pool
-	source, target string // the source also has web0, with the same beginning
+	source, target string
+	enc            string // encrypted source
 	secret         string // must neither be written nor read
 	evil           string // where nothing may be mounted
 	full, incr     zfstest.Stream
-	raw            zfstest.Stream // full, of another dataset
+	raw            zfstest.Stream // full, of enc
 	other          zfstest.Stream // full, of another snapshot
+	later          []byte         // full, of @d
 	secretGUID     uint64
 	args           []string
-	incremental    bool
+	known          []string // what tree returned, unless something may have changed since
 }
 
+// newPrey creates the datasets for the routes in the direction of r.
 func newPrey(t *testing.T, r route) *prey {
 	t.Helper()
 	lab(t)
-	p := &prey{route: r, t: t, base: r.to + "/prey", source: r.from + "/liar/web"}
+	liar := r.from + "/liar"
+	p := &prey{t: t, base: r.to + "/prey", source: liar + "/web", enc: liar + "/enc"}
 	p.target, p.secret, p.evil = p.base+"/vault/web1", p.base+"/secret", t.TempDir()+"/ssh"
 	t.Cleanup(func() {
-		for _, d := range []string{p.base, r.from + "/liar"} {
+		for _, d := range []string{p.base, liar} {
 			releaseAll(d)
 			_ = exec.Command("zfs", "destroy", "-R", "-f", d).Run()
 		}
 	})
-	zfsCmd(t, "create", "-p", p.source)
-	zfsCmd(t, "create", r.from+"/liar/other")
-	zfsCmd(t, "create", "-p", p.secret)
-	require.NoError(t, os.WriteFile(mountpoint(t, p.secret)+"/plain", []byte("the secret"), 0o600))
-	zfsCmd(t, "snapshot", p.secret+"@s")
-	_, err := fmt.Sscan(zfsCmd(t, "get", "-Hp", "-o", "value", "guid", p.secret+"@s"), &p.secretGUID)
-	require.NoError(t, err)
-	for _, snap := range []string{"a", "b", "c"} {
-		fill(t, p.source, "authorized_keys-"+snap, 100<<10)
-		zfsCmd(t, "snapshot", p.source+"@"+snap)
-	}
-	zfsCmd(t, "snapshot", r.from+"/liar/other@a")
 	key := t.TempDir() + "/key"
 	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
-	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, r.from+"/liar/enc")
-	zfsCmd(t, "snapshot", r.from+"/liar/enc@a")
-	send := func(args ...string) zfstest.Stream {
-		return zfstest.ParseStream(t, []byte(run(t, append([]string{"zfs", "send", "-Lec"}, args...)...)))
+	zfsCmd(t, "create", "-p", p.source)
+	zfsCmd(t, "create", liar+"/other")
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, p.enc)
+	zfsCmd(t, "create", "-p", p.secret)
+	write := func(dataset, file string, content []byte) {
+		_, path, _ := strings.Cut(dataset, "/")
+		pool, _, _ := strings.Cut(dataset, "/")
+		require.NoError(t, os.WriteFile(filepath.Join(poolDir(pool), path, file), content, 0o600))
 	}
-	p.full, p.incr = send(p.source+"@a"), send("-I", "@a", p.source+"@c")
-	p.other, p.raw = send(r.from+"/liar/other@a"), send("-w", r.from+"/liar/enc@a")
-	if r.key {
-		rsh, _ := restricted(t, "--allow", "receive="+p.target, "--append-only")
-		p.args = append(p.args, "-e", rsh)
+	random := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = rand.Read(b)
+		return b
 	}
-	p.args = append(p.args, r.args...)
+	write(p.secret, "plain", []byte("the secret"))
+	zfsCmd(t, "snapshot", p.secret+"@s")
+	write(p.source, "authorized_keys-a", random(100<<10))
+	zfsCmd(t, "snapshot", p.source+"@a", liar+"/other@a", p.enc+"@a")
+	for _, later := range []struct {
+		snap string
+		size int
+	}{{"b", 100 << 10}, {"c", 100 << 10}, {"d", 2 << 20}} {
+		write(p.source, "authorized_keys-"+later.snap, random(later.size))
+		zfsCmd(t, "snapshot", p.source+"@"+later.snap)
+	}
+	_, err := fmt.Sscan(zfsCmd(t, "get", "-Hp", "-o", "value", "guid", p.secret+"@s"), &p.secretGUID)
+	require.NoError(t, err)
+	stream := func(args ...string) []byte {
+		return []byte(run(t, append([]string{"zfs", "send", "-Lec"}, args...)...))
+	}
+	p.full, p.incr = zfstest.ParseStream(t, stream(p.source+"@a")), zfstest.ParseStream(t, stream("-I", "@a", p.source+"@c"))
+	p.other, p.raw = zfstest.ParseStream(t, stream(liar+"/other@a")), zfstest.ParseStream(t, stream("-w", p.enc+"@a"))
+	p.later = stream(p.source + "@d")
 	return p
+}
+
+// over returns the same prey for another route, without a target.
+func (p *prey) over(t *testing.T, r route) *prey {
+	t.Helper()
+	c := *p
+	c.t, c.route, c.args, c.known = t, r, nil, nil
+	if r.key {
+		rsh, _ := restricted(t, "--allow", "receive="+c.target, "--append-only")
+		c.args = append(c.args, "-e", rsh)
+	}
+	c.args = append(c.args, r.args...)
+	c.build()
+	return &c
 }
 
 // forger returns the forger of attacks on this target.
@@ -141,19 +161,41 @@ func (p *prey) forger() zfstest.Forger {
 		Foreign: p.secret, ForeignGUID: p.secretGUID, Mountpoint: p.evil}
 }
 
-// build makes the target anew.
+// tellTruth ends lie.
+func tellTruth() { _ = os.Remove(filepath.Join(labDir, "bin", "zfs")) }
+
+// build recreates everything around the target, and removes the target.
 func (p *prey) build() {
 	p.t.Helper()
-	_ = os.Remove(filepath.Join(labDir, "bin", "zfs"))
+	tellTruth()
+	p.known = nil
 	vault := p.base + "/vault"
 	releaseAll(vault)
 	_ = exec.Command("zfs", "destroy", "-R", "-f", vault).Run() // the first time there is none
 	zfsCmd(p.t, "create", "-p", vault+"/web10")
 	zfsCmd(p.t, "snapshot", vault+"/web10@s")
-	if p.incremental {
-		o := p.send("a")
-		require.Equal(p.t, 0, o.code, o)
+}
+
+// remove removes the target.
+func (p *prey) remove() {
+	p.t.Helper()
+	tellTruth()
+	p.known = nil
+	require.NoError(p.t, destroyAll(p.target))
+}
+
+// restoreBase makes @a the most recent snapshot of the target, and discards partially received
+// state.
+func (p *prey) restoreBase() {
+	p.t.Helper()
+	tellTruth()
+	p.known = nil
+	if zfsList(p.target) == "" { // build removed it
+		require.Equal(p.t, 0, p.send("a").code)
 	}
+	releaseAll(p.target)
+	_ = exec.Command("zfs", "receive", "-A", p.target).Run() // there may be none
+	zfsCmd(p.t, "rollback", "-r", p.target+"@a")
 }
 
 // send sends the source up to a snapshot to the target.
@@ -164,11 +206,11 @@ func (p *prey) send(snap string, args ...string) ending {
 }
 
 // pkg/zfs judges every attack with zfs.Gate. The long level also sends all of them through
-// zxfer. Below it, the restricted key takes the attacks that the gate passes, a main route
-// takes one of sampled of the others, and every route takes the first of those for every
-// route.
+// zxfer over the main routes. Below it, the restricted key takes the attacks that the gate
+// passes, a main route takes one of sampled of the others, and every route of a kind takes the
+// first of those for every route.
 const (
-	sampled      = 12
+	sampled      = 24
 	onEveryRoute = 1
 )
 
@@ -191,26 +233,32 @@ func (p *prey) chosen(attacks []zfstest.Attack) (chosen []zfstest.Attack) {
 }
 
 // suffer sends the attacks instead of the planned stream, and then the planned stream to
-// show that no attack had an effect.
-func (p *prey) suffer(snap string, attacks []zfstest.Attack) {
-	p.build()
-	for _, a := range p.chosen(attacks) {
-		p.t.Run(a.Name, func(t *testing.T) {
+// show that no attack had an effect. restore makes the target again what it was before the
+// attacks.
+func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func()) {
+	p.t.Helper()
+	for _, a := range attacks {
+		p.t.Run(kind+": "+a.Name, func(t *testing.T) {
 			lie(t, a.Stream)
-			spared := []string(nil)
+			before, spared := p.tree(t), ""
 			if a.Begins {
-				spared = []string{p.target}
+				spared = p.target
 			}
-			before := tree(t, spared...)
 			t.Cleanup(func() {
-				if t.Failed() || a.Begins {
+				switch {
+				case t.Failed():
 					p.build()
+					restore()
+				case a.Begins:
+					restore()
 				}
 			})
 			o := p.send(snap)
-			_ = exec.Command("zfs", "mount", "-a").Run() // what cannot be mounted is not ours
-			require.NoFileExists(t, p.evil+"/authorized_keys-a")
-			require.Empty(t, changes(before, tree(t, spared...)), "%s", o)
+			p.known = nil
+			if a.Begins {
+				p.mountsNothing(t)
+			}
+			require.Empty(t, changes(spare(before, spared), spare(p.tree(t), spared)), "%s", o)
 			require.NotEqual(t, 0, o.code, "%s", o)
 			if !a.Cut {
 				require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)
@@ -222,38 +270,58 @@ func (p *prey) suffer(snap string, attacks []zfstest.Attack) {
 			}
 		})
 	}
-	p.build()
+	p.mountsNothing(p.t)
 	require.Equal(p.t, 0, p.send(snap).code, "honest use")
+	p.known = nil
 	if snap == "c" {
-		require.Equal(p.t, guids(p.t, p.source), guids(p.t, p.target))
+		want := guids(p.t, p.source)
+		delete(want, "d")
+		require.Equal(p.t, want, guids(p.t, p.target))
 	}
-	nothingLeft(p.t)
 }
 
-// tree is every dataset, version, property, hold and resume token of both
-// pools, but for what is spared and for figures of space, which change by
-// themselves.
-func tree(t *testing.T, spared ...string) []string {
+// mountsNothing fails the test if a dataset is mounted at the path of the attack.
+func (p *prey) mountsNothing(t *testing.T) {
+	t.Helper()
+	_ = exec.Command("zfs", "mount", "-a").Run() // some datasets cannot be mounted
+	require.NoFileExists(t, p.evil+"/authorized_keys-a")
+}
+
+// tree returns every dataset, version, property, hold and resume token of both pools, except
+// figures of space, which ZFS changes by itself.
+func (p *prey) tree(t *testing.T) []string {
+	t.Helper()
+	if p.known == nil {
+		p.known = tree(t)
+	}
+	return p.known
+}
+
+// tree is the uncached form of prey.tree.
+func tree(t *testing.T) (lines []string) {
 	t.Helper()
 	run(t, "zpool", "sync")
-	var lines []string
-	for _, pool := range []string{alphaPool, betaPool} {
-		for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", pool)) {
-			name, rest, _ := strings.Cut(l, "\t")
-			property, _, _ := strings.Cut(rest, "\t")
-			if slices.Contains([]string{"used", "available", "referenced", "written", "compressratio", "refcompressratio",
-				"logicalused", "logicalreferenced", "mounted"}, property) || strings.HasPrefix(property, "usedby") {
-				continue
-			}
-			if slices.ContainsFunc(spared, func(s string) bool {
-				return name == s || strings.HasPrefix(name, s+"@") || strings.HasPrefix(name, s+"/")
-			}) {
-				continue
-			}
-			lines = append(lines, strings.TrimSpace(l))
+	for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", alphaPool, betaPool)) {
+		_, rest, _ := strings.Cut(l, "\t")
+		property, _, _ := strings.Cut(rest, "\t")
+		if slices.Contains([]string{"used", "available", "referenced", "written", "compressratio", "refcompressratio",
+			"logicalused", "logicalreferenced", "mounted"}, property) || strings.HasPrefix(property, "usedby") {
+			continue
 		}
+		lines = append(lines, strings.TrimSpace(l))
 	}
 	return lines
+}
+
+// spare returns the lines without the lines of one dataset. "" removes none.
+func spare(lines []string, dataset string) []string {
+	if dataset == "" {
+		return lines
+	}
+	return slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+		name, _, _ := strings.Cut(l, "\t")
+		return name == dataset || strings.HasPrefix(name, dataset+"@") || strings.HasPrefix(name, dataset+"/")
+	})
 }
 
 // changes are the first lines that are not in both.
@@ -273,38 +341,51 @@ func changes(before, after []string) []string {
 	return out
 }
 
-// TestHostileFull sends attacks instead of a full stream of one snapshot.
-func TestHostileFull(t *testing.T) {
+// TestHostileStreams sends attacks over every route. Each route takes attacks against a full
+// stream, against its records, and against a package of two increments. The main routes also
+// take attacks against a raw stream and against the rest of an interrupted stream. Below the
+// long level, each route other than the main ones takes two of the first three kinds.
+//
+// zfs send does not make such records. The gate must refuse each of them before
+// the kernel reads it, because some of them panic the kernel.
+func TestHostileStreams(t *testing.T) {
 	lab(t)
-	for _, r := range routesOf(0) {
-		t.Run(r.name, func(t *testing.T) {
-			p := newPrey(t, r)
-			p.suffer("a", p.forger().AgainstFull())
+	for all := routes(); len(all) > 0; {
+		n := 1
+		for n < len(all) && all[n].from == all[0].from && all[n].to == all[0].to {
+			n++
+		}
+		same := all[:n]
+		all = all[n:]
+		t.Run(same[0].from+" to "+same[0].to, func(t *testing.T) {
+			p := newPrey(t, same[0])
+			for i, r := range same {
+				t.Run(r.name, func(t *testing.T) {
+					everything := r.main || testenv.Long()
+					p.over(t, r).sufferAll(everything || i%2 == 0, everything || i%2 == 1)
+				})
+			}
 		})
 	}
 }
 
-// TestHostileRecords sends full streams of the planned snapshot with records that zfs send does
-// not make. The gate must refuse each record before the kernel reads it, because some of them
-// panic the kernel.
-func TestHostileRecords(t *testing.T) {
-	lab(t)
-	for _, r := range routes() {
-		t.Run(r.name, func(t *testing.T) {
-			p := newPrey(t, r)
-			p.suffer("a", p.forger().RecordsAgainstFull())
-		})
+// sufferAll sends the attacks of a route. The attacks on records come over every route. full and
+// increments select the others.
+func (p *prey) sufferAll(full, increments bool) {
+	f := p.forger()
+	attacks := p.chosen(f.RecordsAgainstFull())
+	if full {
+		attacks = append(attacks, p.chosen(f.AgainstFull())...)
 	}
-}
-
-// TestHostileIncrement sends attacks instead of a package of two increments.
-func TestHostileIncrement(t *testing.T) {
-	lab(t)
-	for _, r := range routesOf(1) {
-		t.Run(r.name, func(t *testing.T) {
-			p := newPrey(t, r)
-			p.incremental = true
-			p.suffer("c", p.forger().AgainstIncrement())
-		})
+	p.suffer("full", "a", attacks, p.remove)
+	if increments {
+		p.suffer("increment", "c", p.chosen(f.AgainstIncrement()), p.restoreBase)
 	}
+	if p.main {
+		p.remove()
+		p.sufferResume()
+		p.remove()
+		p.sufferRaw()
+	}
+	nothingLeft(p.t)
 }
