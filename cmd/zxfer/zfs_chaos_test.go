@@ -61,7 +61,7 @@ func chaosSeeds(t *testing.T) (seed func(i int) uint64, rounds int) {
 	}
 	random := uint64(rand.Uint32())
 	if os.Getenv("ZXFER_CHAOS_SEED") == "" && os.Getenv("ZXFER_CHAOS_ROUNDS") == "" {
-		fixed, more := 3, 1
+		fixed, more := 2, 1
 		if testenv.Long() {
 			fixed, more = 8, 12
 		}
