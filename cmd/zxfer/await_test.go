@@ -35,14 +35,22 @@ func nextSecond(t *testing.T) {
 // also returns if p, which may be nil, has ended.
 func received(t *testing.T, p *process, host string, match func(argv []string) bool, n int64) {
 	t.Helper()
+	var pids []int
+	list := true // a list of all processes costs hundreds of system calls
 	require.Eventually(t, func() bool {
 		if p != nil && p.ended() {
 			return true
 		}
-		for _, pid := range pidsOn(t, host, match) {
-			if bytesOf(pid, "rchar") >= n {
+		if list {
+			pids = pidsOn(t, host, match)
+		}
+		list = len(pids) == 0
+		for _, pid := range pids {
+			read := bytesOf(pid, "rchar")
+			if read >= n {
 				return true
 			}
+			list = list || read == 0 // it has ended, or has just started
 		}
 		return false
 	}, testenv.Timeout(), 20*time.Millisecond, "no process reads %d bytes", n)

@@ -67,9 +67,16 @@ func isAgent(argv []string) bool {
 	return filepath.Base(argv[0]) == "zxfer" && len(argv) > 1 && argv[1] == "agent"
 }
 
-// Each process of a transfer is killed in turn, at a moment when bytes move.
+// TestZFSKilled kills each process of a transfer in turn, while data moves. The same command
+// then completes the target.
 func TestZFSKilled(t *testing.T) {
 	lab(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	fill(t, src, "a", 16<<20) // four seconds at the limit below
+	zfsCmd(t, "snapshot", src+"@one")
+	fill(t, src, "b", 1<<20)
+	zfsCmd(t, "snapshot", src+"@two")
 	victims := []struct {
 		name string
 		host string
@@ -86,14 +93,9 @@ func TestZFSKilled(t *testing.T) {
 	}
 	for _, v := range victims {
 		t.Run(v.name, func(t *testing.T) {
-			src, dst := dataset(t)
-			zfsCmd(t, "create", src)
-			fill(t, src, "a", faultSize)
-			zfsCmd(t, "snapshot", src+"@one")
-			fill(t, src, "b", 1<<20)
-			zfsCmd(t, "snapshot", src+"@two")
+			_, dst := dataset(t)
 			// With a small buffer, zfs send also runs until the end.
-			p := start(t, "send", "--bwlimit", faultRate, "--buffer", "4MiB", src, "beta:"+dst)
+			p := start(t, "send", "--bwlimit", "4MiB", "--buffer", "2MiB", src, "beta:"+dst)
 			received(t, p, betaPool, isZFS("receive"), 2<<20)
 			pids := pidsOn(t, v.host, v.is)
 			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
