@@ -135,11 +135,9 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	sums := map[string]string{}
 	for _, f := range []string{"first", "both", "last", "newer"} {
 		sums[f] = sum(t, at(f))
-		a.mark(t, src, object(t, at(f)), "L0", 1)
 	}
-	for _, f := range []string{"both", "copys"} {
-		b.mark(t, dst, object(t, at(f)), "L0", 1)
-	}
+	a.marks(t, src, "L0", 1, object(t, at("first")), object(t, at("both")), object(t, at("last")), object(t, at("newer")))
+	b.marks(t, dst, "L0", 1, object(t, at("both")), object(t, at("copys")))
 	a.hurt(t)
 	b.hurt(t)
 	had := versions(t, src, dst)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,17 +53,33 @@ func newSickOf(t *testing.T, pool string, size int64) *sick {
 
 var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
 
-// mark notes the n-th block of an object, from 0, all copies of it.
+// mark notes all copies of the n-th block, from 0, of one object for hurt.
 func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n int) {
 	t.Helper()
+	s.marks(t, dataset, level, n, object)
+}
+
+// marks does the same as mark for several objects with one zdb, which takes long to start.
+func (s *sick) marks(t *testing.T, dataset, level string, n int, objects ...uint64) {
+	t.Helper()
 	run(t, "zpool", "sync", s.pool)
-	for line := range strings.Lines(run(t, "zdb", "-dddddd", "-bbbbb", dataset, strconv.FormatUint(object, 10))) {
+	argv := []string{"zdb", "-dddddd", "-bbbbb", dataset}
+	for _, o := range objects {
+		argv = append(argv, strconv.FormatUint(o, 10))
+	}
+	left, marked := 0, 0 // blocks of this object to skip, objects that are done
+	for line := range strings.Lines(run(t, argv...)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "Object ") { // the heading of each object
+			left = n
+			continue
+		}
 		if !strings.Contains(line, " "+level+" ") || !dva.MatchString(line) {
 			continue
 		}
-		if n--; n >= 0 {
+		if left--; left != -1 {
 			continue
 		}
+		marked++
 		line, _, _ = strings.Cut(line, " cksum=")
 		for _, m := range dva.FindAllStringSubmatch(line, -1) {
 			at, err := strconv.ParseInt(m[1], 16, 64)
@@ -71,16 +88,14 @@ func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n
 			require.NoError(t, err)
 			s.hurts = append(s.hurts, [2]int64{at + 4<<20, min(size, 64<<10)})
 		}
-		return
 	}
-	t.Fatalf("%s: object %d has no such block", dataset, object)
+	require.Equal(t, len(objects), marked, "%s: one of the objects %d has no block %d of level %s", dataset, objects, n, level)
 }
 
+// markFile marks the first block of a file.
 func (s *sick) markFile(t *testing.T, dataset, path string) {
 	t.Helper()
-	object, err := strconv.ParseUint(strings.TrimSpace(run(t, "stat", "-c", "%i", path)), 10, 64)
-	require.NoError(t, err)
-	s.mark(t, dataset, object, "L0", 0)
+	s.mark(t, dataset, object(t, path), "L0", 0)
 }
 
 // hurt writes junk over what was marked, while the pool is exported, and scrubs.
@@ -231,9 +246,10 @@ func oldKernel(t *testing.T) bool {
 	return strings.HasPrefix(run(t, "cat", "/sys/module/zfs/version"), "2.1.")
 }
 
+// object returns the number of a file's object, which is its inode number.
 func object(t *testing.T, path string) uint64 {
 	t.Helper()
-	n, err := strconv.ParseUint(strings.TrimSpace(run(t, "stat", "-c", "%i", path)), 10, 64)
-	require.NoError(t, err)
-	return n
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Lstat(path, &st))
+	return st.Ino
 }
