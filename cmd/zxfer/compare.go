@@ -62,7 +62,7 @@ them for longer than its source.`,
 		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, "all datasets below both, too; --recursive=false compares A and B alone")
 		f.BoolVar(&o.req.Newest, "newest", false, "older snapshots that only one side has are no difference")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Look) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, way.Query) })
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		o.define(f, "")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "name each snapshot that only one side has")
@@ -85,13 +85,13 @@ func (o *compareOptions) request(args []string) error {
 		}
 		*into = e
 	}
-	return checkWay(&o.req.Way, way.Look, o.req.A, o.req.B)
+	return checkWay(&o.req.Settings, way.Query, o.req.A, o.req.B)
 }
 
 func (o *compareOptions) run(cmd *cobra.Command, a *app) error {
 	rep := o.reporter(a, a.stdout)
 	defer live(rep)()
-	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
+	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
 	r, err := job.RunCompare(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the report is in; agents end with their stdin
 	if err = poolOrHost(cmd.Context(), err, o.req.RSH); err != nil {

@@ -126,7 +126,7 @@ func (k end) list(ctx context.Context, host, shell, before, name string) (out []
 		}
 		line = "exec zfs list -H -o name -s name -t snapshot -d 1 " + dataset
 	}
-	text, err := rsh.Ask(ctx, (&opener{}).options(hosts.Line{Host: host, RSH: shell}), line)
+	text, err := rsh.Ask(ctx, (&opener{}).options(hosts.Address{Host: host, RSH: shell}), line)
 	if err != nil {
 		return nil
 	}

@@ -102,7 +102,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		told.Log(o.note)
 	}
-	at := hosts.New(&opener{log: told.Log, doing: rep.DoingSo, std: device.Streams{In: a.stdin, Out: a.stdout}})
+	at := hosts.New(&opener{log: told.Log, doing: rep.ActivityState, std: device.Streams{In: a.stdin, Out: a.stdout}})
 	r, err := job.RunDev(ctx, req, at, told)
 	_ = at.Close() // the result is in; agents end with their stdin
 
@@ -142,11 +142,11 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	}
 	if req.Compare {
 		const because = "with --verify-only, which copies nothing"
-		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.Useless(way.Still, because)); err != nil {
+		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.RefuseIneffective(way.NothingMoved, because)); err != nil {
 			return req, err
 		}
 	}
-	return req, checkWay(&req.Way, way.Dev, req.Source, req.Target)
+	return req, checkWay(&req.Settings, way.Dev, req.Source, req.Target)
 }
 
 // copyFlags are those that say what to copy and how, which a comparison does
@@ -174,7 +174,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		wayFlags(f, &req.Way, way.Dev)
+		wayFlags(f, &req.Settings, way.Dev)
 		f.Var(option.Size(&o.block, size.Max), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
 	})
 	flagGroup(cmd, "How to run", o.defineRun)

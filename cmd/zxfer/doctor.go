@@ -109,7 +109,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		s := &req.Send
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
-		wayFlags(f, &s.Way, way.Doctor)
+		wayFlags(f, &s.Settings, way.Doctor)
 	})
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
@@ -181,25 +181,25 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	for _, c := range []struct {
 		when    bool
 		because string
-		way     way.Case
+		way     way.Condition
 		names   []string
 	}{
-		{o.facts != "", "with --facts: the file holds what was looked at", way.OneHost | way.Still | way.Alone, []string{"recursive", "decrypt", "time"}},
+		{o.facts != "", "with --facts: the file holds what was looked at", way.OneHost | way.NothingMoved | way.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
 		{o.printAllow, "with --print-allow", 0, []string{"json", "time", "report"}},
 		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
 		{source == target, "on one host, where data crosses no link", way.OneHost, nil},
-		{source == "" && target == "", "where no other host is named", way.Alone, nil},
-		{args == 0, "without a TARGET", way.Still, nil},
+		{source == "" && target == "", "where no other host is named", way.NoRemoteHost, nil},
+		{args == 0, "without a TARGET", way.NothingMoved, nil},
 		{o.req.Quick, "with --quick, which measures nothing", 0, []string{"time"}},
 	} {
 		if !c.when {
 			continue
 		}
-		if err := cmp.Or(o.req.Send.Useless(c.way, c.because), ineffective(flags, c.because, c.names...)); err != nil {
+		if err := cmp.Or(o.req.Send.RefuseIneffective(c.way, c.because), ineffective(flags, c.because, c.names...)); err != nil {
 			return err
 		}
 	}
-	for _, err := range o.req.Send.Faults(way.Doctor) {
+	for _, err := range o.req.Send.Check(way.Doctor) {
 		return err
 	}
 	for _, id := range o.req.Only {
@@ -289,7 +289,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	text := report.NewText(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Eager: true, Size: terminalSize(a.stderr)})
 	defer live(text)()
 	watch := watcher{text, o.verbose}
-	at := hosts.New(&opener{log: watch.Log, doing: watch.DoingSo})
+	at := hosts.New(&opener{log: watch.Log, doing: watch.ActivityState})
 	r, err := job.RunDoctor(ctx, o.req, at, watch)
 	_ = at.Close() // the report is in; agents end with their stdin
 	text.Over()

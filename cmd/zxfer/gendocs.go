@@ -76,7 +76,7 @@ the job's. What a key would do nothing with, such as ` + "`ports` with `wire = \
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", key, flag, strings.ReplaceAll(takes, "|", ", "), meaning)
 	}
 	for _, o := range way.Options(way.JobFile) {
-		takes := o.Value(&way.Way{}).Type()
+		takes := o.Value(&way.Settings{}).Type()
 		if takes == "bool" {
 			takes = "true, false"
 		}

@@ -75,7 +75,7 @@ the last lines say how to bring them back.`,
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
 		f.StringVar(&o.config.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Way, way.Send) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
 		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
@@ -106,7 +106,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	if len(ends) == 2 {
 		o.req.Copy = &ends[1]
-		if err := checkWay(&o.req.Way, way.Send, ends[0], ends[1]); err != nil {
+		if err := checkWay(&o.req.Settings, way.Send, ends[0], ends[1]); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 			if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
 				return nil, err
 			}
-			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Way: j.TransferTo(&j.Targets[n]).Way})
+			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
 		}
 	}
 	return all, nil
@@ -170,7 +170,7 @@ func (o *healOptions) run(cmd *cobra.Command, a *app) error {
 	if o.unlocked != nil {
 		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.unlocked.Error())
 	}
-	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
+	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
 	_ = at.Close() // the results are in; agents end with their stdin
 	return o.ended(err, rep.HealDone(r, err), "")

@@ -27,12 +27,12 @@ type opener struct {
 // remoteShell is the one that was asked for, or the environment's.
 func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
 
-func (o *opener) options(l hosts.Line) rsh.Options {
+func (o *opener) options(l hosts.Address) rsh.Options {
 	return rsh.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.doing}
 }
 
 // Open returns the Site of a host, "" for this one.
-func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+func (o *opener) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 	if l.Host == "" {
 		here := site.NewLocal(buildVersion(), o.log)
 		here.SetStandard(o.std)
@@ -56,6 +56,6 @@ func (o *opener) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
 }
 
 // Relay opens a listener here that leads to a loopback address of the line's host.
-func (o *opener) Relay(ctx context.Context, l hosts.Line, address string, refused func(error)) (string, error) {
+func (o *opener) Relay(ctx context.Context, l hosts.Address, address string, refused func(error)) (string, error) {
 	return rsh.ListenRelay(ctx, o.options(l), address, refused)
 }

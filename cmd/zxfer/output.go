@@ -39,8 +39,8 @@ type reporter interface {
 	job.DevReporter
 	job.FilesReporter
 	presenter
-	// DoingSo is Doing of what tells how far it is.
-	DoingSo(what func() string) (done func())
+	// ActivityState is Doing of what tells how far it is.
+	ActivityState(what func() string) (done func())
 	Done(*job.Report, error) error
 	DeviceDone(*job.DevReport, error) error
 	FilesDone(*job.FilesReport, error) error

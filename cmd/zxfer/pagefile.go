@@ -66,9 +66,9 @@ func (p *pageFile) write(a *app, failure error, render func(page.About) ([]byte,
 	if p.name == "" {
 		return failure
 	}
-	html, err := render(about(a))
+	htmlFile, err := render(about(a))
 	if err == nil {
-		err = record.Put(p.name, html)
+		err = record.Put(p.name, htmlFile)
 	}
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("the report was not written: %w", err))

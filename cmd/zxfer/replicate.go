@@ -196,7 +196,7 @@ func namesOr(all *bool) cobra.PositionalArgs {
 // is to be Over.
 func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
-	at := &opener{doing: text.DoingSo}
+	at := &opener{doing: text.ActivityState}
 	r := runner.New(o.stateDir, at, a.now, text.Log)
 	at.log = func(message string) { r.Log(message) } // who watches r hears of hosts, too
 	r.Flags = o.flags()

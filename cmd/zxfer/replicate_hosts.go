@@ -56,7 +56,7 @@ func (o *hostsOptions) check(flags *pflag.FlagSet) error {
 	return ineffective(flags, "without --hosts", "parallel", "timeout", "rsh")
 }
 
-func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short bool, html string) error {
+func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short bool, htmlFile string) error {
 	f, err := o.gather(ctx, a, names)
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short
 		f.Shorten()
 	}
 	switch {
-	case html != "":
-		err = writeHTML(a, html, func() ([]byte, error) { return page.Hosts(about(a), f) })
+	case htmlFile != "":
+		err = writeHTML(a, htmlFile, func() ([]byte, error) { return page.Hosts(about(a), f) })
 	case o.json:
 		err = writeJSON(a.stdout, f)
 	default:
@@ -100,7 +100,7 @@ func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fle
 	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
 	defer live(text)()
 	p := &fleet.Progress{}
-	done := text.DoingSo(p.String)
+	done := text.ActivityState(p.String)
 	f, err := fleet.Gather(ctx, all, fleet.How{Ask: o.ask, AtOnce: o.atOnce, Patience: o.patient}, p)
 	done()
 	text.Over()

@@ -95,13 +95,13 @@ func (m *manyHosts) ran(name, job, ended string, at time.Time) {
 	m.t.Helper()
 	store, err := record.Open(m.at(name+"/state"), job)
 	require.NoError(m.t, err)
-	a := &replicate.Arrival{Attempt: replicate.Attempt{Tried: at, Success: at}}
+	a := &replicate.CopyState{Attempt: replicate.Attempt{Tried: at, Success: at}}
 	last := &record.Run{Job: job, Source: "tank/" + job, Started: at, Ended: at.Add(time.Second), Outcome: ended}
 	if ended != outcome.Done {
 		a.Success, a.Outcome, a.Error, last.Error = time.Time{}, ended, "no space left", "no space left"
 	}
 	st := &record.State{LastRun: last}
-	st.Datasets = map[string]*replicate.Known{"tank/" + job: {Targets: map[string]*replicate.Arrival{"vault": a}}}
+	st.Datasets = map[string]*replicate.DatasetState{"tank/" + job: {Targets: map[string]*replicate.CopyState{"vault": a}}}
 	require.NoError(m.t, store.Save(st))
 }
 
@@ -213,10 +213,10 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 
 	_, said, code = m.zxfer(append(flags, "--html", m.at("page.html"))...)
 	require.Equal(t, 1, code, said)
-	html, err := os.ReadFile(m.at("page.html"))
+	htmlFile, err := os.ReadFile(m.at("page.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(html), "<h2>web2: home")
-	require.Contains(t, string(html), "&lt;b&gt;")
+	require.Contains(t, string(htmlFile), "<h2>web2: home")
+	require.Contains(t, string(htmlFile), "&lt;b&gt;")
 
 	// Without a job file the names are addresses; the rule of a key holds for these, too.
 	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("no.toml"), "root@web1", "web2")

@@ -37,7 +37,7 @@ func newReplicateStatus(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	of := &hostsOptions{replicateOptions: o}
 	var short, nagios bool
-	var html string
+	var htmlFile string
 	cmd := &cobra.Command{
 		Use:   "status [FLAGS] [JOB ...]",
 		Short: "Show how every dataset stands",
@@ -75,7 +75,7 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 			if cmd.Flags().Changed("nagios") {
 				return o.nagios(cmd.Context(), a, cmd.Flags(), args, of)
 			}
-			if html != "" {
+			if htmlFile != "" {
 				if err := ineffective(cmd.Flags(), "with --html", "json", "short"); err != nil {
 					return err
 				}
@@ -84,7 +84,7 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 				return err
 			}
 			if of.hosts {
-				return of.status(cmd.Context(), a, args, short, html)
+				return of.status(cmd.Context(), a, args, short, htmlFile)
 			}
 			s, err := o.status(a, args)
 			if err != nil {
@@ -94,8 +94,8 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 				s.Shorten()
 			}
 			switch {
-			case html != "":
-				err = writeHTML(a, html, func() ([]byte, error) { return page.Status(about(a), s) })
+			case htmlFile != "":
+				err = writeHTML(a, htmlFile, func() ([]byte, error) { return page.Status(about(a), s) })
 			case o.json:
 				err = writeJSON(a.stdout, s)
 			default:
@@ -111,7 +111,7 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&short, "short", false, "only what is late or failed")
 		f.BoolVar(&nagios, "nagios", false, "as a monitoring plugin, with its exit codes")
-		f.StringVar(&html, "html", "", "write a page that shows this to `FILE`, or to standard output with -")
+		f.StringVar(&htmlFile, "html", "", "write a page that shows this to `FILE`, or to standard output with -")
 	})
 	of.define(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -147,18 +147,18 @@ func (o *replicateOptions) scheduledSince(job string) time.Time {
 
 // writeHTML shows how jobs stand as a page.
 func writeHTML(a *app, name string, draw func() ([]byte, error)) error {
-	html, err := draw()
+	htmlFile, err := draw()
 	if err != nil {
 		return err
 	}
 	if name == "-" {
-		_, err = a.stdout.Write(html)
+		_, err = a.stdout.Write(htmlFile)
 		return err
 	}
 	if err := writable("--html", name); err != nil {
 		return err
 	}
-	return record.Put(name, html)
+	return record.Put(name, htmlFile)
 }
 
 // nagios shows how jobs stand as a monitoring plugin does. A rule of sudo that lets an

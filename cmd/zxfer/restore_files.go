@@ -68,8 +68,8 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 			return req, err
 		}
 	}
-	req.Way = send.Way
-	return req, checkWay(&req.Way, way.Send, req.Source, req.Target)
+	req.Settings = send.Settings
+	return req, checkWay(&req.Settings, way.Send, req.Source, req.Target)
 }
 
 // runFiles runs the job and shows it.
@@ -79,7 +79,7 @@ func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) er
 	}
 	rep := o.reporter(a, a.stdout)
 	defer live(rep)()
-	at := hosts.New(&opener{log: rep.Log, doing: rep.DoingSo})
+	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
 	r, err := job.RunFiles(ctx, req, at, rep)
 	_ = at.Close() // the result is in; agents end with their stdin
 	return o.ended(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")

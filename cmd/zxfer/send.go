@@ -99,7 +99,7 @@ func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(co
 	defer live(rep)()
 	course := o.page.recorder(a)
 	told := course.Send(rep, "")
-	at := hosts.New(&opener{log: told.Log, doing: rep.DoingSo})
+	at := hosts.New(&opener{log: told.Log, doing: rep.ActivityState})
 	r, err := run(ctx, at, told)
 	_ = at.Close() // the results are in; agents end with their stdin
 	if err = poolOrHost(ctx, err, shell); err != nil {
@@ -193,7 +193,7 @@ func (o *sendOptions) defineArrival(f *pflag.FlagSet) {
 func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	req := &o.req
 	req.Parallel, req.Retries = 1, way.Retries
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Way, way.Send) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Settings, way.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")

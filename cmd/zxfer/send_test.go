@@ -61,7 +61,7 @@ func TestSendFlags(t *testing.T) {
 			CarryProperties: true, CarryNamed: []string{"org.example:a", "org.example:b"}, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
 		},
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
-		Way: way.Way{
+		Settings: way.Settings{
 			Wire: "plain", TrustedLink: true, Streams: 4, Socket: way.Socket{Window: 4 << 20}, Dial: "target", DataAddress: "10.0.0.2", Ports: way.Ports{Low: 9000, High: 9010},
 			Buffer: 1 << 30, Bandwidth: 100 << 20, Compress: "zstd:3", CompressThreads: 2, RSH: "ssh -p 22", NoBootstrap: true,
 		},

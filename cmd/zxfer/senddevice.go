@@ -28,7 +28,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 			"%s is a device, and the other end is not", device)
 	}
 	ours := newSet()
-	wayFlags(ours, &way.Way{}, way.Dev)
+	wayFlags(ours, &way.Settings{}, way.Dev)
 	(&devOptions{}).defineRun(ours)
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
@@ -43,7 +43,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
-		Way:     req.Way,
-		Retries: req.Retries,
+		Settings: req.Settings,
+		Retries:  req.Retries,
 	})
 }

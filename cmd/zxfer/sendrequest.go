@@ -25,7 +25,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		if req.Plan.Rollback {
 			return req, fault.Usagef("leave out one of them", "--rollback has the target lose what --rotate keeps")
 		}
-		req.Plan.Rotate = zfs.SetAsideEnding(o.now())
+		req.Plan.Rotate = zfs.DivergedSuffix(o.now())
 	}
 	for _, step := range []func(*job.Send) error{
 		func(r *job.Send) error { return setSource(r, src) },
@@ -34,7 +34,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		func(r *job.Send) error { return o.nameSnapshot(r, flags) },
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return checkWay(&r.Way, way.Send, r.Source, r.Target) },
+		func(r *job.Send) error { return checkWay(&r.Settings, way.Send, r.Source, r.Target) },
 		func(r *job.Send) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {

@@ -88,7 +88,7 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*vis
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
 		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
 	}
-	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Line{Host: host, RSH: o.rsh}))
+	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // wayFlags declares the flags of how bytes cross.
-func wayFlags(f *pflag.FlagSet, w *way.Way, at way.At) {
+func wayFlags(f *pflag.FlagSet, w *way.Settings, at way.Place) {
 	for _, o := range way.Options(at) {
 		v := o.Value(w)
 		flag := f.VarPF(v, o.ID, o.Short, option.Flags(o.Help()))
@@ -22,7 +22,7 @@ func wayFlags(f *pflag.FlagSet, w *way.Way, at way.At) {
 }
 
 // completeWay completes the words that these flags take.
-func completeWay(cmd *cobra.Command, at way.At) {
+func completeWay(cmd *cobra.Command, at way.Place) {
 	for _, o := range way.Options(at) {
 		words := make([]string, len(o.Words))
 		for i, w := range o.Words {
@@ -35,17 +35,17 @@ func completeWay(cmd *cobra.Command, at way.At) {
 }
 
 // checkWay checks how bytes are to cross between two ends.
-func checkWay(w *way.Way, at way.At, source, target endpoint.Endpoint) error {
+func checkWay(w *way.Settings, at way.Place, source, target endpoint.Endpoint) error {
 	if w.Wire != way.NC && source.Host == target.Host {
-		if err := w.Useless(way.OneHost, "where source and target are on one host"); err != nil {
+		if err := w.RefuseIneffective(way.OneHost, "where source and target are on one host"); err != nil {
 			return err
 		}
 	}
-	for _, err := range w.Faults(at) {
+	for _, err := range w.Check(at) {
 		return err
 	}
 	if w.Wire == way.NC && (isDevice(source) || isDevice(target)) {
 		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
 	}
-	return w.Between(source.Local(), target.Local())
+	return w.CheckHosts(source.Local(), target.Local())
 }

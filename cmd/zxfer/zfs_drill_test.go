@@ -56,7 +56,7 @@ func (r *replication) drill(t *testing.T, args ...string) (*record.Drill, ending
 func clones(t *testing.T) (out []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name")) {
-		if zfs.IsAside(n) {
+		if zfs.IsDrillClone(n) {
 			out = append(out, n)
 		}
 	}
@@ -250,7 +250,7 @@ func TestZFSDrillCommands(t *testing.T) {
 		c := d.Copies[0]
 		require.Equal(t, test.outcome, c.Outcome, "%s: %v", test.name, o)
 		require.True(t, strings.HasSuffix(c.Output, test.said), "%s: %q", test.name, c.Output)
-		require.LessOrEqual(t, len(c.Output), zfs.MaxAsideOutput)
+		require.LessOrEqual(t, len(c.Output), zfs.MaxDrillOutput)
 		require.Empty(t, clones(t), test.name)
 		require.Empty(t, sleepers("4711"), test.name)
 	}
@@ -357,24 +357,24 @@ func TestRestrictedAgentDrill(t *testing.T) {
 
 	// Clones of another job, as somebody with the key can make them. This job destroys none of them.
 	snapshot := dst + "@" + snapshotNames(t, dst)[0]
-	for i := range zfs.MaxAsides {
-		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.AsideProperty+"=other", snapshot, zfs.AsideOf(betaPool, fmt.Sprint(i)))
+	for i := range zfs.MaxDrillClones {
+		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.AsideProperty+"=other", snapshot, zfs.DrillCloneName(betaPool, fmt.Sprint(i)))
 	}
 	r.drillAs(t, src, "beta:"+dst, "", with)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, record.Unproved, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "there are 16 clones already")
-	require.Len(t, clones(t), zfs.MaxAsides)
+	require.Len(t, clones(t), zfs.MaxDrillClones)
 
 	// holds lists the clones of jobs that this host does not know, and destroys them with --gc.
 	r.drillAs(t, src, "beta:"+dst, "", "")
 	strangers := betaPool + "/zxfer-drill-mine"
 	zfsCmd(t, "clone", "-o", "canmount=off", snapshot, strangers)
 	o = r.do(t, "holds")
-	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.AsideOf(betaPool, "0")+"\tclone of "+snapshot+", drill of other\n")
-	require.Len(t, clones(t), zfs.MaxAsides+1)
-	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxAsides, "receive=" + dst: 0} { // and by a key that may drill
+	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.DrillCloneName(betaPool, "0")+"\tclone of "+snapshot+", drill of other\n")
+	require.Len(t, clones(t), zfs.MaxDrillClones+1)
+	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxDrillClones, "receive=" + dst: 0} { // and by a key that may drill
 		rsh, _ := restricted(t, "--allow", "receive="+dst, "--allow", grant)
 		r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
 		o = r.do(t, "holds")
@@ -387,7 +387,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	require.Contains(t, o.stdout, "\tzxfer:home:t\n")
 	require.NotContains(t, o.stdout, "needed")
 	require.Equal(t, 2, r.do(t, "run", "--all").code)
-	require.Contains(t, o.stdout, "released\tbeta:"+zfs.AsideOf(betaPool, "0"))
+	require.Contains(t, o.stdout, "released\tbeta:"+zfs.DrillCloneName(betaPool, "0"))
 	require.Equal(t, []string{strangers}, clones(t))
 	zfsCmd(t, "destroy", strangers)
 

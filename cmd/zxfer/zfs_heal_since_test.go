@@ -87,7 +87,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 		require.Equal(t, "a", d.Since, "nothing more was needed")
 	}
 	for _, thing := range r.Things {
-		require.Equal(t, job.Mended, thing.Outcome, thing)
+		require.Equal(t, job.Healed, thing.Outcome, thing)
 		if thing.Snapshot == "" { // each file is read once
 			require.Equal(t, "reads again", thing.Read, thing)
 		}

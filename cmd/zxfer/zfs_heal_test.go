@@ -187,7 +187,7 @@ func TestZFSHeal(t *testing.T) {
 	require.Equal(t, "done", r.Outcome)
 	require.NotEmpty(t, r.Things)
 	for _, thing := range r.Things {
-		require.Equal(t, job.Mended, thing.Outcome, thing)
+		require.Equal(t, job.Healed, thing.Outcome, thing)
 	}
 	for f, want := range sums {
 		require.Equal(t, want, sum(t, f), f)

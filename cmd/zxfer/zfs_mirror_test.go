@@ -22,7 +22,7 @@ import (
 func asidesAt(t *testing.T, dataset string) (names []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", zfs.ParentOf(dataset))) {
-		if before, ok := zfs.BeforeAside(n); ok && before == dataset {
+		if before, ok := zfs.NameBeforeRename(n); ok && before == dataset {
 			names = append(names, n)
 		}
 	}

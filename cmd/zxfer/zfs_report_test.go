@@ -21,10 +21,10 @@ func TestZFSReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	page := func(want ...string) {
 		t.Helper()
-		html, err := os.ReadFile(file)
+		htmlFile, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, w := range want {
-			require.Regexp(t, regexp.MustCompile(w), string(html))
+			require.Regexp(t, regexp.MustCompile(w), string(htmlFile))
 		}
 	}
 	mustZxfer(t, "send", "-n", "--report", file, src+"@a", "beta:"+dst) // and zxfer is there then

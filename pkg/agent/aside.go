@@ -8,40 +8,40 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-var opCloneAside = operation[zfs.Aside, string]{
+var opCreateDrillClone = operation[zfs.DrillClone, string]{
 	name:  "clone-aside",
-	do:    asks(site.Rehearser.CloneAside),
-	rule:  policy.Changes(policy.CloneAside, policy.Cloned),
-	check: site.CheckAside,
+	do:    asks(site.DrillHost.CreateDrillClone),
+	rule:  policy.Changes(policy.CreateDrillClone, policy.Cloned),
+	check: site.CheckDrillClone,
 }
 
-// CloneAside asks the agent.
-func (r *Remote) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
-	return ask(ctx, r, opCloneAside, a, nil)
+// CreateDrillClone asks the agent.
+func (r *Remote) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error) {
+	return ask(ctx, r, opCreateDrillClone, a, nil)
 }
 
-var opRemoveAside = operation[zfs.Asides, none]{
+var opDestroyDrillClones = operation[zfs.DrillClones, none]{
 	name:    "remove-aside",
-	do:      does(site.Rehearser.RemoveAside),
-	rule:    policy.Changes(policy.RemoveAside, policy.Clones),
+	do:      does(site.DrillHost.DestroyDrillClones),
+	rule:    policy.Changes(policy.DestroyDrillClones, policy.Clones),
 	request: manyNames,
 }
 
-// RemoveAside asks the agent.
-func (r *Remote) RemoveAside(ctx context.Context, a zfs.Asides) error {
-	return tell(ctx, r, opRemoveAside, a)
+// DestroyDrillClones asks the agent.
+func (r *Remote) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error {
+	return tell(ctx, r, opDestroyDrillClones, a)
 }
 
-var opRunAside = operation[zfs.AsideCommand, zfs.AsideResult]{
+var opRunInDrillClone = operation[zfs.DrillCommand, zfs.DrillResult]{
 	name:   "run-aside",
-	do:     asks(site.Rehearser.RunAside),
-	rule:   policy.Never[zfs.AsideCommand]("a restricted key runs no command"),
-	answer: func(zfs.AsideCommand, int) int { return 4 * zfs.MaxAsideOutput },
-	check:  site.CheckAsideResult,
+	do:     asks(site.DrillHost.RunInDrillClone),
+	rule:   policy.Never[zfs.DrillCommand]("a restricted key runs no command"),
+	answer: func(zfs.DrillCommand, int) int { return 4 * zfs.MaxDrillOutput },
+	check:  site.CheckDrillResult,
 	long:   true,
 }
 
-// RunAside asks the agent.
-func (r *Remote) RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error) {
-	return ask(ctx, r, opRunAside, a, nil)
+// RunInDrillClone asks the agent.
+func (r *Remote) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error) {
+	return ask(ctx, r, opRunInDrillClone, a, nil)
 }

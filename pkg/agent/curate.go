@@ -8,25 +8,25 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-var opSetAside = operation[[]zfs.SetAside, none]{
+var opRenameDiverged = operation[[]zfs.DivergedCopy, none]{
 	name: "set-aside",
-	do:   does(site.Curator.SetAside),
-	rule: policy.Changes(policy.SetAside, policy.SetsAside),
+	do:   does(site.Retention.RenameDiverged),
+	rule: policy.Changes(policy.RenameDiverged, policy.DivergedNames),
 }
 
-// SetAside asks the agent.
-func (r *Remote) SetAside(ctx context.Context, all []zfs.SetAside) error {
-	return tell(ctx, r, opSetAside, all)
+// RenameDiverged asks the agent.
+func (r *Remote) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error {
+	return tell(ctx, r, opRenameDiverged, all)
 }
 
-var opRemoveGone = operation[[]zfs.Gone, none]{
+var opDestroyOrphans = operation[[]zfs.Orphan, none]{
 	name:    "remove-gone",
-	do:      does(site.Curator.RemoveGone),
-	rule:    policy.Changes(policy.RemoveGone, policy.RemovesGone),
+	do:      does(site.Retention.DestroyOrphans),
+	rule:    policy.Changes(policy.DestroyOrphans, policy.OrphanNames),
 	request: manyNames,
 }
 
-// RemoveGone asks the agent.
-func (r *Remote) RemoveGone(ctx context.Context, all []zfs.Gone) error {
-	return tell(ctx, r, opRemoveGone, all)
+// DestroyOrphans asks the agent.
+func (r *Remote) DestroyOrphans(ctx context.Context, all []zfs.Orphan) error {
+	return tell(ctx, r, opDestroyOrphans, all)
 }

@@ -24,7 +24,7 @@ import (
 
 // host is one in memory, which remembers the last that it was asked.
 type host struct {
-	site.Full
+	site.FullHost
 	zfs *zfsmem.Host
 	do  func(context.Context) error // in place of what it is asked
 
@@ -42,7 +42,7 @@ func newHost(do func(context.Context) error) *host {
 		_ = h.zfs.Snapshot(context.Background(), []string{name})
 	}
 	_ = h.zfs.Bookmark(context.Background(), map[string]string{"tank/vm/x#b": "tank/vm/x@x"})
-	h.Full = site.On(h.zfs, "1.0 test", func(string) {})
+	h.FullHost = site.On(h.zfs, "1.0 test", func(string) {})
 	h.zfs.Around = func(ctx context.Context, op string, names []string, do func() error) error {
 		return h.note(ctx, do, op, names)
 	}
@@ -79,10 +79,10 @@ func (h *host) note(ctx context.Context, do func() error, asked ...any) error {
 	return do()
 }
 
-func (h *host) Close() error { h.closed.Store(true); return h.Full.Close() }
+func (h *host) Close() error { h.closed.Store(true); return h.FullHost.Close() }
 
 func (h *host) Release(ctx context.Context, tag string, snapshots []string) error {
-	return h.note(ctx, func() error { return h.Full.Release(ctx, tag, snapshots) }, opRelease.name, snapshots, tag)
+	return h.note(ctx, func() error { return h.FullHost.Release(ctx, tag, snapshots) }, opRelease.name, snapshots, tag)
 }
 
 func (h *host) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {

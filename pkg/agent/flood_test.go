@@ -242,7 +242,7 @@ func FuzzARestrictedAgent(f *testing.F) {
 		c.site = struct { // the others panic
 			*host
 			site.Devices
-			site.Prober
+			site.Measurer
 		}{host: s}
 		var m message
 		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})

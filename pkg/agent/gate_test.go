@@ -55,7 +55,7 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 			continue
 		}
 		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
-		c.site = struct{ site.Full }{} // a panic to ask
+		c.site = struct{ site.FullHost }{} // a panic to ask
 		body, known := outside[op]
 		if !known {
 			body = `{}` // an operation that came later: no rule may let it in
@@ -71,10 +71,10 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
-		opTakeKey.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunAside.name: "a restricted key runs no command",
+		opInheritKeyAsserted.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunInDrillClone.name: "a restricted key runs no command",
 	} {
 		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
-		c.site = struct{ site.Full }{} // a panic to ask
+		c.site = struct{ site.FullHost }{} // a panic to ask
 		f := put(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)

@@ -64,15 +64,15 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		{"wait for years", opTransfer.name, task(accepted, `{"stream":{"spec":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}}`), "out of bounds"},
 		{"unknown operation", "shell", `"id"`, "no rule"},
 		{"unknown field", opList.name, `{"dataset":"` + b + `","x":1}`, "malformed"},
-		{"join the key of another dataset", opJoinKey.name, `"` + secret + `"`, "not below"},
+		{"join the key of another dataset", opInheritKey.name, `"` + secret + `"`, "not below"},
 		{"sync another pool", opSync.name, `"` + secret + `"`, "not below"},
 		{"roll an original back", opRollback.name, `{"dataset":"` + vm + `","to":{"name":"a","guid":"1"}}`, "a restricted key does not roll it back"},
-		{"part from the key of another dataset", opPartKey.name, `"` + secret + `"`, "nothing may be received"},
+		{"part from the key of another dataset", opMakeEncryptionRoot.name, `"` + secret + `"`, "nothing may be received"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c, _, audit := gated(t, true, "receive="+b, "send="+vm)
-			c.site = struct{ site.Full }{} // panics if it is used
+			c.site = struct{ site.FullHost }{} // panics if it is used
 			f := put(t, c, tt.op, tt.body)
 			require.NotNil(t, f)
 			require.Equal(t, fault.Refused, f.Class)

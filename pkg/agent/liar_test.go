@@ -75,7 +75,7 @@ func answer(m *message, body string) [][]byte {
 // question is one operation of a Site, and an answer to it that is one.
 type question struct {
 	op     string
-	ask    func(context.Context, site.Full) (any, error)
+	ask    func(context.Context, site.FullHost) (any, error)
 	honest any
 }
 
@@ -105,101 +105,103 @@ func questions() []question {
 		_ = transfer.LimitedBy(p.Stages, p.Stages, p.Network)
 	}
 	return []question{
-		{opFacts.name, func(ctx context.Context, s site.Full) (any, error) { return s.Facts(ctx) }, facts},
-		{opHostFacts.name, func(ctx context.Context, s site.Full) (any, error) { return s.HostFacts(ctx) }, facts},
-		{opList.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opFacts.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Facts(ctx) }, facts},
+		{opHostFacts.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.HostFacts(ctx) }, facts},
+		{opList.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.List(ctx, site.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
 		}, listing},
-		{opDatasetOf.name, func(ctx context.Context, s site.Full) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
-		{opProperties.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opDatasetOf.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
+		{opProperties.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Properties(ctx, names, []string{"guid", "used"})
 		},
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}},
-		{opEstimate.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opEstimate.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Estimate(ctx, []zfs.SendSpec{send, send})
 		}, []uint64{7, 1<<64 - 1}},
-		{opSnapshot.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
-		{opHold.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
-		{opRelease.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
-		{opHolds.name, func(ctx context.Context, s site.Full) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
-		{opBookmark.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opSnapshot.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
+		{opHold.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
+		{opRelease.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
+		{opHolds.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
+		{opBookmark.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank/a#w": "tank/a@w"})
 		}, none{}},
-		{opDestroy.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
-		{opCreateParents.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
-		{opDiscard.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
-		{opAdjust.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.Adjust(ctx, zfs.Adjustment{Dataset: "tank/a", Set: map[string]string{"readonly": "off"}})
+		{opDestroy.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
+		{opCreateParents.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
+		{opDiscard.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opSetProperties.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.SetProperties(ctx, zfs.PropertyChange{Dataset: "tank/a", Set: map[string]string{"readonly": "off"}})
 		}, none{}},
-		{opMount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
-		{opUnmount.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
-		{opJoinKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.JoinKey(ctx, "tank/a") }, none{}},
-		{opTakeKey.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.TakeKey(ctx, zfs.KeyTake{Dataset: "tank/a", Root: "tank"})
+		{opMount.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
+		{opUnmount.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
+		{opInheritKey.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.InheritKey(ctx, "tank/a") }, none{}},
+		{opInheritKeyAsserted.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: "tank/a", Root: "tank"})
 		}, none{}},
-		{opRollback.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opRollback.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return nil, s.Rollback(ctx, zfs.Rollback{Dataset: "tank/a", To: zfs.SnapshotID{Name: "x", GUID: 1}})
 		}, none{}},
-		{opPartKey.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.PartKey(ctx, "tank/a") }, none{}},
-		{opOccupied.name, func(ctx context.Context, s site.Full) (any, error) { return s.Occupied(ctx, []string{"/tank/a"}) },
+		{opMakeEncryptionRoot.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.MakeEncryptionRoot(ctx, "tank/a")
+		}, none{}},
+		{opInUse.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.InUse(ctx, []string{"/tank/a"}) },
 			map[string]string{"/tank/a": "is not empty (x)"}},
-		{opDigest.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opDigest.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Digest(ctx, site.ContentQuery{SendSpec: send}, progress)
 		}, site.Digest{Sum: sum, Bytes: 7}},
-		{opOffer.name, func(ctx context.Context, s site.Full) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
-		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opOffer.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
+		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Transfer(ctx, site.Task{From: site.SendStream{Spec: send}, To: site.Accept{Session: "s"}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
-		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Transfer(ctx, site.Task{From: site.Accept{Session: "s"}, To: site.WriteDevice{Task: copies}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
-		{opTransfer.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Transfer(ctx, site.Task{From: site.SendFiles{Archive: files.Archive{Snapshot: "tank/a@x", Paths: []string{"b"}}}, To: site.Accept{Session: "s"}}, progress)
 		},
 			site.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"},
 				Failures: files.Failures{Failed: 1, Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}}},
-		{opInspectDevice.name, func(ctx context.Context, s site.Full) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
-		{opDeviceState.name, func(ctx context.Context, s site.Full) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
-		{opDigestDevice.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opInspectDevice.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
+		{opDeviceState.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDigestDevice.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.DigestDevice(ctx, device.DigestQuery{Device: disk, Options: options}, progress)
 		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
-		{opReadFiles.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opReadFiles.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.ReadFiles(ctx, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1}, progress)
 		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts),
 			Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
 			Failures: files.Failures{Failed: 2, Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}}},
-		{opCloneAside.name, func(ctx context.Context, s site.Full) (any, error) {
-			return s.CloneAside(ctx, zfs.Aside{Snapshot: "tank/a@x", Job: "j"})
-		}, zfs.AsideOf("tank", "1")},
-		{opRemoveAside.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.RemoveAside(ctx, zfs.Asides{Job: "j", Datasets: []string{"tank/a"}})
+		{opCreateDrillClone.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return s.CreateDrillClone(ctx, zfs.DrillClone{Snapshot: "tank/a@x", Job: "j"})
+		}, zfs.DrillCloneName("tank", "1")},
+		{opDestroyDrillClones.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.DestroyDrillClones(ctx, zfs.DrillClones{Job: "j", Datasets: []string{"tank/a"}})
 		}, none{}},
-		{opRunAside.name, func(ctx context.Context, s site.Full) (any, error) {
-			return s.RunAside(ctx, zfs.AsideCommand{Clone: zfs.AsideOf("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1})
-		}, zfs.AsideResult{Output: "well"}},
-		{opSnapshotFrozen.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opRunInDrillClone.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return s.RunInDrillClone(ctx, zfs.DrillCommand{Clone: zfs.DrillCloneName("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1})
+		}, zfs.DrillResult{Output: "well"}},
+		{opSnapshotFrozen.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.SnapshotFrozen(ctx, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []freeze.Wanted{{Datasets: []string{"tank/a"}}}})
 		}, freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", Left: true}}, Unmarked: "no rights"}},
-		{opSetAside.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.SetAside(ctx, []zfs.SetAside{{Dataset: "tank/a", GUID: 1, As: "tank/a" + zfs.SetAsideEnding(time.Unix(0, 0))}})
+		{opRenameDiverged.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.RenameDiverged(ctx, []zfs.DivergedCopy{{Dataset: "tank/a", GUID: 1, As: "tank/a" + zfs.DivergedSuffix(time.Unix(0, 0))}})
 		}, none{}},
-		{opRemoveGone.name, func(ctx context.Context, s site.Full) (any, error) {
-			return nil, s.RemoveGone(ctx, []zfs.Gone{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}})
+		{opDestroyOrphans.name, func(ctx context.Context, s site.FullHost) (any, error) {
+			return nil, s.DestroyOrphans(ctx, []zfs.Orphan{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}})
 		}, none{}},
-		{opCapture.name, func(ctx context.Context, s site.Full) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
-		{opMeasure.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opCapture.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
+		{opMeasure.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
 		},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},
-		{opDamage.name, func(ctx context.Context, s site.Full) (any, error) { return s.Damage(ctx, "tank/a") },
+		{opDamage.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Damage(ctx, "tank/a") },
 			zfs.Damage{Things: []zfs.Damaged{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}},
-		{opScrub.name, func(ctx context.Context, s site.Full) (any, error) {
+		{opScrub.name, func(ctx context.Context, s site.FullHost) (any, error) {
 			return nil, s.Scrub(ctx, "tank/a")
 		}, none{}},
-		{opSync.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Sync(ctx, "tank/a") }, none{}},
-		{opRevert.name, func(ctx context.Context, s site.Full) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
+		{opSync.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Sync(ctx, "tank/a") }, none{}},
+		{opRevert.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
 	}
 }
 

@@ -22,10 +22,10 @@ func all() []servable {
 	return []servable{
 		opFacts, opHostFacts, opList, opDatasetOf, opProperties, opEstimate, opSnapshot, opHold, opRelease, opHolds, opBookmark,
 		opDestroy, opCreateParents, opDiscard, opDigest, opOffer, opTransfer, opInspectDevice, opDeviceState, opDigestDevice,
-		opReadFiles, opCapture, opMeasure, opAdjust, opMount, opUnmount, opRollback, opJoinKey, opTakeKey, opPartKey, opOccupied,
-		opCloneAside, opRemoveAside, opRunAside,
+		opReadFiles, opCapture, opMeasure, opSetProperties, opMount, opUnmount, opRollback, opInheritKey, opInheritKeyAsserted, opMakeEncryptionRoot, opInUse,
+		opCreateDrillClone, opDestroyDrillClones, opRunInDrillClone,
 		opSnapshotFrozen,
-		opSetAside, opRemoveGone,
+		opRenameDiverged, opDestroyOrphans,
 		opDamage, opScrub, opRevert, opSync,
 	}
 }
@@ -37,7 +37,7 @@ const (
 	manyStreams = maxRequest
 )
 
-var _ site.Full = (*Remote)(nil)
+var _ site.FullHost = (*Remote)(nil)
 
 // Name is the host as it was typed.
 func (r *Remote) Name() string { return r.host }
@@ -47,7 +47,7 @@ func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 
 var opFacts = operation[none, site.Facts]{
 	name:  "facts",
-	do:    asks(func(s site.Site, ctx context.Context, _ none) (site.Facts, error) { return s.Facts(ctx) }),
+	do:    asks(func(s site.Host, ctx context.Context, _ none) (site.Facts, error) { return s.Facts(ctx) }),
 	rule:  policy.Reads(policy.Anything[none]),
 	check: func(_ none, f *site.Facts) error { return site.CheckFacts(f) },
 }
@@ -59,7 +59,7 @@ func (r *Remote) Facts(ctx context.Context) (site.Facts, error) {
 
 var opHostFacts = operation[none, site.Facts]{
 	name:  "host-facts",
-	do:    asks(func(s site.Site, ctx context.Context, _ none) (site.Facts, error) { return s.HostFacts(ctx) }),
+	do:    asks(func(s site.Host, ctx context.Context, _ none) (site.Facts, error) { return s.HostFacts(ctx) }),
 	rule:  policy.Reads(policy.Anything[none]), // less than facts
 	check: opFacts.check,
 }
@@ -150,7 +150,7 @@ func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []
 
 var opSnapshot = operation[[]string, none]{
 	name:    "snapshot",
-	do:      does(site.Keeper.Snapshot),
+	do:      does(site.Snapshots.Snapshot),
 	rule:    policy.Changes(policy.Snapshot, policy.Names),
 	request: manyNames,
 }
@@ -162,7 +162,7 @@ func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
 
 var opHold = operation[policy.Tagged, none]{
 	name: "hold",
-	do: does(func(s site.Keeper, ctx context.Context, h policy.Tagged) error {
+	do: does(func(s site.Snapshots, ctx context.Context, h policy.Tagged) error {
 		return s.Hold(ctx, h.Tag, h.Snapshots)
 	}),
 	rule:    policy.Changes(policy.Hold, policy.Tags),
@@ -176,7 +176,7 @@ func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error
 
 var opRelease = operation[policy.Tagged, none]{
 	name: "release",
-	do: does(func(s site.Keeper, ctx context.Context, h policy.Tagged) error {
+	do: does(func(s site.Snapshots, ctx context.Context, h policy.Tagged) error {
 		return s.Release(ctx, h.Tag, h.Snapshots)
 	}),
 	rule:    policy.Changes(policy.Release, policy.Tags),
@@ -204,7 +204,7 @@ func (r *Remote) Holds(ctx context.Context, snapshots []string) (map[string][]st
 
 var opBookmark = operation[map[string]string, none]{
 	name:    "bookmark",
-	do:      does(site.Keeper.Bookmark),
+	do:      does(site.Snapshots.Bookmark),
 	rule:    policy.Changes(policy.Bookmark, policy.Marks),
 	request: manyNames,
 }
@@ -216,7 +216,7 @@ func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) erro
 
 var opDestroy = operation[[]string, none]{
 	name:    "destroy",
-	do:      does(site.Keeper.Destroy),
+	do:      does(site.Snapshots.Destroy),
 	rule:    policy.Changes(policy.Destroy, policy.Names),
 	request: manyNames,
 }
@@ -228,7 +228,7 @@ func (r *Remote) Destroy(ctx context.Context, versions []string) error {
 
 var opCreateParents = operation[string, none]{
 	name: "create-parents",
-	do:   does(site.Keeper.CreateParents),
+	do:   does(site.Snapshots.CreateParents),
 	rule: policy.Changes(policy.CreateParents, policy.Name),
 }
 
@@ -239,7 +239,7 @@ func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
 
 var opDiscard = operation[string, none]{
 	name: "discard-partial",
-	do:   does(site.Keeper.DiscardPartial),
+	do:   does(site.Snapshots.DiscardPartial),
 	rule: policy.Changes(policy.DiscardPartial, policy.Name),
 }
 
@@ -338,7 +338,7 @@ func (r *Remote) DigestDevice(ctx context.Context, q device.DigestQuery, report 
 
 var opReadFiles = operation[files.Query, files.Digest]{
 	name: "read-files",
-	do:   lasts(site.Reader.ReadFiles),
+	do:   lasts(site.FileReader.ReadFiles),
 	rule: policy.Reads(policy.ReadFiles),
 	answer: func(q files.Query, _ int) int {
 		if q.Within == 0 {
@@ -357,7 +357,7 @@ func (r *Remote) ReadFiles(ctx context.Context, q files.Query, report func(trans
 
 var opCapture = operation[bool, []byte]{
 	name:   "capture",
-	do:     asks(site.Prober.Capture),
+	do:     asks(site.Measurer.Capture),
 	rule:   policy.Reads(policy.HostFacts[bool]),
 	answer: func(bool, int) int { return 32 << 20 },
 }
@@ -369,7 +369,7 @@ func (r *Remote) Capture(ctx context.Context, brief bool) ([]byte, error) {
 
 var opMeasure = operation[probe.Request, probe.Ceiling]{
 	name:    "measure",
-	do:      asks(site.Prober.Measure),
+	do:      asks(site.Measurer.Measure),
 	request: manyStreams,
 	check:   site.CheckCeiling,
 	long:    true,

@@ -11,20 +11,20 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-var opAdjust = operation[zfs.Adjustment, none]{
+var opSetProperties = operation[zfs.PropertyChange, none]{
 	name: "adjust",
-	do:   does(site.Owner.Adjust),
-	rule: policy.Changes(policy.Adjust, policy.Adjusted),
+	do:   does(site.Restorer.SetProperties),
+	rule: policy.Changes(policy.SetProperties, policy.PropertyNames),
 }
 
-// Adjust asks the agent.
-func (r *Remote) Adjust(ctx context.Context, a zfs.Adjustment) error {
-	return tell(ctx, r, opAdjust, a)
+// SetProperties asks the agent.
+func (r *Remote) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
+	return tell(ctx, r, opSetProperties, a)
 }
 
 var opMount = operation[string, none]{
 	name: "mount",
-	do:   does(site.Owner.Mount),
+	do:   does(site.Restorer.Mount),
 	rule: policy.Changes(policy.Mount, policy.Name),
 }
 
@@ -34,7 +34,7 @@ func (r *Remote) Mount(ctx context.Context, dataset string) error {
 }
 
 // A restricted agent has no rule for it: what is in use stays so.
-var opUnmount = operation[string, none]{name: "unmount", do: does(site.Owner.Unmount)}
+var opUnmount = operation[string, none]{name: "unmount", do: does(site.Restorer.Unmount)}
 
 // Unmount asks the agent.
 func (r *Remote) Unmount(ctx context.Context, dataset string) error {
@@ -43,7 +43,7 @@ func (r *Remote) Unmount(ctx context.Context, dataset string) error {
 
 var opRollback = operation[zfs.Rollback, none]{
 	name:    "rollback",
-	do:      does(site.Owner.Rollback),
+	do:      does(site.Restorer.Rollback),
 	rule:    policy.Never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back"),
 	request: manyNames,
 }
@@ -53,43 +53,43 @@ func (r *Remote) Rollback(ctx context.Context, to zfs.Rollback) error {
 	return tell(ctx, r, opRollback, to)
 }
 
-var opJoinKey = operation[string, none]{
+var opInheritKey = operation[string, none]{
 	name: "join-key",
-	do:   does(site.Owner.JoinKey),
-	rule: policy.Changes(policy.JoinKey, policy.Name),
+	do:   does(site.Restorer.InheritKey),
+	rule: policy.Changes(policy.InheritKey, policy.Name),
 }
 
-// JoinKey asks the agent.
-func (r *Remote) JoinKey(ctx context.Context, dataset string) error {
-	return tell(ctx, r, opJoinKey, dataset)
+// InheritKey asks the agent.
+func (r *Remote) InheritKey(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opInheritKey, dataset)
 }
 
-var opTakeKey = operation[zfs.KeyTake, none]{
+var opInheritKeyAsserted = operation[zfs.AssertedKey, none]{
 	name: "take-key",
-	do:   does(site.Owner.TakeKey),
-	rule: policy.Never[zfs.KeyTake]("of a key that is no passphrase a restricted key is not believed"),
+	do:   does(site.Restorer.InheritKeyAsserted),
+	rule: policy.Never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed"),
 }
 
-// TakeKey asks the agent.
-func (r *Remote) TakeKey(ctx context.Context, t zfs.KeyTake) error {
-	return tell(ctx, r, opTakeKey, t)
+// InheritKeyAsserted asks the agent.
+func (r *Remote) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error {
+	return tell(ctx, r, opInheritKeyAsserted, t)
 }
 
-var opPartKey = operation[string, none]{
+var opMakeEncryptionRoot = operation[string, none]{
 	name: "part-key",
-	do:   does(site.Owner.PartKey),
-	rule: policy.Changes(policy.PartKey, policy.Name),
+	do:   does(site.Restorer.MakeEncryptionRoot),
+	rule: policy.Changes(policy.MakeEncryptionRoot, policy.Name),
 }
 
-// PartKey asks the agent.
-func (r *Remote) PartKey(ctx context.Context, dataset string) error {
-	return tell(ctx, r, opPartKey, dataset)
+// MakeEncryptionRoot asks the agent.
+func (r *Remote) MakeEncryptionRoot(ctx context.Context, dataset string) error {
+	return tell(ctx, r, opMakeEncryptionRoot, dataset)
 }
 
 // A restricted agent tells nothing of its host's directories and devices.
-var opOccupied = operation[[]string, map[string]string]{
+var opInUse = operation[[]string, map[string]string]{
 	name:    "occupied",
-	do:      asks(site.Owner.Occupied),
+	do:      asks(site.Restorer.InUse),
 	rule:    policy.Reads(policy.HostFacts[[]string]),
 	request: manyNames,
 	answer:  func(paths []string, question int) int { return 4*question + len(paths)*budget.One },
@@ -103,7 +103,7 @@ var opOccupied = operation[[]string, map[string]string]{
 	},
 }
 
-// Occupied asks the agent.
-func (r *Remote) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
-	return ask(ctx, r, opOccupied, paths, nil)
+// InUse asks the agent.
+func (r *Remote) InUse(ctx context.Context, paths []string) (map[string]string, error) {
+	return ask(ctx, r, opInUse, paths, nil)
 }

@@ -37,7 +37,7 @@ const (
 
 // Server serves one Site to one client.
 type Server struct {
-	Site    site.Site
+	Site    site.Host
 	Version string
 	// Guard, where set, judges every call before it is carried out.
 	Guard *policy.Guard
@@ -99,7 +99,7 @@ func (s *Server) Log(text string) {
 
 // session is one client's.
 type session struct {
-	site  site.Site
+	site  site.Host
 	guard *policy.Guard
 	ops   map[string]served
 	heard *time.Timer
@@ -122,7 +122,7 @@ type session struct {
 	unread *semaphore.Weighted // of bytes in answers
 }
 
-func newSession(ctx context.Context, s site.Site, guard *policy.Guard) *session {
+func newSession(ctx context.Context, s site.Host, guard *policy.Guard) *session {
 	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
 	if guard != nil {

@@ -20,8 +20,8 @@ func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal b
 	c.store = newStore(dst, journal, src.Size(), opt, c.pool)
 	n := opt.workers()
 	c.scan = newScan(src, c.store.grid, c.pool, n)
-	c.scan.each, c.scan.held = c.block, newHoldings(c.scan.count)
-	c.limited = transfer.NewWatches(n)
+	c.scan.each, c.scan.held = c.block, newPresentBlocks(c.scan.count)
+	c.limited = transfer.NewWaitTimers(n)
 	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
 	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.held.fail, Commit: c.commit,
 		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
@@ -45,7 +45,7 @@ type copying struct {
 	scan    *scan
 	pool    *blockPool
 	limit   *transfer.Bandwidth
-	limited transfer.Watches // by worker
+	limited transfer.WaitTimers // by worker
 
 	root           [32]byte
 	source, target string // digests

@@ -15,14 +15,16 @@ import (
 type effort struct {
 	name  string
 	bytes atomic.Int64
-	watch transfer.Watches
+	watch transfer.WaitTimers
 }
 
-func newEffort(name string, n int) *effort { return &effort{name: name, watch: transfer.NewWatches(n)} }
+func newEffort(name string, n int) *effort {
+	return &effort{name: name, watch: transfer.NewWaitTimers(n)}
+}
 
 // running tells whether any of its goroutines works.
 func (e *effort) running() bool {
-	return slices.ContainsFunc(e.watch, (*wire.Stopwatch).Running)
+	return slices.ContainsFunc(e.watch, (*wire.WaitTimer).Running)
 }
 
 // stage is what the stage did. What it did not spend on work counts as waiting

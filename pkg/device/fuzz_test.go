@@ -90,7 +90,7 @@ func FuzzHoldings(f *testing.F) {
 	f.Add(uint64(1<<64-1), make([]byte, 5), uint64(0), []byte{1})
 	f.Fuzz(func(t *testing.T, at uint64, one []byte, then uint64, two []byte) {
 		const count = 7
-		h := newHoldings(count)
+		h := newPresentBlocks(count)
 		first, second := h.parse(at, one), error(nil)
 		if first == nil {
 			second = h.parse(then, two)

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// holdings are the hashes of what the target holds already, as they become
+// presentBlocks are the hashes of what the target holds already, as they become
 // known: in the order of the blocks, while the source is read. A block whose
 // hash equals its source's is not copied.
 //
@@ -18,7 +18,7 @@ import (
 // the first block that the frame tells of, the payload one hash for each;
 // blocks before it that no frame told of are not there. A frame without a
 // payload at the number of blocks ends them.
-type holdings struct {
+type presentBlocks struct {
 	count int64
 
 	mu    sync.Mutex
@@ -31,14 +31,14 @@ type holdings struct {
 // perHave is how many hashes a frame holds.
 const perHave = wire.MaxControl / wire.SumSize
 
-func newHoldings(count int64) *holdings {
-	h := &holdings{count: count}
+func newPresentBlocks(count int64) *presentBlocks {
+	h := &presentBlocks{count: count}
 	h.more.L = &h.mu
 	return h
 }
 
 // tell adds the hashes of blocks from first on.
-func (h *holdings) tell(first int64, sums []Sum) error {
+func (h *presentBlocks) tell(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first < h.known || first+int64(len(sums)) > h.count {
@@ -54,7 +54,7 @@ func (h *holdings) tell(first int64, sums []Sum) error {
 }
 
 // parse takes a frame in.
-func (h *holdings) parse(position uint64, payload []byte) error {
+func (h *presentBlocks) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%wire.SumSize != 0 {
 		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", wire.ErrTampered, len(payload), position, h.count)
 	}
@@ -62,7 +62,7 @@ func (h *holdings) parse(position uint64, payload []byte) error {
 }
 
 // fail ends all waits.
-func (h *holdings) fail(err error) {
+func (h *presentBlocks) fail(err error) {
 	h.mu.Lock()
 	h.err = err
 	h.more.Broadcast()
@@ -71,7 +71,7 @@ func (h *holdings) fail(err error) {
 
 // has waits until it is decided whether the target holds a block, and tells
 // whether it holds this one.
-func (h *holdings) has(i int64, sum Sum, wait *wire.Stopwatch) (bool, error) {
+func (h *presentBlocks) has(i int64, sum Sum, wait *wire.WaitTimer) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.known <= i && h.err == nil {

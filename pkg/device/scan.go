@@ -30,9 +30,9 @@ type scan struct {
 	pool *blockPool
 
 	// What a target is known to hold each does not receive; nil for none.
-	held    *holdings
-	asking  transfer.Watches // by goroutine: it is not known yet what is held
-	present atomic.Int64     // bytes that are
+	held    *presentBlocks
+	asking  transfer.WaitTimers // by goroutine: it is not known yet what is held
+	present atomic.Int64        // bytes that are
 
 	read *effort
 	hash *effort
@@ -50,7 +50,7 @@ type scanned interface {
 
 // newScan scans all blocks of g with n goroutines.
 func newScan(src scanned, g grid, pool *blockPool, n int) *scan {
-	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, asking: transfer.NewWatches(n),
+	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, asking: transfer.NewWaitTimers(n),
 		read: newEffort(transfer.StageRead, n), hash: newEffort(transfer.StageHash, n)}
 }
 

@@ -30,19 +30,19 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 	if s.pack != nil {
 		held += min(workers, s.pack.Threads)
 		s.packing = newEffort(transfer.StageCompress, s.pack.Threads)
-		s.packers = make(chan *wire.Stopwatch, s.pack.Threads)
+		s.packers = make(chan *wire.WaitTimer, s.pack.Threads)
 		for _, w := range s.packing.watch {
 			s.packers <- w
 		}
 	}
 	s.queue = make(chan piece, opt.queue(held))
 	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
-	s.scan.each, s.scan.held = s.block, newHoldings(s.scan.count)
+	s.scan.each, s.scan.held = s.block, newPresentBlocks(s.scan.count)
 	s.out.Have = s.scan.held.parse
 	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// How long the receiver may look at what it holds is its to say.
-		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.Stopwatch).Running) },
+		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.WaitTimer).Running) },
 		Stalled: func() (string, bool) {
 			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
 		}}
@@ -79,7 +79,7 @@ type sending struct {
 	queue   chan piece
 	pack    *transfer.Compressor // nil without compression
 	packing *effort
-	packers chan *wire.Stopwatch // as many as may compress at once
+	packers chan *wire.WaitTimer // as many as may compress at once
 
 	written, zeroed atomic.Int64 // bytes
 

@@ -38,7 +38,7 @@ type store struct {
 	write  *effort
 	verify *effort
 	look   *effort        // reads what the target held before
-	flush  wire.Stopwatch // of syncs
+	flush  wire.WaitTimer // of syncs
 
 	mu       sync.Mutex
 	sums     []Sum

@@ -18,64 +18,64 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Host is one host of a Set.
-type Host struct {
-	line Line
-	open Opener
-	// turn is had by who reaches the host: the others wait. It guards missed,
+// Conn is one host of a Set.
+type Conn struct {
+	address Address
+	open    Opener
+	// connecting is had by who reaches the host: the others wait. It guards missed,
 	// why the last try failed, and reached, that one did not.
-	turn    chan struct{}
-	missed  error
-	reached bool
-	tries   atomic.Int64
+	connecting chan struct{}
+	lastError  error
+	reached    bool
+	attempts   atomic.Int64
 
 	mu    sync.Mutex
-	site  site.Site // nil while it is not open
+	site  site.Host // nil while it is not open
 	used  time.Time // when site was last used
 	facts *site.Facts
 }
 
 // Name is the host as it was typed, "" for this one.
-func (h *Host) Name() string { return h.line.Host }
+func (h *Conn) Name() string { return h.address.Host }
 
 // Local tells this host.
-func (h *Host) Local() bool { return h.line.Host == "" }
+func (h *Conn) Local() bool { return h.address.Host == "" }
 
 // Label is the host as messages name it.
-func (h *Host) Label() string {
+func (h *Conn) Label() string {
 	if h.Local() {
 		return "local"
 	}
-	return h.line.Host
+	return h.address.Host
 }
 
-// unused is how long a connection may have been left alone before it is asked
+// idleCheckAfter is how long a connection may have been left alone before it is asked
 // whether it is still there: not every operation bears a second try.
-const unused = time.Second
+const idleCheckAfter = time.Second
 
-// Site returns the open Site, opening it if need be. Who calls it instead of Do
+// Connect returns the open Site, opening it if need be. Who calls it instead of Do
 // cannot rely on a Site that is lost being noticed.
-func (h *Host) Site(ctx context.Context) (site.Site, error) {
-	before := h.tries.Load()
+func (h *Conn) Connect(ctx context.Context) (site.Host, error) {
+	before := h.attempts.Load()
 	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
+	case h.connecting <- struct{}{}:
+		defer func() { <-h.connecting }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if st := h.living(ctx); st != nil {
+	if st := h.alive(ctx); st != nil {
 		return st, nil
 	}
-	if h.missed != nil && h.tries.Load() != before {
-		return nil, h.missed // it was tried while this waited
+	if h.lastError != nil && h.attempts.Load() != before {
+		return nil, h.lastError // it was tried while this waited
 	}
-	st, err := h.open.Open(ctx, h.line)
-	h.tries.Add(1)
+	st, err := h.open.Open(ctx, h.address)
+	h.attempts.Add(1)
 	if err != nil && h.reached {
 		// It could be reached before: this, too, may pass.
 		err = fmt.Errorf("%w: %w", site.ErrLost, err)
 	}
-	if h.missed = err; err != nil {
+	if h.lastError = err; err != nil {
 		return nil, err
 	}
 	h.reached = true
@@ -85,26 +85,26 @@ func (h *Host) Site(ctx context.Context) (site.Site, error) {
 	return st, nil
 }
 
-// living returns the open Site, nil where there is none or its connection was
+// alive returns the open Site, nil where there is none or its connection was
 // lost.
-func (h *Host) living(ctx context.Context) site.Site {
+func (h *Conn) alive(ctx context.Context) site.Host {
 	h.mu.Lock()
-	st, ask := h.site, !h.Local() && time.Since(h.used) > unused
+	st, ask := h.site, !h.Local() && time.Since(h.used) > idleCheckAfter
 	h.mu.Unlock()
 	if st == nil || !ask {
 		return st
 	}
 	_, err := st.HostFacts(ctx)
-	h.after(ctx, st, err)
+	h.noteResult(ctx, st, err)
 	if errors.Is(err, site.ErrLost) {
 		return nil
 	}
 	return st
 }
 
-// after notes how an operation on a Site ended in ctx, and leaves one that turned
+// noteResult notes how an operation on a Site ended in ctx, and leaves one that turned
 // out to be lost. Another that was opened meanwhile stays.
-func (h *Host) after(ctx context.Context, st site.Site, err error) {
+func (h *Conn) noteResult(ctx context.Context, st site.Host, err error) {
 	h.mu.Lock()
 	lost := h.site == st && errors.Is(err, site.ErrLost)
 	switch {
@@ -121,28 +121,28 @@ func (h *Host) after(ctx context.Context, st site.Site, err error) {
 
 // Do calls f with the Site. One that turns out to be lost is left, so that the
 // next call reaches the host anew.
-func (h *Host) Do(ctx context.Context, f func(site.Site) error) error {
-	st, err := h.Site(ctx)
+func (h *Conn) Do(ctx context.Context, f func(site.Host) error) error {
+	st, err := h.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	err = f(st)
-	h.after(ctx, st, err)
+	h.noteResult(ctx, st, err)
 	return err
 }
 
-// patience is how long a host that was reached before is tried anew, as what resets a
+// retryTimeout is how long a host that was reached before is tried anew, as what resets a
 // connection may refuse the next for a moment.
-const patience = 10 * time.Second
+const retryTimeout = 10 * time.Second
 
-// Again is Do for what may be done twice, as the idempotent operations of a Site:
+// Retry is Do for what may be done twice, as the idempotent operations of a Site:
 // where the connection is lost meanwhile, f is called once more, with one made anew.
 // What stays lost was interrupted: nothing is known to have failed.
-func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
+func (h *Conn) Retry(ctx context.Context, f func(site.Host) error) error {
 	var lost time.Time // when it first was
 	for calls, misses := 0, 0; ; {
 		called := false
-		err := h.Do(ctx, func(st site.Site) error { called = true; return f(st) })
+		err := h.Do(ctx, func(st site.Host) error { called = true; return f(st) })
 		switch {
 		case !errors.Is(err, site.ErrLost), ctx.Err() != nil:
 			return err
@@ -160,7 +160,7 @@ func (h *Host) Again(ctx context.Context, f func(site.Site) error) error {
 		if misses > 0 {
 			pause = Backoff(misses)
 		}
-		if calls == 2 || time.Since(lost)+pause > patience {
+		if calls == 2 || time.Since(lost)+pause > retryTimeout {
 			return fault.Interrupt("", err)
 		}
 		if !Sleep(ctx, pause) {
@@ -187,7 +187,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (h *Host) close() error {
+func (h *Conn) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.site == nil {
@@ -199,12 +199,12 @@ func (h *Host) close() error {
 }
 
 // Relay leads to a loopback address of the host through the remote shell.
-func (h *Host) Relay(ctx context.Context, address string, refused func(error)) (string, error) {
-	return h.open.Relay(ctx, h.line, address, refused)
+func (h *Conn) Relay(ctx context.Context, address string, refused func(error)) (string, error) {
+	return h.open.Relay(ctx, h.address, address, refused)
 }
 
 // RTT is the round trip to the host, 0 for this one or while unknown.
-func (h *Host) RTT() time.Duration {
+func (h *Conn) RTT() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.site == nil {
@@ -214,15 +214,15 @@ func (h *Host) RTT() time.Duration {
 }
 
 // Facts are asked for once: the host starts its back end for them.
-func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
+func (h *Conn) Facts(ctx context.Context) (f site.Facts, err error) {
 	h.mu.Lock()
 	known := h.facts
 	h.mu.Unlock()
 	if known != nil {
 		return *known, nil
 	}
-	var of site.Site
-	err = h.Again(ctx, func(st site.Site) error { of = st; f, err = st.Facts(ctx); return err })
+	var of site.Host
+	err = h.Retry(ctx, func(st site.Host) error { of = st; f, err = st.Facts(ctx); return err })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && h.site == of {
@@ -233,8 +233,8 @@ func (h *Host) Facts(ctx context.Context) (f site.Facts, err error) {
 
 // System is what the host's files tell; nil where it does not say: to a
 // restricted key, or of another version.
-func (h *Host) System(ctx context.Context) *sysinfo.System {
-	text, err := site.Ask(ctx, h.Again, site.Prober.Capture, true)
+func (h *Conn) System(ctx context.Context) *sysinfo.System {
+	text, err := site.Call(ctx, h.Retry, site.Measurer.Capture, true)
 	if err != nil {
 		return nil
 	}
@@ -247,24 +247,24 @@ func (h *Host) System(ctx context.Context) *sysinfo.System {
 }
 
 // List surveys datasets.
-func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return site.Ask(ctx, h.Again, site.Lister.List, q)
+func (h *Conn) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+	return site.Call(ctx, h.Retry, site.Lister.List, q)
 }
 
 // Sync has the pool of a dataset write out its open transaction group, so that "written" includes
 // the last changes. A host that may not or cannot do it is looked at as it is: whatever else is
 // asked of it tells why.
-func (h *Host) Sync(ctx context.Context, dataset string) {
-	_ = h.Do(ctx, site.In(func(p site.Healer) error { return p.Sync(ctx, dataset) }))
+func (h *Conn) Sync(ctx context.Context, dataset string) {
+	_ = h.Do(ctx, site.WithRole(func(p site.Healer) error { return p.Sync(ctx, dataset) }))
 }
 
 // Holds reads the tags of the holds on snapshots, by their names.
-func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	return site.Ask(ctx, h.Again, site.Lister.Holds, snapshots)
+func (h *Conn) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	return site.Call(ctx, h.Retry, site.Lister.Holds, snapshots)
 }
 
 // Created is when snapshots were taken, by name, of those that are there.
-func (h *Host) Created(ctx context.Context, snapshots []string) (map[string]time.Time, error) {
+func (h *Conn) Created(ctx context.Context, snapshots []string) (map[string]time.Time, error) {
 	found, err := h.Properties(ctx, snapshots, []string{"creation"})
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (h *Host) Created(ctx context.Context, snapshots []string) (map[string]time
 }
 
 // Properties reads properties, by name of what has them.
-func (h *Host) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = h.Again(ctx, func(st site.Site) error { m, err = st.Properties(ctx, names, properties); return err })
+func (h *Conn) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
+	err = h.Retry(ctx, func(st site.Host) error { m, err = st.Properties(ctx, names, properties); return err })
 	return m, err
 }

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/way"
 )
 
-// Line is a way to a host. Two lines that differ are two connections.
-type Line struct {
+// Address is a way to a host. Two lines that differ are two connections.
+type Address struct {
 	Host        string // "[user@]host", "" for this one
 	RSH         string // remote shell command, "" = the usual one
 	NoBootstrap bool   // do not copy zxfer there
@@ -28,12 +28,12 @@ type Line struct {
 type Opener interface {
 	// Open returns the Site at the end of a line. It is called again after a
 	// connection was lost.
-	Open(ctx context.Context, l Line) (site.Site, error)
+	Open(ctx context.Context, l Address) (site.Host, error)
 	// Relay opens a listener on this host's loopback that forwards every
 	// connection to a loopback address of the line's host, through the remote
 	// shell (wire ssh). It closes when ctx ends. refused is told, where the host
 	// takes none.
-	Relay(ctx context.Context, l Line, address string, refused func(error)) (string, error)
+	Relay(ctx context.Context, l Address, address string, refused func(error)) (string, error)
 }
 
 // Set is the hosts of one command.
@@ -41,25 +41,25 @@ type Set struct {
 	open Opener
 
 	mu    sync.Mutex
-	hosts map[Line]*Host
+	conns map[Address]*Conn
 }
 
 // New returns a Set without hosts.
-func New(open Opener) *Set { return &Set{open: open, hosts: map[Line]*Host{}} }
+func New(open Opener) *Set { return &Set{open: open, conns: map[Address]*Conn{}} }
 
-// At returns a host, "" for this one, as a way leads there. It is not reached by
+// Get returns a host, "" for this one, as a way leads there. It is not reached by
 // that.
-func (s *Set) At(host string, w *way.Way) *Host {
-	l := Line{Host: host}
+func (s *Set) Get(host string, w *way.Settings) *Conn {
+	l := Address{Host: host}
 	if host != "" {
 		l.RSH, l.NoBootstrap, l.Plain = w.RSH, w.NoBootstrap, w.Wire == way.NC
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.hosts[l]
+	h := s.conns[l]
 	if h == nil {
-		h = &Host{line: l, open: s.open, turn: make(chan struct{}, 1)}
-		s.hosts[l] = h
+		h = &Conn{address: l, open: s.open, connecting: make(chan struct{}, 1)}
+		s.conns[l] = h
 	}
 	return h
 }
@@ -69,9 +69,9 @@ func (s *Set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for l, h := range s.hosts {
+	for l, h := range s.conns {
 		errs = append(errs, h.close())
-		delete(s.hosts, l)
+		delete(s.conns, l)
 	}
 	return errors.Join(errs...)
 }

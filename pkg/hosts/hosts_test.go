@@ -18,7 +18,7 @@ import (
 
 // beta is a host that answers as long as its line holds.
 type beta struct {
-	site.Full
+	site.FullHost
 	cut     error
 	text    string // of its capture
 	facts   int    // how often they were asked for
@@ -57,11 +57,11 @@ func (b *beta) Close() error       { time.Sleep(b.slow); b.closed++; return b.cl
 // a host that refuses.
 type opener struct {
 	sites []*beta
-	lines []Line
+	lines []Address
 	slow  time.Duration
 }
 
-func (o *opener) Open(_ context.Context, l Line) (site.Site, error) {
+func (o *opener) Open(_ context.Context, l Address) (site.Host, error) {
 	time.Sleep(o.slow)
 	o.lines = append(o.lines, l)
 	var st *beta
@@ -74,29 +74,29 @@ func (o *opener) Open(_ context.Context, l Line) (site.Site, error) {
 	return st, nil
 }
 
-func (o *opener) Relay(_ context.Context, l Line, address string, _ func(error)) (string, error) {
+func (o *opener) Relay(_ context.Context, l Address, address string, _ func(error)) (string, error) {
 	return l.Host + " " + address, nil
 }
 
-func nothing(site.Site) error { return nil }
+func noOp(site.Host) error { return nil }
 
 // Who asks for a host by the same way gets the same one, open once.
 func TestAHostIsReachedOnce(t *testing.T) {
 	t.Parallel()
 	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
 	s := New(o)
-	plain := &way.Way{Wire: way.NC, RSH: "ssh -p 2", NoBootstrap: true}
-	require.Same(t, s.At("beta", &way.Way{Wire: "tls", Streams: 2}), s.At("beta", &way.Way{}), "what else a way says does not matter")
-	require.NotSame(t, s.At("beta", &way.Way{}), s.At("beta", plain))
-	require.Same(t, s.At("", &way.Way{}), s.At("", plain))
+	plain := &way.Settings{Wire: way.NC, RSH: "ssh -p 2", NoBootstrap: true}
+	require.Same(t, s.Get("beta", &way.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &way.Settings{}), "what else a way says does not matter")
+	require.NotSame(t, s.Get("beta", &way.Settings{}), s.Get("beta", plain))
+	require.Same(t, s.Get("", &way.Settings{}), s.Get("", plain))
 	require.Empty(t, o.lines)
 	for range 2 {
-		require.NoError(t, s.At("beta", &way.Way{}).Do(t.Context(), nothing))
-		require.NoError(t, s.At("beta", plain).Do(t.Context(), nothing))
+		require.NoError(t, s.Get("beta", &way.Settings{}).Do(t.Context(), noOp))
+		require.NoError(t, s.Get("beta", plain).Do(t.Context(), noOp))
 	}
-	require.Equal(t, []Line{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
-	require.Equal(t, []string{"beta", "local"}, []string{s.At("beta", plain).Label(), s.At("", plain).Label()})
-	to, err := s.At("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
+	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
+	require.Equal(t, []string{"beta", "local"}, []string{s.Get("beta", plain).Label(), s.Get("", plain).Label()})
+	to, err := s.Get("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
 	require.NoError(t, err)
 	require.Equal(t, "beta 127.0.0.1:7", to)
 	require.EqualError(t, s.Close(), "ssh ended with 1")
@@ -107,8 +107,8 @@ func TestAHostIsReachedOnce(t *testing.T) {
 func TestAHostIsReachedAnew(t *testing.T) {
 	t.Parallel()
 	o := &opener{}
-	h := New(o).At("beta", &way.Way{})
-	err := h.Do(t.Context(), nothing)
+	h := New(o).Get("beta", &way.Settings{})
+	err := h.Do(t.Context(), noOp)
 	require.NotErrorIs(t, err, site.ErrLost)
 	require.Equal(t, "try it by hand", fault.HintOf(err))
 	require.Zero(t, h.RTT())
@@ -116,21 +116,21 @@ func TestAHostIsReachedAnew(t *testing.T) {
 	first, second := &beta{}, &beta{}
 	o.sites = []*beta{first, second}
 	cut := fmt.Errorf("beta: %w", site.ErrLost)
-	require.ErrorIs(t, h.Do(t.Context(), func(site.Site) error { return cut }), site.ErrLost)
+	require.ErrorIs(t, h.Do(t.Context(), func(site.Host) error { return cut }), site.ErrLost)
 	require.Equal(t, 1, first.closed)
-	require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+	require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
 	require.Equal(t, time.Millisecond, h.RTT())
 	// What was begun before the connection was made anew does not end the new one.
-	require.ErrorIs(t, h.Do(t.Context(), func(site.Site) error {
-		_ = h.Do(t.Context(), func(site.Site) error { return cut })
+	require.ErrorIs(t, h.Do(t.Context(), func(site.Host) error {
+		_ = h.Do(t.Context(), func(site.Host) error { return cut })
 		o.sites = []*beta{first}
-		require.NoError(t, h.Do(t.Context(), nothing))
+		require.NoError(t, h.Do(t.Context(), noOp))
 		return cut
 	}), site.ErrLost)
 	require.Equal(t, []int{1, 1}, []int{first.closed, second.closed})
 
-	_ = h.Do(t.Context(), func(site.Site) error { return cut })
-	err = h.Do(t.Context(), nothing)
+	_ = h.Do(t.Context(), func(site.Host) error { return cut })
+	err = h.Do(t.Context(), noOp)
 	require.ErrorIs(t, err, site.ErrLost)
 	require.ErrorContains(t, err, "connection refused")
 	require.Equal(t, "try it by hand", fault.HintOf(err))
@@ -142,14 +142,14 @@ func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := &opener{slow: time.Second}
-		h := New(o).At("beta", &way.Way{})
+		h := New(o).Get("beta", &way.Settings{})
 		var wg sync.WaitGroup
 		for range 3 {
-			wg.Go(func() { require.ErrorContains(t, h.Do(t.Context(), nothing), "connection refused") })
+			wg.Go(func() { require.ErrorContains(t, h.Do(t.Context(), noOp), "connection refused") })
 		}
 		wg.Wait()
 		require.Len(t, o.lines, 1)
-		require.Error(t, h.Do(t.Context(), nothing))
+		require.Error(t, h.Do(t.Context(), noOp))
 		require.Len(t, o.lines, 2)
 	})
 }
@@ -160,14 +160,14 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
 		for range 3 {
-			require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, first, st); return nil }))
+			require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, first, st); return nil }))
 		}
 		require.Zero(t, first.pings)
-		time.Sleep(2 * unused)
+		time.Sleep(2 * idleCheckAfter)
 		first.cut = fmt.Errorf("beta: %w", site.ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+		require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
 		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
 	})
 }
@@ -178,15 +178,15 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
-		require.NoError(t, h.Do(t.Context(), nothing))
-		time.Sleep(2 * unused)
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
+		require.NoError(t, h.Do(t.Context(), noOp))
+		time.Sleep(2 * idleCheckAfter)
 		first.mute = true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, h.Do(ctx, func(site.Site) error { return ctx.Err() }), context.DeadlineExceeded)
+		require.ErrorIs(t, h.Do(ctx, func(site.Host) error { return ctx.Err() }), context.DeadlineExceeded)
 		first.mute, first.cut = false, fmt.Errorf("beta: %w", site.ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st site.Site) error { require.Same(t, second, st); return nil }))
+		require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
 	})
 }
 
@@ -195,12 +195,12 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 func TestALostConnectionIsClosedAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).At("beta", &way.Way{})
+		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &way.Settings{})
 		began := time.Now()
-		go func() { _ = h.Do(t.Context(), func(site.Site) error { return site.ErrLost }) }()
+		go func() { _ = h.Do(t.Context(), func(site.Host) error { return site.ErrLost }) }()
 		synctest.Wait()
 		require.Zero(t, h.RTT())
-		require.NoError(t, h.Do(t.Context(), nothing))
+		require.NoError(t, h.Do(t.Context(), noOp))
 		require.Zero(t, time.Since(began))
 		time.Sleep(time.Hour)
 	})
@@ -217,9 +217,9 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 		"busy after 1":                    {errors.New("busy")},
 		"busy after 2":                    {site.ErrLost, errors.New("busy")},
 	} {
-		h := New(&opener{sites: []*beta{{}, {}, {}}}).At("beta", &way.Way{})
-		var used []site.Site
-		err := h.Again(t.Context(), func(st site.Site) error {
+		h := New(&opener{sites: []*beta{{}, {}, {}}}).Get("beta", &way.Settings{})
+		var used []site.Host
+		err := h.Retry(t.Context(), func(st site.Host) error {
 			require.NotContains(t, used, st)
 			used = append(used, st)
 			return ends[len(used)-1]
@@ -236,7 +236,7 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 // answered is not waited for, nor what was interrupted.
 func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	lose := func(site.Site) error { return site.ErrLost }
+	lose := func(site.Host) error { return site.ErrLost }
 	for name, tt := range map[string]struct {
 		sites []*beta
 		lines int
@@ -252,9 +252,9 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := &opener{sites: tt.sites}
-				h := New(o).At("beta", &way.Way{})
+				h := New(o).Get("beta", &way.Settings{})
 				began, calls := time.Now(), 0
-				err := h.Again(t.Context(), func(st site.Site) error {
+				err := h.Retry(t.Context(), func(st site.Host) error {
 					if calls++; calls == 1 {
 						return site.ErrLost
 					}
@@ -262,9 +262,9 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 				})
 				if tt.lines > 0 {
 					require.Len(t, o.lines, tt.lines)
-					require.Less(t, time.Since(began), patience)
+					require.Less(t, time.Since(began), retryTimeout)
 				}
-				require.LessOrEqual(t, time.Since(began), patience)
+				require.LessOrEqual(t, time.Since(began), retryTimeout)
 				require.Equal(t, tt.lost, errors.Is(err, site.ErrLost), "%v", err)
 				require.Equal(t, tt.lost, fault.ClassOf(err) == fault.Interrupted && err != nil, "%v", err)
 			})
@@ -273,14 +273,14 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	o := &opener{sites: []*beta{{}, {}}}
-	require.ErrorIs(t, New(o).At("beta", &way.Way{}).Again(ctx, func(site.Site) error { stop(); return site.ErrLost }), site.ErrLost)
+	require.ErrorIs(t, New(o).Get("beta", &way.Settings{}).Retry(ctx, func(site.Host) error { stop(); return site.ErrLost }), site.ErrLost)
 	require.Len(t, o.lines, 1)
 
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		o := &opener{sites: []*beta{{}}}
-		require.ErrorIs(t, New(o).At("beta", &way.Way{}).Again(ctx, lose), context.DeadlineExceeded)
+		require.ErrorIs(t, New(o).Get("beta", &way.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
 		require.Len(t, o.lines, 2, "who is told to stop does not wait")
 	})
 }
@@ -302,13 +302,13 @@ func TestBackoff(t *testing.T) {
 func TestFactsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
 	first, second := &beta{}, &beta{}
-	h := New(&opener{sites: []*beta{first, second}}).At("beta", &way.Way{})
+	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
 	for range 2 {
 		f, err := h.Facts(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "beta", f.Hostname)
 	}
-	_ = h.Do(t.Context(), func(site.Site) error { return site.ErrLost })
+	_ = h.Do(t.Context(), func(site.Host) error { return site.ErrLost })
 	_, err := h.Facts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1}, []int{first.facts, second.facts})
@@ -318,7 +318,7 @@ func TestFactsAreAskedForOnce(t *testing.T) {
 func TestSystem(t *testing.T) {
 	t.Parallel()
 	system := func(b ...*beta) string {
-		s := New(&opener{sites: b}).At("beta", &way.Way{}).System(t.Context())
+		s := New(&opener{sites: b}).Get("beta", &way.Settings{}).System(t.Context())
 		if s == nil {
 			return "unknown"
 		}

@@ -100,7 +100,7 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	for _, d := range p.Datasets { // in an order that respects Needs
 		for _, need := range d.Needs {
 			if why[d.Source] == nil && why[need] != nil {
-				why[d.Source] = &DatasetResult{Source: d.Source, Target: d.Target, Err: because(d.Source, need, why[need].Err)}
+				why[d.Source] = &DatasetResult{Source: d.Source, Target: d.Target, Err: skippedCause(d.Source, need, why[need].Err)}
 				refused = append(refused, why[d.Source])
 			}
 		}

@@ -28,7 +28,7 @@ func TestPartOff(t *testing.T) {
 	require.Len(t, refused, 3)
 	require.Equal(t, fault.Refused, fault.ClassOf(refused[0].Err))
 	require.Equal(t, "do this", fault.HintOf(refused[0].Err))
-	require.ErrorAs(t, refused[1].Err, new(*skipped))
+	require.ErrorAs(t, refused[1].Err, new(*skippedError))
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
 }
 
@@ -45,7 +45,7 @@ func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 		for _, d := range res.Datasets {
 			require.Equal(t, class, fault.ClassOf(d.Err), "%s: %v", d.Source, d.Err)
 		}
-		require.ErrorAs(t, res.Datasets[1].Err, new(*skipped))
+		require.ErrorAs(t, res.Datasets[1].Err, new(*skippedError))
 	}
 }
 

@@ -34,7 +34,7 @@ type adviser struct {
 	machines machines
 	pools    map[string]string // of the transfer, by host
 	// way is what was asked for, sealable that the source's data is encrypted.
-	way      way.Way
+	way      way.Settings
 	sealable bool
 	decrypt  bool
 	hidden   bool // a restricted key hides parts of the way
@@ -42,7 +42,7 @@ type adviser struct {
 
 func (d *doctor) advise() *Advice {
 	a := &adviser{found: d.report.Findings, ceilings: d.report.Ceilings, expected: d.report.Expected, machines: d.machines,
-		way: d.req.Send.Way, decrypt: d.req.Send.Plan.Decrypt, pools: map[string]string{}}
+		way: d.req.Send.Settings, decrypt: d.req.Send.Plan.Decrypt, pools: map[string]string{}}
 	for _, s := range d.state.Source.Datasets {
 		a.sealable = a.sealable || s.Encrypted()
 	}

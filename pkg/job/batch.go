@@ -63,20 +63,20 @@ type DatasetResult struct {
 // concerned the whole target: nothing was sent then. That a dataset failed is
 // in its result only.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
-	t := newSending(b.Send, at, rep)
+	t := newSendJob(b.Send, at, rep)
 	res := &BatchResult{Report: t.report}
 	apart := &admission{}
 	if b.Review != nil {
 		apart.review = func(p *plan.Plan) { b.Review(p, t.state) }
 	}
-	err := t.begin(ctx, &policy{apart: apart, survey: func(ctx context.Context) (plan.State, error) {
+	err := t.begin(ctx, &jobRules{apart: apart, survey: func(ctx context.Context) (plan.State, error) {
 		return surveyBatch(ctx, t.ends, &b)
 	}})
 	res.Target = t.state.Target
 	if err != nil {
 		return res, err
 	}
-	planned := promised(t.report.Plan)
+	planned := expectedResults(t.report.Plan)
 	res.Datasets = append(apart.refused, planned...)
 	if b.DryRun {
 		return res, nil
@@ -84,7 +84,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	if t.report.Plan.Steps() > 0 {
-		defer rep.Doing("looking at what arrived on " + t.target.Label())()
+		defer rep.Activity("looking at what arrived on " + t.target.Label())()
 		if err := t.persist(ctx, func(ctx context.Context) error {
 			there, err := lastLook(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
 			if err == nil { // what was there before counts where nobody can tell
@@ -113,7 +113,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	}
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
-		return state, MissingPool(e.target.Host, target, err)
+		return state, MissingPool(e.target.Conn, target, err)
 	}
 	if len(b.Copies) > 0 && plan.NeedInheritors(b.Plan, state) {
 		all := *b

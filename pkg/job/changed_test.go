@@ -206,6 +206,6 @@ func TestSmallStreamsTakeLittle(t *testing.T) {
 		{100_000, transfer.Options{Compress: "auto", Buffer: 1 << 20}, transfer.Options{Compress: "auto", Block: 100_000, Buffer: 1 << 20}},
 		{transfer.DefaultBlock, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "auto"}},
 	} {
-		require.Equal(t, tt.want, fitted(tt.asked, tt.bytes), "%d bytes", tt.bytes)
+		require.Equal(t, tt.want, smallStreamOptions(tt.asked, tt.bytes), "%d bytes", tt.bytes)
 	}
 }

@@ -22,7 +22,7 @@ type Compare struct {
 	A, B      endpoint.Endpoint
 	Recursive bool
 	Newest    bool // --newest: older snapshots that only one side has are no difference
-	way.Way
+	way.Settings
 }
 
 // The outcomes of a comparison.
@@ -52,7 +52,7 @@ type CompareReport struct {
 // RunCompare runs `zxfer compare`. That the trees differ is no error. It changes
 // nothing.
 func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*CompareReport, error) {
-	c := &comparing{req: req, ends: endsAt(at, req.A, req.B, &req.Way), rep: rep, report: &CompareReport{
+	c := &comparing{req: req, ends: newEnds(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
 		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
 	}}
 	err := unchanged(c.compare(ctx))
@@ -77,7 +77,7 @@ type comparing struct {
 }
 
 func (c *comparing) compare(ctx context.Context) error {
-	if err := during(ctx, c.rep, "reaching "+c.others(), c.reach); err != nil {
+	if err := withActivity(ctx, c.rep, "reaching "+c.others(), c.reach); err != nil {
 		return err
 	}
 	a, b, err := c.list(ctx)
@@ -85,7 +85,7 @@ func (c *comparing) compare(ctx context.Context) error {
 		return err
 	}
 	c.report.Datasets = plan.Compare(a, b)
-	defer c.rep.Doing("estimating sizes")()
+	defer c.rep.Activity("estimating sizes")()
 	if err := c.sizes(ctx); err != nil {
 		return err
 	}
@@ -109,16 +109,16 @@ func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
 		return a, b, err
 	}
 	c.report.A, c.report.B = c.req.A.String(), c.req.B.String()
-	defer c.rep.Doing("listing " + c.report.A + " and " + c.report.B)()
+	defer c.rep.Activity("listing " + c.report.A + " and " + c.report.B)()
 	g, gctx := errgroup.WithContext(ctx)
 	list := func(at *end, dataset string, into *zfs.Listing) func() error {
 		return func() (err error) {
 			at.Sync(gctx, dataset)
 			*into, err = at.List(gctx, site.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
-			if err = MissingPool(at.Host, dataset, err); err == nil && len(into.Datasets) == 0 {
+			if err = MissingPool(at.Conn, dataset, err); err == nil && len(into.Datasets) == 0 {
 				err = noDataset(at, dataset)
 			}
-			into.PassOver(zfs.HealPrefix)
+			into.Skip(zfs.HealPrefix)
 			return err
 		}
 	}

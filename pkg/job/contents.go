@@ -44,14 +44,14 @@ func (c *comparison) all(ctx context.Context, p *plan.Plan, there *zfs.Listing, 
 
 // step compares one stream, and returns its digest.
 func (c *comparison) step(ctx context.Context, d *plan.Dataset, step plan.Step, there *zfs.Dataset) (string, error) {
-	twin, err := twinSpec(step, d, there)
+	twin, err := targetSpec(step, d, there)
 	if err != nil {
 		return "", err
 	}
 	again := step.Send
 	again.Token = ""
 	both := pair{source: again, target: twin}
-	defer c.rep.Doing(fmt.Sprintf("comparing the contents of %s@%s on both sides", d.Target, twin.To))()
+	defer c.rep.Activity(fmt.Sprintf("comparing the contents of %s@%s on both sides", d.Target, twin.To))()
 	a, b, err := c.digests(ctx, both, zfs.Within{})
 	if err == nil && a.Sum != b.Sum {
 		err = c.differ(ctx, d, both, a, b, there)
@@ -78,7 +78,7 @@ func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (so
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(e *end, of zfs.SendSpec, into *site.Digest) func() error {
 		return func() error {
-			return e.Do(ctx, site.In(func(st site.Digester) (err error) {
+			return e.Do(ctx, site.WithRole(func(st site.Digester) (err error) {
 				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within}, nil)
 				return err
 			}))
@@ -223,8 +223,8 @@ func (c *comparison) findObject(d *plan.Dataset, p pair, object uint64) string {
 	return ""
 }
 
-// twinSpec is the stream of a step as the target would produce it.
-func twinSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpec, error) {
+// targetSpec is the stream of a step as the target would produce it.
+func targetSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendSpec, error) {
 	twin := zfs.SendSpec{Dataset: d.Target, Through: step.Send.Through, Flags: step.Send.Flags}
 	to, ok := target.SnapshotOf(step.ToGUID)
 	if !ok {

@@ -19,31 +19,31 @@ type Copy struct {
 	Source, Target endpoint.Endpoint
 	Recursive      bool
 	Job            string
-	way.Way
+	way.Settings
 }
 
-// counterpart is a damaged dataset and one that holds the same.
-type counterpart struct {
+// healPair is a damaged dataset and one that holds the same.
+type healPair struct {
 	bad, good endpoint.Endpoint
 	// fromBad tells that the damaged one is the source, and the good one its copy.
 	fromBad bool
 	// job is that of the job file which keeps the copy, and says which is the source;
 	// "" where none is known to.
 	job    string
-	shared []shared
+	shared []commonSnapshot
 	raw    bool // how the good one is sent
 	left   bool // a heal that was cut off left something in the good one
-	way.Way
+	way.Settings
 }
 
-// shared is a snapshot that both have.
-type shared struct {
+// commonSnapshot is a snapshot that both have.
+type commonSnapshot struct {
 	good, bad string // its names
 	guid      uint64
 }
 
 // stream is one of the good one's snapshots, from is "" for a full one.
-func (p *counterpart) stream(from, to string) zfs.SendSpec {
+func (p *healPair) stream(from, to string) zfs.SendSpec {
 	if from != "" {
 		from = "@" + from
 	}
@@ -60,33 +60,33 @@ func (c *Copy) covers(end, e endpoint.Endpoint) bool {
 }
 
 // pairs are the counterparts of a damaged dataset. What is named may be a job's.
-func (r *Heal) pairs(dataset string) (all []*counterpart) {
+func (r *Heal) pairs(dataset string) (all []*healPair) {
 	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
 	for _, c := range r.Copies {
-		for _, p := range []*counterpart{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
+		for _, p := range []*healPair{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
 			if !c.covers(p.bad, bad) {
 				continue
 			}
 			p.good.Name += strings.TrimPrefix(dataset, p.bad.Name)
-			p.bad, p.job, p.Way = bad, c.Job, c.Way
+			p.bad, p.job, p.Settings = bad, c.Job, c.Settings
 			all = append(all, p)
 		}
 	}
 	if r.Copy == nil {
 		return all
 	}
-	named := &counterpart{bad: bad, good: *r.Copy, fromBad: true}
+	named := &healPair{bad: bad, good: *r.Copy, fromBad: true}
 	named.good.Name += strings.TrimPrefix(dataset, r.At.Name)
-	if i := slices.IndexFunc(all, func(p *counterpart) bool { return same(p.good, named.good) }); i >= 0 {
+	if i := slices.IndexFunc(all, func(p *healPair) bool { return same(p.good, named.good) }); i >= 0 {
 		named.fromBad, named.job = all[i].fromBad, all[i].job
 	}
-	named.Way = r.Way
-	return []*counterpart{named}
+	named.Settings = r.Settings
+	return []*healPair{named}
 }
 
 // source finds what a dataset can be healed from, the first that fits, and before
 // others one that is not damaged itself.
-func (h *healing) source(ctx context.Context, out *HealedDataset) error {
+func (h *healJob) source(ctx context.Context, out *HealedDataset) error {
 	all := h.req.pairs(out.Dataset)
 	if len(all) == 0 {
 		return fault.Refusef("name one: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
@@ -115,7 +115,7 @@ func (h *healing) source(ctx context.Context, out *HealedDataset) error {
 
 // lock keeps all jobs of both from running until the streams are through: a run would
 // take the snapshot that is healed through for a base, wherever it brings it.
-func (h *healing) lock(ctx context.Context, p *counterpart) error {
+func (h *healJob) lock(ctx context.Context, p *healPair) error {
 	if h.req.DryRun || h.req.Lock == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (h *healing) lock(ctx context.Context, p *counterpart) error {
 	return nil
 }
 
-func (h *healing) unlock() {
+func (h *healJob) unlock() {
 	for _, unlock := range h.locks {
 		unlock()
 	}
@@ -142,14 +142,14 @@ func (h *healing) unlock() {
 }
 
 // fit tells whether a counterpart can heal a dataset, and which of both is the source.
-func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
+func (h *healJob) fit(ctx context.Context, out *HealedDataset) error {
 	p := out.pair
-	defer h.rep.Doing("looking at " + p.good.String())()
-	bad, err := h.look(ctx, p.bad, &p.Way)
+	defer h.rep.Activity("looking at " + p.good.String())()
+	bad, err := h.look(ctx, p.bad, &p.Settings)
 	if err != nil {
 		return err
 	}
-	good, err := h.look(ctx, p.good, &p.Way)
+	good, err := h.look(ctx, p.good, &p.Settings)
 	if err != nil {
 		return err
 	}
@@ -171,13 +171,13 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 	case !strings.Contains(target.Name, "/"):
 		return fault.Refusef("", "%s is a pool's own dataset, into which no snapshot of %s can be sent by its name", target, source)
 	}
-	if err := h.free(ctx, target, copied, &p.Way); err != nil {
+	if err := h.free(ctx, target, copied, &p.Settings); err != nil {
 		return err
 	}
 	if out.Note, err = h.ill(ctx, p); err != nil && target == p.good {
 		return err // who may not ask may not remove the snapshot there either
 	}
-	sizes, err := site.Ask(ctx, h.at.At(p.good.Host, &p.Way).Again, site.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
+	sizes, err := site.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, site.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
 	if err == nil && len(sizes) == 1 {
 		out.Bytes = sizes[0]
 	}
@@ -186,7 +186,7 @@ func (h *healing) fit(ctx context.Context, out *HealedDataset) error {
 
 // turn finds what both have, and which of both is the source: what the job says, else
 // what has newer snapshots, else what may be written to.
-func (p *counterpart) turn(bad, good *zfs.Dataset) error {
+func (p *healPair) turn(bad, good *zfs.Dataset) error {
 	p.raw = good.Encrypted()
 	older, newer, _ := healedThrough(good)
 	p.left = len(older)+len(newer) > 0 || halfHealed(good)
@@ -194,7 +194,7 @@ func (p *counterpart) turn(bad, good *zfs.Dataset) error {
 	goods, bads := slices.DeleteFunc(good.Snapshots(), ours), slices.DeleteFunc(bad.Snapshots(), ours)
 	for _, v := range goods {
 		if both, ok := bad.SnapshotOf(v.GUID); ok {
-			p.shared = append(p.shared, shared{good: v.Name, bad: both.Name, guid: v.GUID})
+			p.shared = append(p.shared, commonSnapshot{good: v.Name, bad: both.Name, guid: v.GUID})
 		}
 	}
 	if len(p.shared) == 0 {
@@ -221,13 +221,13 @@ func (p *counterpart) turn(bad, good *zfs.Dataset) error {
 
 // free refuses a copy into which something is received: a job that is not locked may
 // run. While that is so its newest snapshot has a clone, which shows whoever receives.
-func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *way.Way) error {
+func (h *healJob) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *way.Settings) error {
 	if halfHealed(d) {
 		return nil // of a heal that was cut off, or holds on to it when that is swept
 	}
 	newest, _ := d.Latest()
 	half := d.ResumeToken()
-	have, err := h.at.At(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
+	have, err := h.at.Get(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
 	if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
 		half = "now"
 	}
@@ -239,8 +239,8 @@ func (h *healing) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset,
 }
 
 // ill says what is wrong with a good copy, as far as its pool knows.
-func (h *healing) ill(ctx context.Context, p *counterpart) (string, error) {
-	d, err := damage(ctx, h.at.At(p.good.Host, &p.Way), p.good.Name)
+func (h *healJob) ill(ctx context.Context, p *healPair) (string, error) {
+	d, err := damage(ctx, h.at.Get(p.good.Host, &p.Settings), p.good.Name)
 	n := d.More
 	for _, t := range d.Things {
 		if t.Dataset == p.good.Name {
@@ -259,7 +259,7 @@ func (h *healing) ill(ctx context.Context, p *counterpart) (string, error) {
 }
 
 // ends are the source and its copy.
-func (p *counterpart) ends() (source, target endpoint.Endpoint) {
+func (p *healPair) ends() (source, target endpoint.Endpoint) {
 	if p.fromBad {
 		return p.bad, p.good
 	}

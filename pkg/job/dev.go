@@ -27,7 +27,7 @@ import (
 // error too. Errors are of class fault.Refused as long as nothing was changed,
 // and of class fault.Interrupted where the same command resumes.
 func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
-	d := &copier{req: req, rep: rep, ends: endsAt(at, req.Source, req.Target, &req.Way), report: &DevReport{
+	d := &deviceJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
@@ -40,8 +40,8 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 	return r, err
 }
 
-// copier is one running dev job.
-type copier struct {
+// deviceJob is one running dev job.
+type deviceJob struct {
 	*ends
 	req    Dev
 	rep    DevReporter
@@ -50,7 +50,7 @@ type copier struct {
 	state  device.State
 }
 
-func (d *copier) outcome(err error) string {
+func (d *deviceJob) outcome(err error) string {
 	switch {
 	case d.report.Equal != nil && !*d.report.Equal:
 		return "different"
@@ -64,8 +64,8 @@ func (d *copier) outcome(err error) string {
 	return outcome.Done
 }
 
-func (d *copier) run(ctx context.Context) error {
-	if err := during(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey); err != nil {
+func (d *deviceJob) run(ctx context.Context) error {
+	if err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey); err != nil {
 		return unchanged(err)
 	}
 	if d.req.Compare {
@@ -82,7 +82,7 @@ func (d *copier) run(ctx context.Context) error {
 		if err := d.open(ctx, d.rep); err != nil {
 			return err
 		}
-		d.report.Wire, d.report.Findings = d.link.For(d.report.Size).Report(false, true), d.findings()
+		d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
 	}
 	if d.req.Measure && d.refuse() == nil {
 		if err := d.measure(ctx); err != nil {
@@ -97,7 +97,7 @@ func (d *copier) run(ctx context.Context) error {
 }
 
 // timed does what the report's Seconds are of.
-func (d *copier) timed(ctx context.Context, f func(context.Context) error) error {
+func (d *deviceJob) timed(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
 	err := f(ctx)
 	if len(d.report.Results) > 0 {
@@ -107,7 +107,7 @@ func (d *copier) timed(ctx context.Context, f func(context.Context) error) error
 }
 
 // survey looks at both devices and chooses the way between them.
-func (d *copier) survey(ctx context.Context) error {
+func (d *deviceJob) survey(ctx context.Context) error {
 	if err := d.checkStreams(); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (d *copier) survey(ctx context.Context) error {
 	}
 	var from, to device.Facts
 	look := func(ctx context.Context, e *end, name string, into *device.Facts) error {
-		return e.Do(ctx, site.In(func(st site.Full) (err error) {
+		return e.Do(ctx, site.WithRole(func(st site.FullHost) (err error) {
 			if e.facts, err = st.HostFacts(ctx); err == nil && name == device.Standard {
 				*into = device.Facts{Path: name, Kind: device.KindStream}
 			} else if err == nil {
@@ -141,7 +141,7 @@ func (d *copier) survey(ctx context.Context) error {
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
 	d.task = device.Task{Source: from, Target: to, Request: d.req.Request}
 	o := &d.task.Options
-	o.Options = meet.Options(&d.req.Way, time.Now())
+	o.Options = meet.Options(&d.req.Settings, time.Now())
 	o.Block = d.req.Options.Block
 	o.Quick = d.req.Digest != device.BLAKE3 && !o.Delta && !o.NoVerify
 	if err := d.task.Choose(); err != nil {
@@ -157,10 +157,10 @@ func (d *copier) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := d.choose(d.req.Way); err != nil {
+	if err := d.choose(d.req.Settings); err != nil {
 		return err
 	}
-	d.report.Wire, d.report.Findings = d.link.For(d.report.Size).Report(false, true), d.findings()
+	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
 	return nil
 }
 
@@ -185,10 +185,10 @@ func noPath(e endpoint.Endpoint) error {
 func standard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
 
 // streams tells whether one end is a stream.
-func (d *copier) streams() bool { return standard(d.req.Source) || standard(d.req.Target) }
+func (d *deviceJob) streams() bool { return standard(d.req.Source) || standard(d.req.Target) }
 
 // checkStreams refuses what cannot be done with a stream.
-func (d *copier) checkStreams() error {
+func (d *deviceJob) checkStreams() error {
 	if !d.streams() {
 		return nil
 	}
@@ -202,12 +202,12 @@ func (d *copier) checkStreams() error {
 }
 
 // judge collects what speaks against the copy.
-func (d *copier) judge(ctx context.Context) error {
+func (d *deviceJob) judge(ctx context.Context) error {
 	if standard(d.req.Target) {
 		d.report.Problems = append(d.report.Problems, d.task.CheckSource()...)
 		return nil
 	}
-	err := d.target.Do(ctx, site.In(func(st site.Devices) (err error) {
+	err := d.target.Do(ctx, site.WithRole(func(st site.Devices) (err error) {
 		if d.streams() {
 			return nil // nothing of it is kept
 		}
@@ -230,12 +230,12 @@ func (d *copier) judge(ctx context.Context) error {
 }
 
 // refuse is the error of problems at fail level.
-func (d *copier) refuse() error {
+func (d *deviceJob) refuse() error {
 	return finding.Refusal(slices.Concat(finding.Failed(d.report.Problems), preflight.Blocking(d.report.Findings, d.req.SkipChecks)))
 }
 
 // compare hashes both devices at once.
-func (d *copier) compare(ctx context.Context) error {
+func (d *deviceJob) compare(ctx context.Context) error {
 	size := int64(0)
 	if d.task.Source.Size > 0 && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
 		size = d.task.Source.Size
@@ -247,7 +247,7 @@ func (d *copier) compare(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	digest := func(e *end, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() error {
-			return e.Do(gctx, site.In(func(st site.Devices) (err error) {
+			return e.Do(gctx, site.WithRole(func(st site.Devices) (err error) {
 				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
 			}))

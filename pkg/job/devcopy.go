@@ -15,13 +15,13 @@ import (
 )
 
 // copy copies the device, anew after a cut.
-func (d *copier) copy(ctx context.Context) error {
+func (d *deviceJob) copy(ctx context.Context) error {
 	name := fmt.Sprintf("%s -> %s", d.req.Source, d.req.Target)
 	var err error
 	if d.streams() {
 		err = d.once(ctx, name)
 	} else {
-		e := &effort{
+		e := &retrier{
 			name: name, retries: d.req.Retries, log: d.rep.Log, try: d.try,
 			look: func(ctx context.Context) (bool, error) {
 				before := d.state.Stored
@@ -43,7 +43,7 @@ func (d *copier) copy(ctx context.Context) error {
 }
 
 // once copies a stream, which cannot be read again.
-func (d *copier) once(ctx context.Context, name string) error {
+func (d *deviceJob) once(ctx context.Context, name string) error {
 	err := d.try(ctx, 0)
 	if err != nil && ctx.Err() != nil {
 		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s: interrupted", name)
@@ -56,7 +56,7 @@ func (d *copier) once(ctx context.Context, name string) error {
 
 // look looks at both ends anew before a try: hosts that were started again may
 // have given their devices other names.
-func (d *copier) look(ctx context.Context) error {
+func (d *deviceJob) look(ctx context.Context) error {
 	same := func(st site.Devices, planned *device.Facts, end endpoint.Endpoint) error {
 		now, err := st.InspectDevice(ctx, planned.Path)
 		switch {
@@ -65,7 +65,7 @@ func (d *copier) look(ctx context.Context) error {
 		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet
 			return fmt.Errorf("%s is not there", end)
 		case !now.Same(*planned):
-			return &decided{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
+			return &permanentError{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
 				"%s: it is not the device any more that the copy began with", end)}
 		}
 		// Of a source that is a file what was planned stays: that it was
@@ -75,11 +75,11 @@ func (d *copier) look(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := d.source.Do(ctx, site.In(func(st site.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
+	err := d.source.Do(ctx, site.WithRole(func(st site.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
 	if err != nil {
 		return err
 	}
-	return d.target.Do(ctx, site.In(func(st site.Devices) (err error) {
+	return d.target.Do(ctx, site.WithRole(func(st site.Devices) (err error) {
 		// What there is now, this job left.
 		d.task.NoResume = false
 		if err = same(st, &d.task.Target, d.req.Target); err == nil {
@@ -91,7 +91,7 @@ func (d *copier) look(ctx context.Context) error {
 
 // unreadable is the error of a copy that is complete but for what could not
 // be read.
-func (d *copier) unreadable() error {
+func (d *deviceJob) unreadable() error {
 	r := d.report.Results[len(d.report.Results)-1]
 	if len(r.BadRanges) == 0 {
 		return nil
@@ -105,15 +105,15 @@ func (d *copier) unreadable() error {
 }
 
 // try makes one try.
-func (d *copier) try(ctx context.Context, tries int) error {
+func (d *deviceJob) try(ctx context.Context, tries int) error {
 	done := uint64(d.state.Stored)
 	if d.req.NoResume && tries == 0 {
 		done = 0
 	}
 	d.rep.DeviceStarted(d.report, done)
 	res, err := meet.Run(ctx, d.link,
-		meet.From{Host: d.source.Host, What: site.ReadDevice{Task: d.task}},
-		meet.To{Host: d.target.Host, What: site.WriteDevice{Task: d.task}},
+		meet.From{Host: d.source.Conn, What: site.ReadDevice{Task: d.task}},
+		meet.To{Host: d.target.Conn, What: site.WriteDevice{Task: d.task}},
 		meet.Count{Done: done, Total: d.report.Size}, func(p meet.Progress) { d.rep.Progress(1, p) })
 	r := d.result(res)
 	if err == nil {
@@ -129,7 +129,7 @@ func (d *copier) try(ctx context.Context, tries int) error {
 }
 
 // agree compares what both ends say of a copy that they call done.
-func (d *copier) agree(r *DevResult) error {
+func (d *deviceJob) agree(r *DevResult) error {
 	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (d *copier) agree(r *DevResult) error {
 }
 
 // result joins both ends' accounts.
-func (d *copier) result(res meet.Result) *DevResult {
+func (d *deviceJob) result(res meet.Result) *DevResult {
 	sent, received := res.Sent, res.Received
 	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
 		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}

@@ -23,16 +23,16 @@ import (
 
 // renamed is a host on which a path leads to something else after every cut.
 type renamed struct {
-	site.Full
+	site.FullHost
 	mu    sync.Mutex                // both ends are looked at at once
 	looks map[string][]device.Facts // by path, the next one first
 	held  int                       // tries that are refused after the cut
 	tries []device.Task
 }
 
-func (h *renamed) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
+func (h *renamed) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
 
-func (h *renamed) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (h *renamed) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", nil
 }
 
@@ -68,15 +68,15 @@ func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progr
 
 // within is from a host to itself.
 func within(t *testing.T, h *renamed) *ends {
-	e := endsAt(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &way.Way{})
-	require.NoError(t, e.choose(way.Way{}))
+	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &way.Settings{})
+	require.NoError(t, e.choose(way.Settings{}))
 	return e
 }
 
 type mute struct{ DevReporter }
 
 func (mute) Log(string)                            {}
-func (mute) Doing(string) func()                   { return func() {} }
+func (mute) Activity(string) func()                { return func() {} }
 func (mute) DeviceStarted(*DevReport, uint64)      {}
 func (mute) DeviceFinished(*DevReport, *DevResult) {}
 
@@ -106,7 +106,7 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := &renamed{looks: c.then}
-			d := &copier{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: mute{}, report: &DevReport{}}
+			d := &deviceJob{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: mute{}, report: &DevReport{}}
 			d.task.Source, d.task.Target = c.source, c.target
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
@@ -130,7 +130,7 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
 			h := &renamed{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
-			d := &copier{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: mute{}, report: &DevReport{}}
+			d := &deviceJob{ends: within(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: mute{}, report: &DevReport{}}
 			d.task.Source, d.task.Target = a, b
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			err := d.copy(t.Context())
@@ -188,7 +188,7 @@ func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
 // begun is a host with what is left of a copy by BLAKE3.
 type begun struct{ renamed }
 
-func (h *begun) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
+func (h *begun) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
 
 func (h *begun) HostFacts(context.Context) (site.Facts, error) { return site.Facts{}, nil }
 
@@ -206,7 +206,7 @@ func (h *begun) DeviceState(_ context.Context, t device.Task) (device.State, err
 // slow is a host that takes an hour to tell of itself, and two seconds to read.
 type slow struct{ renamed }
 
-func (h *slow) Open(context.Context, hosts.Line) (site.Site, error) { return h, nil }
+func (h *slow) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
 
 func (h *slow) HostFacts(context.Context) (site.Facts, error) {
 	time.Sleep(time.Hour)

@@ -10,8 +10,8 @@ import (
 // measure measures what a copy passes: the link, reading the source, and
 // writing next to an image file. A block device is not written to: there is
 // nowhere beside it.
-func (d *copier) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, link: d.link.As(false), time: measureTime, doing: d.rep.Doing}
+func (d *deviceJob) measure(ctx context.Context) error {
+	m := &measurer{ends: d.ends, link: d.link.Resolve(false), time: measureTime, doing: d.rep.Activity}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}

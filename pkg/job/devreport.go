@@ -22,7 +22,7 @@ type Dev struct {
 	// interrupted copy that goes on and for one of what differs.
 	Digest string
 
-	way.Way
+	way.Settings
 	device.Request // what the way says is not in its Options
 
 	SkipChecks []string // findings to pass over, by id

@@ -78,7 +78,7 @@ func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch Watcher) (*
 	if !req.Target {
 		target = req.Send.Source
 	}
-	d := &doctor{req: req, watch: watch, ends: endsAt(at, req.Send.Source, target, &req.Send.Way),
+	d := &doctor{req: req, watch: watch, ends: newEnds(at, req.Send.Source, target, &req.Send.Settings),
 		report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	err := d.run(ctx)
 	return d.report, err
@@ -124,7 +124,7 @@ func (d *doctor) run(ctx context.Context) error {
 // measure measures what every host can do by itself, the link in both
 // directions, and what a planned transfer passes.
 func (d *doctor) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, time: d.req.Time, doing: d.watch.Doing}
+	m := &measurer{ends: d.ends, time: d.req.Time, doing: d.watch.Activity}
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
 		d.input.Links, d.machines = d.links, m.machines()
@@ -148,7 +148,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	if err := m.run(ctx, all); err != nil {
 		return err
 	}
-	if d.input.Way.Closed { // nothing can be expected
+	if d.input.Way.NoPath { // nothing can be expected
 		return nil
 	}
 	d.report.Expected = m.expect(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
@@ -191,7 +191,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if d.sameHost() {
 		return nil
 	}
-	if err := d.choose(d.req.Send.Way); err != nil {
+	if err := d.choose(d.req.Send.Settings); err != nil {
 		return err
 	}
 	if !d.req.wantsWay() {
@@ -200,7 +200,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if err := d.open(ctx, d.watch); err != nil {
 		return err
 	}
-	if d.input.Way = d.link.Search(); d.input.Way.Closed {
+	if d.input.Way = d.link.Search(); d.input.Way.NoPath {
 		return nil
 	}
 	m.link = crossed(d.ends, &d.planned)
@@ -216,16 +216,16 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 // look captures both hosts at once.
 func (d *doctor) look(ctx context.Context) error {
 	all := d.all()
-	defer d.watch.Doing("looking at " + strings.Join(labels(all), " and "))()
+	defer d.watch.Activity("looking at " + strings.Join(labels(all), " and "))()
 	d.report.Archives = make([]Archive, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
 		g.Go(func() error {
 			var text []byte
-			err := e.Do(gctx, func(st site.Site) (err error) {
+			err := e.Do(gctx, func(st site.Host) (err error) {
 				// A host without ZFS is what the checks tell.
 				e.facts, err = st.HostFacts(gctx)
-				if p, ok := st.(site.Prober); ok && err == nil {
+				if p, ok := st.(site.Measurer); ok && err == nil {
 					text, err = p.Capture(gctx, false)
 				}
 				if errors.Is(err, site.ErrForbidden) { // each check that needs it says so
@@ -309,7 +309,7 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	if err = d.reach(ctx); err != nil {
 		return p, err
 	}
-	if err = d.choose(req.Way); err != nil {
+	if err = d.choose(req.Settings); err != nil {
 		return p, err
 	}
 	if err = resolve(ctx, d.ends, req, d.watch.Log); err != nil {

@@ -20,7 +20,7 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	if !src.Path() {
 		return false, nil
 	}
-	err := d.source.Do(ctx, func(st site.Site) error {
+	err := d.source.Do(ctx, func(st site.Host) error {
 		_, err := st.DatasetOf(ctx, src.Name)
 		return err
 	})

@@ -28,7 +28,7 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, there *zfs.Listing
 	for d, st := range p.Streams() {
 		spec := &st.Send
 		if s := known[d.Source]; s != nil {
-			spec = foretell(st, s)
+			spec = estimateSpec(st, s)
 		}
 		if spec != nil {
 			specs = append(specs, *spec)
@@ -52,10 +52,10 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, there *zfs.Listing
 	return nil
 }
 
-// foretell returns the stream to ask for the size of a step, nil for none. One that
+// estimateSpec returns the stream to ask for the size of a step, nil for none. One that
 // ends at a snapshot which is yet to be taken is as long as one to the newest there
 // is, and what was written since, which is set.
-func foretell(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
+func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	there := d.Snapshots()
 	if n := len(there); n == 0 || !there[n-1].Pretended || there[n-1].GUID != st.ToGUID {
 		return &st.Send
@@ -87,7 +87,7 @@ func foretell(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 
 // streamSizes finds what cannot be estimated by halves.
 func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) ([]uint64, error) {
-	sizes, err := site.Ask(ctx, source.Do, site.Lister.Estimate, specs)
+	sizes, err := site.Call(ctx, source.Do, site.Lister.Estimate, specs)
 	if err == nil || !each || !vanished(err) {
 		return sizes, err
 	}

@@ -19,7 +19,7 @@ func TestForetell(t *testing.T) {
 		Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "s1", GUID: 1, CreateTXG: 1}, {Kind: zfs.Bookmark, Name: "s2", GUID: 2, CreateTXG: 2},
 			{Kind: zfs.Snapshot, Name: "s2", GUID: 2, CreateTXG: 2}}}
 	never := &zfs.Dataset{Name: "src/b", Properties: map[string]zfs.Property{"written": {Value: "0"}, "referenced": {Value: "98304"}}}
-	l := plan.Pretend(zfs.Listing{Datasets: []*zfs.Dataset{d, never}}, func(string) string { return "new" })
+	l := plan.Simulate(zfs.Listing{Datasets: []*zfs.Dataset{d, never}}, func(string) string { return "new" })
 	taken, _ := l.Datasets[0].Latest()
 	first, _ := l.Datasets[1].Latest()
 	c := zfs.StreamFlags{Compressed: true}
@@ -44,7 +44,7 @@ func TestForetell(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tt.asked, foretell(&tt.step, l.Datasets[tt.of]))
+			require.Equal(t, tt.asked, estimateSpec(&tt.step, l.Datasets[tt.of]))
 			require.Equal(t, tt.bytes, tt.step.Bytes)
 		})
 	}

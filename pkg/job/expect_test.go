@@ -80,5 +80,5 @@ func TestExpect(t *testing.T) {
 
 // between are this host and beta, which say that of themselves.
 func between(a, b site.Facts) *ends {
-	return &ends{source: end{Host: host(nil, ""), facts: a}, target: end{Host: host(nil, "beta"), facts: b}}
+	return &ends{source: end{Conn: host(nil, ""), facts: a}, target: end{Conn: host(nil, "beta"), facts: b}}
 }

@@ -34,7 +34,7 @@ type Files struct {
 	Overwrite bool
 	DryRun    bool
 
-	way.Way
+	way.Settings
 	Retries int // after a cut, without progress between
 }
 
@@ -75,7 +75,7 @@ type FilesReport struct {
 
 // RunFiles runs `zxfer restore --files`. Errors are classed as those of RunDev.
 func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) (*FilesReport, error) {
-	f := &fetcher{req: req, rep: rep, ends: endsAt(at, req.Source, req.Target, &req.Way), report: &FilesReport{
+	f := &filesJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
 		Schema: "zxfer.files/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun, Findings: []finding.Finding{}}}
 	err := outcome.Settle(ctx, f.run(ctx))
 	r := f.report
@@ -92,8 +92,8 @@ func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) 
 	return r, err
 }
 
-// fetcher is one running restore of files.
-type fetcher struct {
+// filesJob is one running restore of files.
+type filesJob struct {
 	*ends
 	req    Files
 	rep    FilesReporter
@@ -101,8 +101,8 @@ type fetcher struct {
 	now    files.Account // of the last look
 }
 
-func (f *fetcher) run(ctx context.Context) error {
-	if err := during(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey); err != nil {
+func (f *filesJob) run(ctx context.Context) error {
+	if err := withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey); err != nil {
 		return unchanged(err)
 	}
 	if err := f.open(ctx, f.rep); err != nil {
@@ -112,7 +112,7 @@ func (f *fetcher) run(ctx context.Context) error {
 	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
 		return err
 	}
-	if err := during(ctx, f.rep, "looking at what would come", f.look); err != nil {
+	if err := withActivity(ctx, f.rep, "looking at what would come", f.look); err != nil {
 		return unchanged(err)
 	}
 	f.report.Plan = f.now
@@ -130,18 +130,18 @@ func (f *fetcher) run(ctx context.Context) error {
 }
 
 // survey reaches both hosts, and finds out which snapshot is wanted.
-func (f *fetcher) survey(ctx context.Context) error {
+func (f *filesJob) survey(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { f.source.facts, err = f.source.Facts(gctx); return })
 	g.Go(func() error { // which may have no ZFS
-		return f.target.Do(gctx, func(st site.Site) (err error) { f.target.facts, err = st.HostFacts(gctx); return })
+		return f.target.Do(gctx, func(st site.Host) (err error) { f.target.facts, err = st.HostFacts(gctx); return })
 	})
 	g.Go(func() error { f.source.system = f.source.System(gctx); return nil })
 	g.Go(func() error { f.target.system = f.target.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := f.choose(f.req.Way); err != nil {
+	if err := f.choose(f.req.Settings); err != nil {
 		return err
 	}
 	f.report.Wire = f.link.Report(false, true)
@@ -154,7 +154,7 @@ func (f *fetcher) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listed.PassOver(zfs.HealPrefix)
+	listed.Skip(zfs.HealPrefix)
 	d := listed.Find(dataset)
 	if d == nil {
 		return fault.Refusef("check the name", "%s does not exist", f.req.Source)
@@ -174,13 +174,13 @@ func (f *fetcher) survey(ctx context.Context) error {
 }
 
 // move has files cross, or what there is to say of them.
-func (f *fetcher) move(ctx context.Context, a files.Archive, into files.Into, count meet.Count, progress func(meet.Progress)) (meet.Result, files.Account, error) {
+func (f *filesJob) move(ctx context.Context, a files.Archive, into files.Into, count meet.Count, progress func(meet.Progress)) (meet.Result, files.Account, error) {
 	a.Snapshot, a.Paths, a.KeyFile = f.report.Snapshot, f.req.Paths, f.req.KeyFile
 	into.Directory, into.Overwrite = path.Clean(f.req.Target.Name), f.req.Overwrite
-	options := meet.Options(&f.req.Way, time.Now())
+	options := meet.Options(&f.req.Settings, time.Now())
 	r, err := meet.Run(ctx, f.link,
-		meet.From{Host: f.source.Host, What: site.SendFiles{Archive: a, Options: options}},
-		meet.To{Host: f.target.Host, What: site.ReceiveFiles{Into: into, Options: options}}, count, progress)
+		meet.From{Host: f.source.Conn, What: site.SendFiles{Archive: a, Options: options}},
+		meet.To{Host: f.target.Conn, What: site.ReceiveFiles{Into: into, Options: options}}, count, progress)
 	var account files.Account
 	if r.Received.Files != nil {
 		account = *r.Received.Files
@@ -192,13 +192,13 @@ func (f *fetcher) move(ctx context.Context, a files.Archive, into files.Into, co
 }
 
 // look finds out what would come, by names alone.
-func (f *fetcher) look(ctx context.Context) (err error) {
+func (f *filesJob) look(ctx context.Context) (err error) {
 	_, f.now, err = f.move(ctx, files.Archive{Names: true}, files.Into{Look: true}, meet.Count{}, nil)
 	return err
 }
 
 // refuse is the error of what is in the way.
-func (f *fetcher) refuse() error {
+func (f *filesJob) refuse() error {
 	p := &f.now
 	if n := len(p.Blocked); n > 0 {
 		return fault.Refusef("name another directory, or move what is there",
@@ -213,10 +213,10 @@ func (f *fetcher) refuse() error {
 }
 
 // bring brings the files, anew after a cut behind those that came.
-func (f *fetcher) bring(ctx context.Context) error {
+func (f *filesJob) bring(ctx context.Context) error {
 	var total files.Account
 	var failed files.Failures // of all tries
-	e := &effort{
+	e := &retrier{
 		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
 		try: func(ctx context.Context, _ int) error {
 			f.rep.FilesStarted(f.report, f.now.Rest)
@@ -230,7 +230,7 @@ func (f *fetcher) bring(ctx context.Context) error {
 			total.Replaced += p.Replaced - min(p.Replaced, f.now.Replaced)
 			total.Bytes += p.Bytes - min(p.Bytes, f.now.Bytes)
 			total.Same = p.Same
-			failed = both(failed, total.Failures)
+			failed = mergeFailures(failed, total.Failures)
 			total.Failures = failed
 			f.rep.FilesFinished(f.report, r.Bytes, err)
 			return err
@@ -252,10 +252,10 @@ func (f *fetcher) bring(ctx context.Context) error {
 		"%s", english.PluralWord(int(total.Failed), "1 file did not come as it was", fmt.Sprintf("%d files did not come as they were", total.Failed)))
 }
 
-// both are what did not come as it was in the tries before, and in one, of which
+// mergeFailures are what did not come as it was in the tries before, and in one, of which
 // some are the same: what is there is passed over by the next, which tells nothing
 // of it.
-func both(before, now files.Failures) files.Failures {
+func mergeFailures(before, now files.Failures) files.Failures {
 	all := files.Failures{Problems: slices.Clone(before.Problems), Failed: before.Failed + now.Failed}
 	for _, p := range now.Problems {
 		if slices.Contains(all.Problems, p) {

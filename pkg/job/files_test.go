@@ -36,7 +36,7 @@ func filesWorld(t *testing.T) (w *world, dir string) {
 type filesSilent struct{}
 
 func (filesSilent) Log(string)                                {}
-func (filesSilent) Doing(string) func()                       { return func() {} }
+func (filesSilent) Activity(string) func()                    { return func() {} }
 func (filesSilent) FilesPlanned(*FilesReport)                 {}
 func (filesSilent) FilesStarted(*FilesReport, uint64)         {}
 func (filesSilent) Progress(int, meet.Progress)               {}
@@ -101,7 +101,7 @@ type cutting struct {
 	cuts int
 }
 
-func (c *cutting) Open(context.Context, hosts.Line) (site.Site, error) { return c, nil }
+func (c *cutting) Open(context.Context, hosts.Address) (site.Host, error) { return c, nil }
 
 func (c *cutting) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
 	to, ok := t.To.(site.ReceiveFiles)

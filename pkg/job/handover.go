@@ -15,12 +15,12 @@ import (
 
 // handOver is a restore's last stage. It bears to be repeated: what it has done it
 // finds done, and the mark that a restore is due goes last.
-func (t *restoring) handOver(ctx context.Context) error {
+func (t *restoreJob) handOver(ctx context.Context) error {
 	there, err := t.target.List(ctx, site.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
 	if err != nil {
 		return err
 	}
-	h := &handover{restoring: t, there: &there, closed: map[string]bool{}}
+	h := &handover{restoreJob: t, there: &there, closed: map[string]bool{}}
 	t.report.Next = nil
 	for _, step := range []func(context.Context, *plan.Dataset, *zfs.Dataset) error{h.giveBack, h.joinKey, h.key, h.mountBack, h.unmark} {
 		for _, d := range t.report.Plan.Datasets { // those above first
@@ -42,7 +42,7 @@ func (t *restoring) handOver(ctx context.Context) error {
 
 // handover is what is done, and what is left to do by hand, for the datasets of a plan.
 type handover struct {
-	*restoring
+	*restoreJob
 	there  *zfs.Listing
 	closed map[string]bool // filesystems that are not mounted, and hold back those below
 	// What is left: keys to be loaded, joined, and filesystems to be mounted.
@@ -53,14 +53,14 @@ func (h *handover) giveBack(ctx context.Context, d *plan.Dataset, at *zfs.Datase
 	if !d.Restore.Due {
 		return nil
 	}
-	a := zfs.Adjustment{Dataset: d.Target, Set: d.Restore.Set}
+	a := zfs.PropertyChange{Dataset: d.Target, Set: d.Restore.Set}
 	for _, name := range d.Restore.Revert {
 		if at.Properties[name].Local() {
 			a.Revert = append(a.Revert, name)
 		}
 	}
 	h.changed = true
-	return h.own(ctx, func(o site.Owner) error { return o.Adjust(ctx, a) })
+	return h.own(ctx, func(o site.Restorer) error { return o.SetProperties(ctx, a) })
 }
 
 // joinKey makes one encryption root again of what was one, where that is proved.
@@ -68,8 +68,8 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	above := h.there.KeyAbove(at)
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
-	case zfs.ProvedKey(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		err := h.own(ctx, func(o site.Owner) error { return o.JoinKey(ctx, d.Target) })
+	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
+		err := h.own(ctx, func(o site.Restorer) error { return o.InheritKey(ctx, d.Target) })
 		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) alone needs both keys
 			return nil
@@ -80,9 +80,9 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
-	case d.Restore.Takes == above.Name && zfs.UntoldKey(at, above) && at.Prompts() && above.Prompts():
-		err := h.own(ctx, func(o site.Owner) error {
-			return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: above.Name})
+	case d.Restore.Takes == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
+		err := h.own(ctx, func(o site.Restorer) error {
+			return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		})
 		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, site.ErrForbidden) {
 			h.joins = append(h.joins, joinByHand(d, above))
@@ -93,7 +93,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		}
 		h.rep.Log(fmt.Sprintf("%s takes its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
-	case zfs.ProvedKey(at, above) || !at.HasPassphrase():
+	case zfs.KeyIsProved(at, above) || !at.HasPassphrase():
 		h.joins = append(h.joins, joinByHand(d, above))
 	}
 	return nil
@@ -171,7 +171,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
 		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
 		return nil
 	}
-	if err := h.own(ctx, func(o site.Owner) error { return o.Mount(ctx, at.Name) }); err != nil {
+	if err := h.own(ctx, func(o site.Restorer) error { return o.Mount(ctx, at.Name) }); err != nil {
 		return err
 	}
 	h.changed = true
@@ -195,7 +195,7 @@ func (h *handover) unmark(ctx context.Context, d *plan.Dataset, _ *zfs.Dataset) 
 	if !d.Restore.Due {
 		return nil
 	}
-	return h.own(ctx, func(o site.Owner) error {
-		return o.Adjust(ctx, zfs.Adjustment{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
+	return h.own(ctx, func(o site.Restorer) error {
+		return o.SetProperties(ctx, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
 	})
 }

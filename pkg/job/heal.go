@@ -32,7 +32,7 @@ type Heal struct {
 	Stamp string
 	// Lock keeps a job of the job file from running, until it is unlocked.
 	Lock func(ctx context.Context, job string) (unlock func(), err error)
-	way.Way
+	way.Settings
 }
 
 // HealReport is the account of a heal; --json prints it.
@@ -43,7 +43,7 @@ type HealReport struct {
 	ZFS      string           `json:"zfs"`
 	Scan     string           `json:"scan,omitempty"` // as zpool status tells of the last
 	Datasets []*HealedDataset `json:"datasets"`
-	Things   []*HealedThing   `json:"things"`
+	Things   []*HealedObject  `json:"things"`
 	More     int              `json:"more,omitempty"` // things that are not listed
 	Scrubbed bool             `json:"scrubbed"`
 	Outcome  string           `json:"outcome"`
@@ -68,11 +68,11 @@ type HealedDataset struct {
 	base  uint64 // the GUID of Since
 	// common is the newest snapshot that both have, as the copy names it.
 	common string
-	pair   *counterpart
+	pair   *healPair
 }
 
-// HealedThing is what was damaged, and what became of it.
-type HealedThing struct {
+// HealedObject is what was damaged, and what became of it.
+type HealedObject struct {
 	zfs.Damaged
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
 	// Read tells of a file after the streams: "reads again", "does not read: " or
@@ -84,17 +84,17 @@ type HealedThing struct {
 
 // What became of a damaged thing.
 const (
-	Mended    = "healed"
-	NotMended = "not healed"
+	Healed    = "healed"
+	NotHealed = "not healed"
 	ToMend    = "planned"
 	Unknown   = "unknown"
 )
 
-// healing is a heal on its way.
-type healing struct {
+// healJob is a heal on its way.
+type healJob struct {
 	req     Heal
 	at      *hosts.Set
-	host    *hosts.Host // that has the damage
+	host    *hosts.Conn // that has the damage
 	rep     Reporter
 	report  *HealReport
 	changed bool
@@ -106,8 +106,8 @@ type healing struct {
 // RunHeal runs `zxfer heal`: look, plan, mend each dataset through a snapshot of its
 // own, scrub, look again. Errors are of class fault.Refused where nothing was changed.
 func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
-	h := &healing{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.At(req.At.Host, &req.Way), report: &HealReport{
-		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Things: []*HealedThing{}}}
+	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{
+		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Things: []*HealedObject{}}}
 	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
@@ -127,7 +127,7 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 	return r, err
 }
 
-func (h *healing) run(ctx context.Context) error {
+func (h *healJob) run(ctx context.Context) error {
 	facts, err := h.host.Facts(ctx)
 	if err != nil {
 		return unchanged(err)
@@ -152,7 +152,7 @@ func (h *healing) run(ctx context.Context) error {
 	}
 	for round := 1; ; round++ {
 		streams := h.streams
-		if err := h.mendAll(ctx); err != nil {
+		if err := h.healAll(ctx); err != nil {
 			return err
 		}
 		h.unlock()
@@ -161,7 +161,7 @@ func (h *healing) run(ctx context.Context) error {
 		}
 		if round > 1 && h.streams == streams { // what the scrub told holds still
 			for _, t := range h.report.Things {
-				if t.Outcome == NotMended {
+				if t.Outcome == NotHealed {
 					h.judge(t)
 				}
 			}
@@ -174,8 +174,8 @@ func (h *healing) run(ctx context.Context) error {
 	}
 }
 
-// mendAll mends the datasets that are not yet.
-func (h *healing) mendAll(ctx context.Context) error {
+// healAll mends the datasets that are not yet.
+func (h *healJob) healAll(ctx context.Context) error {
 	for _, d := range h.report.Datasets {
 		if d.Why != "" || d.Healed {
 			continue
@@ -189,11 +189,11 @@ func (h *healing) mendAll(ctx context.Context) error {
 			err = h.fit(ctx, d)
 		}
 		if err == nil {
-			err = h.mend(ctx, d)
+			err = h.healSnapshot(ctx, d)
 		}
 		if err == nil && !h.reread(ctx, d) && d.Since != "" {
 			d.all(h.rep)
-			if err = h.mend(ctx, d); err == nil {
+			if err = h.healSnapshot(ctx, d); err == nil {
 				h.reread(ctx, d)
 			}
 		}
@@ -215,10 +215,10 @@ func (h *healing) mendAll(ctx context.Context) error {
 
 // widen takes back that datasets are healed whose newest state a scrub found damaged
 // after an increment: what was read was in memory.
-func (h *healing) widen() (any bool) {
+func (h *healJob) widen() (any bool) {
 	for _, d := range h.report.Datasets {
-		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Things, func(t *HealedThing) bool {
-			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotMended
+		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Things, func(t *HealedObject) bool {
+			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
 		}) {
 			d.all(h.rep)
 			d.Healed, d.Partly, any = false, true, true
@@ -235,37 +235,37 @@ func (d *HealedDataset) all(rep Reporter) {
 }
 
 // damage is what the host tells of it.
-func (h *healing) damage(ctx context.Context) (zfs.Damage, error) {
-	defer h.rep.Doing("reading the list of errors of " + h.req.At.String())()
+func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
+	defer h.rep.Activity("reading the list of errors of " + h.req.At.String())()
 	return damage(ctx, h.host, h.req.At.Name)
 }
 
 // damage is what a host tells of what is damaged in a dataset, and below it, but for
 // what was healed through, which goes.
-func damage(ctx context.Context, at *hosts.Host, dataset string) (d zfs.Damage, err error) {
-	d, err = site.Ask(ctx, at.Again, site.Healer.Damage, dataset)
+func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
+	d, err = site.Call(ctx, at.Retry, site.Healer.Damage, dataset)
 	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return healsThrough(t.Snapshot) })
 	return d, err
 }
 
 // plan finds for each damaged dataset what it can be healed from.
-func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error {
+func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error {
 	h.report.Scan, h.report.More = d.Scan.Text, d.More
 	damaged := []string{}
 	for _, t := range d.Things {
-		h.report.Things = append(h.report.Things, &HealedThing{Damaged: t, Outcome: ToMend})
+		h.report.Things = append(h.report.Things, &HealedObject{Damaged: t, Outcome: ToMend})
 		if t.Dataset != "" && !slices.Contains(damaged, t.Dataset) {
 			damaged = append(damaged, t.Dataset)
 		}
 	}
 	if d.Unlisted {
-		locked, err := h.suspects(ctx, d.Reason)
+		locked, err := h.lockedCandidates(ctx, d.Reason)
 		if err != nil {
 			return err
 		}
 		damaged = locked
 		for _, name := range locked {
-			h.report.Things = append(h.report.Things, &HealedThing{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: ToMend,
+			h.report.Things = append(h.report.Things, &HealedObject{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: ToMend,
 				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: it may be any of those without"})
 		}
 	}
@@ -293,10 +293,10 @@ func (h *healing) plan(ctx context.Context, d zfs.Damage, version string) error 
 	return nil
 }
 
-// suspects are the datasets that may be damaged where ZFS does not list errors: the
+// lockedCandidates are the datasets that may be damaged where ZFS does not list errors: the
 // encrypted ones whose keys are not loaded. Without a dataset that is named none is
 // healed on suspicion, as all of it would cross.
-func (h *healing) suspects(ctx context.Context, reason string) (names []string, err error) {
+func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason == zfs.DatasetGone {
 		return nil, fault.Refusef(h.onPool("zpool scrub -w")+"\nthen the same command",
@@ -330,7 +330,7 @@ func (h *healing) suspects(ctx context.Context, reason string) (names []string, 
 }
 
 // command is what heals a dataset alone.
-func (h *healing) command(dataset string) string {
+func (h *healJob) command(dataset string) string {
 	args := append([]string{"zxfer", "heal"}, h.req.Flags...)
 	args = append(args, endpoint.Endpoint{Host: h.req.At.Host, Name: dataset}.String())
 	if h.req.Copy != nil {

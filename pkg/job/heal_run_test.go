@@ -121,8 +121,8 @@ func TestSomeIsHealed(t *testing.T) {
 	for _, thing := range r.Things {
 		became[thing.Shown] = thing.Outcome
 	}
-	require.Equal(t, map[string]string{"src/a:/f": Mended, "src/b:/g": Mended, lasting.Shown: NotMended,
-		"src/c:/h": NotMended, "<metadata>:<0x1>": NotMended, "src/a:<0x5>": NotMended}, became)
+	require.Equal(t, map[string]string{"src/a:/f": Healed, "src/b:/g": Healed, lasting.Shown: NotHealed,
+		"src/c:/h": NotHealed, "<metadata>:<0x1>": NotHealed, "src/a:<0x5>": NotHealed}, became)
 	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Things[1].Remedy)
 	w.asBefore(t)
 }
@@ -205,11 +205,11 @@ func thing(d map[string]any) map[string]any { return d["things"].([]any)[0].(map
 // the snapshots that share it: they are not healed for that.
 func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	t.Parallel()
-	h := &healing{report: &HealReport{Scrubbed: true, Things: []*HealedThing{
+	h := &healJob{report: &HealReport{Scrubbed: true, Things: []*HealedObject{
 		{Damaged: file("src/a", "", "/f")}, {Damaged: file("src/a", "1", "/f")}, {Damaged: file("src/a", "1", "/g")}}}}
 	require.Equal(t, 2, h.compare(zfs.Damage{Things: []zfs.Damaged{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
-	require.Equal(t, NotMended, h.report.Things[1].Outcome)
-	require.Equal(t, Mended, h.report.Things[2].Outcome)
+	require.Equal(t, NotHealed, h.report.Things[1].Outcome)
+	require.Equal(t, Healed, h.report.Things[2].Outcome)
 }
 
 // sinceWorld has a src/a with a damaged /d/f, its copy, the names of its snapshots by
@@ -274,7 +274,7 @@ func TestAnIncrementHeals(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
 			require.Equal(t, "reads again", r.Things[0].Read)
-			require.Equal(t, Mended, r.Things[0].Outcome)
+			require.Equal(t, Healed, r.Things[0].Outcome)
 			require.Len(t, w.host.Versions("src/a"), 3)
 		})
 	}
@@ -319,10 +319,10 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, tt.scrubs, scrubs, "one for what was mended")
 			require.Equal(t, tt.bases, bases)
-			require.NotEqual(t, Mended, r.Things[0].Outcome)
+			require.NotEqual(t, Healed, r.Things[0].Outcome)
 			require.Contains(t, r.Datasets[0].Why, tt.why)
 			require.Contains(t, r.Things[0].Why, tt.why)
-			require.Equal(t, tt.live, r.Things[1].Outcome == Mended, "as the first scrub proved")
+			require.Equal(t, tt.live, r.Things[1].Outcome == Healed, "as the first scrub proved")
 			require.Equal(t, tt.live, r.Scrubbed)
 		})
 	}
@@ -331,7 +331,7 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 // partly is a world of which some hosts cannot be reached.
 type partly struct{ *world }
 
-func (p partly) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+func (p partly) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 	if l.Host == "gone" {
 		return nil, errors.New("no route to host")
 	}
@@ -391,17 +391,17 @@ type doings struct {
 	all []string
 }
 
-func (d *doings) Doing(what string) func() { d.all = append(d.all, what); return func() {} }
+func (d *doings) Activity(what string) func() { d.all = append(d.all, what); return func() {} }
 
 // What is read before the scrub, or for a plan, is bounded, and each file read once.
 func TestWhatIsReadIsBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := sinceWorld(t)
-	sick := func(things ...zfs.Damaged) (*healing, *HealedDataset) {
-		h := &healing{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
-		h.host = h.at.At("", &h.req.Way)
+	sick := func(things ...zfs.Damaged) (*healJob, *HealedDataset) {
+		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
+		h.host = h.at.Get("", &h.req.Settings)
 		for _, t := range things {
-			h.report.Things = append(h.report.Things, &HealedThing{Damaged: t})
+			h.report.Things = append(h.report.Things, &HealedObject{Damaged: t})
 		}
 		d := &HealedDataset{Dataset: "src/a"}
 		require.NoError(t, h.source(t.Context(), d))
@@ -435,13 +435,13 @@ func TestRemediesNameTheHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
 		bad := endpoint.Endpoint{Host: "backup1", Name: at}
-		h := &healing{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
-			pair: &counterpart{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
-		thing := &HealedThing{Damaged: zfs.Damaged{Dataset: at, Object: "0x1"}}
+		h := &healJob{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
+			pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
+		thing := &HealedObject{Damaged: zfs.Damaged{Dataset: at, Object: "0x1"}}
 		h.judge(thing)
 		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)
 	}
-	h := &healing{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
+	h := &healJob{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
 	hint := fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Contains(t, hint, "\non backup1: zfs list ")
 	require.Contains(t, hint, "\non backup1: zpool scrub -w vault")
@@ -461,7 +461,7 @@ list*"-r my src") echo "my src"; echo "src/a b" ;;
 *) echo "$#:$*" >> "${0%/*}/sent"; [ "$*" != "send -w -i src/a b@1 src/a b@2" ] ;;
 esac
 `), 0o755))
-	h := &healing{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
+	h := &healJob{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
 	hint := strings.Split(fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
 	cmd := exec.Command("sh", "-c", hint[1])
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))

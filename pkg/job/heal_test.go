@@ -57,7 +57,7 @@ func TestWhatIsHealedThrough(t *testing.T) {
 			if tt.known { // though it is named
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
-			h := &healing{req: req, at: hosts.New(w), rep: silent{}}
+			h := &healJob{req: req, at: hosts.New(w), rep: silent{}}
 			out := &HealedDataset{Dataset: damaged}
 			err = h.source(t.Context(), out)
 			if tt.want != "" {
@@ -82,16 +82,16 @@ func TestWhatAScrubTells(t *testing.T) {
 		thing string
 		want  string // of the error
 	}{
-		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Mended, ""},
+		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Healed, ""},
 		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
 		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "it is paused"},
-		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "found 2 errors that ZFS does not list"},
-		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Mended, "does not list, in src/a or elsewhere"},
-		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Mended, ""},
-		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Mended, "pool src has 1 error of no dataset"},
-		"of what is gone":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Mended, ""},
+		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "found 2 errors that ZFS does not list"},
+		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
+		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
+		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error of no dataset"},
+		"of what is gone":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
 		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list what is left"},
-		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotMended, "not healed"},
+		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,9 +100,9 @@ func TestWhatAScrubTells(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
 			at := hosts.New(&world{Local: local})
 			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
-			h := &healing{req: req, at: at, host: at.At("", &req.Way), rep: silent{}, report: &HealReport{
+			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: silent{}, report: &HealReport{
 				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
-				Things:   []*HealedThing{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: ToMend}},
+				Things:   []*HealedObject{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: ToMend}},
 			}}
 			err := h.conclude(t.Context())
 			require.Equal(t, tt.thing, h.report.Things[0].Outcome)
@@ -153,12 +153,12 @@ func TestSweepLosesNothing(t *testing.T) {
 		}
 		local := site.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
-		h := &healing{at: hosts.New(&world{Local: local}), rep: silent{}}
-		p := &counterpart{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
+		h := &healJob{at: hosts.New(&world{Local: local}), rep: silent{}}
+		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
 		require.NoError(t, h.sweep(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
 		for _, e := range []endpoint.Endpoint{p.bad, p.good} {
-			d, err := h.look(t.Context(), e, &p.Way)
+			d, err := h.look(t.Context(), e, &p.Settings)
 			require.NoError(t, err)
 			require.Len(t, d.Snapshots(), len(snaps)-1)
 		}
@@ -180,7 +180,7 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 		held++
 		return func() { held-- }, nil
 	}
-	h := &healing{req: req, at: hosts.New(w), rep: silent{}, locks: map[string]func(){}}
+	h := &healJob{req: req, at: hosts.New(w), rep: silent{}, locks: map[string]func(){}}
 	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
 	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
 	require.Equal(t, 1, held)
@@ -210,7 +210,7 @@ func TestJobsOfWhatIsHealed(t *testing.T) {
 	require.Equal(t, typed, pairs[0].good)
 	var held []string
 	req.Lock = func(_ context.Context, job string) (func(), error) { held = append(held, job); return func() {}, nil }
-	h := &healing{req: req, locks: map[string]func(){}}
+	h := &healJob{req: req, locks: map[string]func(){}}
 	require.NoError(t, h.lock(t.Context(), pairs[0]))
 	require.Equal(t, []string{"j", "on", "other"}, held)
 

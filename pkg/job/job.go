@@ -34,7 +34,7 @@ type Send struct {
 	DryRun       bool
 	Measure      bool // --measure: measure what limits the transfer before it starts
 
-	way.Way
+	way.Settings
 
 	Parallel int // datasets at once
 	// Gate, where not nil, is asked instead of Parallel before each dataset:
@@ -52,15 +52,15 @@ type Send struct {
 type Watcher interface {
 	// Log is for a person: what is being done, retried, or was noticed.
 	Log(message string)
-	// Doing is called where something begins that may take a while and that no
+	// Activity is called where something begins that may take a while and that no
 	// stream tells of, such as a listing: what it is, as in "listing tank". The
 	// function that it returns is called when that has ended.
-	Doing(what string) (done func())
+	Activity(what string) (done func())
 }
 
-// during tells what is being done as long as f does it.
-func during(ctx context.Context, rep Watcher, what string, f func(context.Context) error) error {
-	defer rep.Doing(what)()
+// withActivity tells what is being done as long as f does it.
+func withActivity(ctx context.Context, rep Watcher, what string, f func(context.Context) error) error {
+	defer rep.Activity(what)()
 	return f(ctx)
 }
 
@@ -84,7 +84,7 @@ type Reporter interface {
 type Quiet struct{}
 
 func (Quiet) Log(string)                      {}
-func (Quiet) Doing(string) func()             { return func() {} }
+func (Quiet) Activity(string) func()          { return func() {} }
 func (Quiet) Planned(*Report)                 {}
 func (Quiet) Started(int, *plan.Dataset, int) {}
 func (Quiet) Progress(int, meet.Progress)     {}

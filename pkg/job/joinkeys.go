@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// inheritors adds to a survey what takes its key from a copy whose key changes.
-func inheritors(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+// keyDependents adds to a survey what takes its key from a copy whose key changes.
+func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
 	if req.Recursive || !plan.NeedInheritors(req, *state) {
 		return nil
 	}
@@ -35,13 +35,13 @@ func inheritors(ctx context.Context, e *ends, req plan.Request, state *plan.Stat
 // stay where the host cannot do it: it is locked only until then.
 func (m *mover) partKeys(ctx context.Context, d *plan.Dataset, names []string) error {
 	for _, name := range names {
-		err := m.target.Again(ctx, site.In(func(o site.Owner) error { return o.PartKey(ctx, name) }))
+		err := m.target.Retry(ctx, site.WithRole(func(o site.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
 		switch {
 		case err == nil:
 			m.parted.Store(name, true)
-		case (transient(err) || d.Stuck(name)) && name == d.Target:
+		case (transient(err) || d.StuckReason(name)) && name == d.Target:
 			return m.noted(fmt.Errorf("%s has to become an encryption root, as on the source: %w", name, err), 0)
-		case transient(err) || d.Stuck(name):
+		case transient(err) || d.StuckReason(name):
 			return m.noted(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:
 			m.rep.Log(fmt.Sprintf("%s cannot be opened until all of the tree has arrived: %v", name, err))
@@ -78,7 +78,7 @@ func (m *mover) keyed(ctx context.Context, planned, d *plan.Dataset, step *plan.
 
 // joinKeys has what arrived take its key from above, as it does on the source, where
 // that is proved to be one key. Where it cannot, it stays as it arrived.
-func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
+func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 	joined, kept := map[string]int{}, map[string]int{}
 	var cannot error // what three failed for, and none before them: the others would, too
 	failures := 0
@@ -89,11 +89,11 @@ func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
 		root, told := cmp.Or(d.Joins, d.Takes()), d.Takes() != ""
 		err := cannot
 		if err == nil {
-			err = t.target.Again(ctx, site.In(func(o site.Owner) error {
+			err = t.target.Retry(ctx, site.WithRole(func(o site.Restorer) error {
 				if told {
-					return o.TakeKey(ctx, zfs.KeyTake{Dataset: d.Target, Root: root})
+					return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: root})
 				}
-				return o.JoinKey(ctx, d.Target)
+				return o.InheritKey(ctx, d.Target)
 			}))
 		}
 		if err != nil {
@@ -119,7 +119,7 @@ func (t *sending) joinKeys(ctx context.Context, failed map[string]error) {
 }
 
 // hasParted tells that a copy became an encryption root in the course of this.
-func (t *sending) hasParted(d *plan.Dataset) bool {
+func (t *sendJob) hasParted(d *plan.Dataset) bool {
 	_, parted := t.parted.Load(d.Target)
 	return parted
 }

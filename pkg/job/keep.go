@@ -6,8 +6,8 @@ import (
 	"zxfer/pkg/site"
 )
 
-// keep places the holds and bookmarks that were asked for.
-func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
+// placeHolds places the holds and bookmarks that were asked for.
+func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
 	var source, target []string
 	bookmarks := map[string]string{}
 	for _, r := range results {
@@ -17,8 +17,8 @@ func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) err
 		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
 	}
 	var done bool
-	place := func(at *end, f func(site.Site) error) error {
-		err := at.Again(ctx, f)
+	place := func(at *end, f func(site.Host) error) error {
+		err := at.Retry(ctx, f)
 		if done {
 			err = changed(err)
 		}
@@ -26,15 +26,15 @@ func keep(ctx context.Context, e *ends, req *Send, results []*DatasetResult) err
 		return err
 	}
 	if tag := req.Hold; tag != "" {
-		if err := place(&e.source, func(st site.Site) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := place(&e.source, func(st site.Host) error { return st.Hold(ctx, tag, source) }); err != nil {
 			return err
 		}
-		if err := place(&e.target, func(st site.Site) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := place(&e.target, func(st site.Host) error { return st.Hold(ctx, tag, target) }); err != nil {
 			return err
 		}
 	}
 	if !req.Bookmark {
 		return nil
 	}
-	return place(&e.source, func(st site.Site) error { return st.Bookmark(ctx, bookmarks) })
+	return place(&e.source, func(st site.Host) error { return st.Bookmark(ctx, bookmarks) })
 }

@@ -30,11 +30,11 @@ type lying struct {
 	alter func(n int, body any) any // of the n-th answer
 }
 
-func (h *lying) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (h *lying) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
-func (h *lying) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+func (h *lying) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 	client, here := net.Pipe()
 	there, server := net.Pipe()
 	go func() {

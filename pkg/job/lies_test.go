@@ -21,20 +21,20 @@ import (
 
 // liarHost is a host that says what it likes of its devices, beside this one.
 type liarHost struct {
-	site.Full
+	site.FullHost
 	t      *testing.T
 	facts  site.Facts
 	device device.Facts
 }
 
-func (h *liarHost) Open(_ context.Context, l hosts.Line) (site.Site, error) {
+func (h *liarHost) Open(_ context.Context, l hosts.Address) (site.Host, error) {
 	if l.Host == "" {
 		return site.NewLocal("test", func(string) {}), nil
 	}
 	return h, nil
 }
 
-func (h *liarHost) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (h *liarHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", nil
 }
 func (h *liarHost) Close() error { return nil }
@@ -90,7 +90,7 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
-	d := &copier{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}
+	d := &deviceJob{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}
 	require.Error(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
 	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
 	require.NoError(t, d.agree(&DevResult{Account: device.Account{SourceDigest: a}}))

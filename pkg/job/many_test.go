@@ -18,8 +18,8 @@ import (
 func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
-		s := newSending(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, silent{})
-		s.target = end{Host: at.At("", &way.Way{})}
+		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, silent{})
+		s.target = end{Conn: at.Get("", &way.Settings{})}
 		s.report.Plan = &plan.Plan{}
 		var there zfs.Listing
 		for i := range n {
@@ -29,7 +29,7 @@ func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it meas
 			s.report.Results = append(s.report.Results, &StepResult{Source: d.Source, Bytes: 5, Seconds: 1})
 			there.Datasets = append(there.Datasets, &zfs.Dataset{Name: d.Target, Versions: []zfs.Version{arrive}})
 		}
-		results := promised(s.report.Plan)
+		results := expectedResults(s.report.Plan)
 		return func() {
 			require.NoError(t, s.check(results, &there, nil))
 			last := results[n-1]

@@ -66,7 +66,7 @@ func (m *measurer) idle(ctx context.Context) error {
 	for i, e := range m.all() {
 		g.Go(func() error {
 			// Of a host that does not say nothing else is known to run.
-			_ = e.Do(gctx, site.In(func(st site.Prober) error {
+			_ = e.Do(gctx, site.WithRole(func(st site.Measurer) error {
 				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
 				busy[i] = c.CPU
 				return err
@@ -91,7 +91,7 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Cei
 	}
 	r.Time = m.time
 	var c probe.Ceiling
-	err := e.Do(ctx, site.In(func(st site.Prober) (err error) { c, err = st.Measure(ctx, r); return err }))
+	err := e.Do(ctx, site.WithRole(func(st site.Measurer) (err error) { c, err = st.Measure(ctx, r); return err }))
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
 	}
@@ -195,15 +195,15 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (meet.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
-	return meet.Run(ctx, choice, meet.From{Host: from.Host, What: site.Noise{Time: m.time}}, meet.To{Host: to.Host, What: site.Nowhere{}}, meet.Count{}, nil)
+	return meet.Run(ctx, choice, meet.From{Host: from.Conn, What: site.Noise{Time: m.time}}, meet.To{Host: to.Conn, What: site.Nowhere{}}, meet.Count{}, nil)
 }
 
 // measure measures what a planned stream passes: the link, the source's zfs
 // send, and the target's writing. The source is left out where its snapshot is
 // yet to be taken.
-func (t *sending) measure(ctx context.Context, taken bool) error {
+func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: crossed(t.ends, p), time: measureTime, doing: t.rep.Doing}
+	m := &measurer{ends: t.ends, link: crossed(t.ends, p), time: measureTime, doing: t.rep.Activity}
 	if err := m.idle(ctx); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (t *sending) measure(ctx context.Context, taken bool) error {
 
 // crossed is the link as the largest of planned streams crosses it.
 func crossed(e *ends, p *plan.Plan) meet.Link {
-	return e.link.As(p.Encrypted()).For(largest(p).Bytes)
+	return e.link.Resolve(p.Encrypted()).ForSize(largest(p).Bytes)
 }
 
 // datasets adds the source's largest stream and the target's writing.

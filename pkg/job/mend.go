@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func (h *healing) look(ctx context.Context, e endpoint.Endpoint, w *way.Way) (*zfs.Dataset, error) {
-	l, err := h.at.At(e.Host, w).List(ctx, site.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+func (h *healJob) look(ctx context.Context, e endpoint.Endpoint, w *way.Settings) (*zfs.Dataset, error) {
+	l, err := h.at.Get(e.Host, w).List(ctx, site.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -30,12 +30,12 @@ func (h *healing) look(ctx context.Context, e endpoint.Endpoint, w *way.Way) (*z
 	return d, nil
 }
 
-// mend heals a dataset through a snapshot of its own: taken on the source, sent to
+// healSnapshot heals a dataset through a snapshot of its own: taken on the source, sent to
 // the copy, and from the good one back over the blocks of the damaged one. Both lose
 // it in the end: see zfs.HealPrefix. A full stream of it has all blocks that the
 // newest state has, whatever other snapshots share them; an increment into zfs
 // receive -c heals those that were born in it.
-func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 	p := d.pair
 	source, target := p.ends()
 	if err := h.sweep(ctx, p); err != nil { // what an interrupted one left
@@ -48,9 +48,9 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 	}()
 	name := zfs.HealPrefix + h.req.Stamp
 	sent, err := RunSend(ctx, Send{
-		Source: source, Target: target, TakeSnapshot: name, Way: p.Way, Parallel: 1, Retries: h.req.Retries,
+		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
-	}, h.at, &scratch{Reporter: h.rep, what: "bringing what is new in " + source.String() + " to " + target.String()})
+	}, h.at, &backgroundReporter{Reporter: h.rep, what: "bringing what is new in " + source.String() + " to " + target.String()})
 	if err != nil {
 		if errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}) && p.fromBad {
 			return fault.Failf("remove or replace what is damaged in no snapshot, then the same command", "something newer than the copy is damaged: what is new cannot be read: %w", err)
@@ -76,18 +76,18 @@ func (h *healing) mend(ctx context.Context, d *HealedDataset) error {
 	return fmt.Errorf("%s: @%s did not arrive", target, name)
 }
 
-// scratch tells of a transfer that is no end in itself as of one that goes on.
-type scratch struct {
+// backgroundReporter tells of a transfer that is no end in itself as of one that goes on.
+type backgroundReporter struct {
 	Reporter
 	what string
 	done func()
 }
 
-func (s *scratch) Planned(*Report)                 {}
-func (s *scratch) Started(int, *plan.Dataset, int) { s.done = s.Doing(s.what) }
-func (s *scratch) Progress(int, meet.Progress)     {}
-func (s *scratch) Finished(int, *StepResult)       { s.done() }
-func (s *scratch) Ended(*plan.Dataset, error)      {}
+func (s *backgroundReporter) Planned(*Report)                 {}
+func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.what) }
+func (s *backgroundReporter) Progress(int, meet.Progress)     {}
+func (s *backgroundReporter) Finished(int, *StepResult)       { s.done() }
+func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sweepWithin is how long removing the snapshots may take.
 const sweepWithin = time.Minute
@@ -95,10 +95,10 @@ const sweepWithin = time.Minute
 // sweep removes the snapshots that were healed through: on the copy first, which
 // would else be ahead of its source, and which is made what it was before, so that
 // the next increment fits. What came to the copy since stays.
-func (h *healing) sweep(ctx context.Context, p *counterpart) error {
+func (h *healJob) sweep(ctx context.Context, p *healPair) error {
 	source, target := p.ends()
 	for _, e := range []endpoint.Endpoint{target, source} {
-		d, err := h.look(ctx, e, &p.Way)
+		d, err := h.look(ctx, e, &p.Settings)
 		if err != nil {
 			return err
 		}
@@ -109,15 +109,15 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 		byHand := ""
 		if e == target && halfHealed(d) {
 			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
-			err = h.at.At(e.Host, &p.Way).Again(ctx, func(s site.Site) error { return s.DiscardPartial(ctx, e.Name) })
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s site.Host) error { return s.DiscardPartial(ctx, e.Name) })
 		}
 		if len(older) > 0 && err == nil {
 			byHand = "zfs destroy " + zfs.CommandLine(older)
-			err = h.at.At(e.Host, &p.Way).Again(ctx, func(s site.Site) error { return s.Destroy(ctx, older) })
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s site.Host) error { return s.Destroy(ctx, older) })
 		}
 		if len(newer) > 0 && err == nil {
 			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
-			err = h.at.At(e.Host, &p.Way).Again(ctx, site.In(func(s site.Healer) error { return s.Revert(ctx, base) }))
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, site.WithRole(func(s site.Healer) error { return s.Revert(ctx, base) }))
 		}
 		if err != nil {
 			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
@@ -127,8 +127,8 @@ func (h *healing) sweep(ctx context.Context, p *counterpart) error {
 }
 
 // leftovers removes what heals that were cut off left where nothing is damaged any more.
-func (h *healing) leftovers(ctx context.Context) error {
-	defer h.rep.Doing("looking for what a heal that was cut off left in " + h.req.At.String())()
+func (h *healJob) leftovers(ctx context.Context) error {
+	defer h.rep.Activity("looking for what a heal that was cut off left in " + h.req.At.String())()
 	q := site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
 	l, err := h.host.List(ctx, q)
 	if err != nil {
@@ -167,9 +167,9 @@ func (h *healing) leftovers(ctx context.Context) error {
 // clean removes what a heal left in a dataset and its copy. A heal has one copy: which
 // is in nobody's way that has none of it, or cannot be reached, where another had it.
 // Where none had, that one may, and what is left here tells of it.
-func (h *healing) clean(ctx context.Context, dataset string) error {
+func (h *healJob) clean(ctx context.Context, dataset string) error {
 	var errs error
-	var reached []*counterpart
+	var reached []*healPair
 	for _, p := range h.req.pairs(dataset) {
 		err := h.lock(ctx, p)
 		if err == nil {
@@ -180,7 +180,7 @@ func (h *healing) clean(ctx context.Context, dataset string) error {
 		}
 		errs = errors.Join(errs, err)
 	}
-	if errs != nil && !slices.ContainsFunc(reached, func(p *counterpart) bool { return p.left }) {
+	if errs != nil && !slices.ContainsFunc(reached, func(p *healPair) bool { return p.left }) {
 		return errs
 	}
 	h.changed = true
@@ -215,7 +215,7 @@ func healedThrough(d *zfs.Dataset) (older, newer []string, base string) {
 }
 
 // correct streams the good blocks over the damaged ones.
-func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
+func (h *healJob) correct(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
 	p, arrive := out.pair, of.Arrive
 	send := p.stream(out.Since, arrive.Name)
 	send.Flags = of.Steps[0].Send.Flags // blocks as they were when the copy was made
@@ -227,22 +227,22 @@ func (h *healing) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
-	e := endsAt(h.at, p.good, p.bad, &p.Way)
+	e := newEnds(h.at, p.good, p.bad, &p.Settings)
 	if err := e.reach(ctx); err != nil {
 		return err
 	}
-	if err := e.choose(p.Way); err != nil {
+	if err := e.choose(p.Settings); err != nil {
 		return err
 	}
 	if err := e.open(ctx, h.rep); err != nil {
 		return err
 	}
 	out.Partly = true // from here on blocks may be healed
-	req := &Send{Way: p.Way, Retries: h.req.Retries}
+	req := &Send{Settings: p.Settings, Retries: h.req.Retries}
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)
 	defer func() { h.streams = m.streams.Load() }()
-	return (&effort{
+	return (&retrier{
 		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
 		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
 		// All of it again: what was healed is passed over by the kernel.

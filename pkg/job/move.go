@@ -36,7 +36,7 @@ type mover struct {
 }
 
 // change does something on the target that no stream does.
-func (m *mover) change(ctx context.Context, f func(site.Site) error) error {
+func (m *mover) change(ctx context.Context, f func(site.Host) error) error {
 	return m.noted(m.target.Do(ctx, f), 0)
 }
 
@@ -90,14 +90,14 @@ func (m *mover) all(ctx context.Context, p *plan.Plan) map[string]error {
 				n := states[need]
 				<-n.done
 				if n.err != nil {
-					st.err = because(d.Source, need, n.err)
+					st.err = skippedCause(d.Source, need, n.err)
 					return
 				}
 			}
 			if len(d.Steps) == 0 && d.Discard == "" {
 				return
 			}
-			e := m.effort(d)
+			e := m.retrier(d)
 			release, err := turn(ctx)
 			if err != nil {
 				st.err = e.interrupted()
@@ -117,17 +117,17 @@ func (m *mover) all(ctx context.Context, p *plan.Plan) map[string]error {
 	return failed
 }
 
-// skipped is a dataset that was not tried because another failed.
-type skipped struct{ dataset, need string }
+// skippedError is a dataset that was not tried because another failed.
+type skippedError struct{ dataset, need string }
 
-func (e *skipped) Error() string {
+func (e *skippedError) Error() string {
 	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
 }
 
-// because is what a dataset ended with that was not tried: what resumes the one
+// skippedCause is what a dataset ended with that was not tried: what resumes the one
 // that it needs goes on to it, and where that was refused nothing was changed.
-func because(dataset, need string, err error) error {
-	return &fault.Error{Class: fault.ClassOf(err), Err: &skipped{dataset: dataset, need: need}}
+func skippedCause(dataset, need string, err error) error {
+	return &fault.Error{Class: fault.ClassOf(err), Err: &skippedError{dataset: dataset, need: need}}
 }
 
 // slowestLimit is what limited the stream that took longest.
@@ -144,13 +144,13 @@ func slowestLimit(all []*StepResult) string {
 	return longest.LimitedBy
 }
 
-// effort moves one dataset, surveying and planning it anew after a cut.
-func (m *mover) effort(d *plan.Dataset) *effort {
+// retrier moves one dataset, surveying and planning it anew after a cut.
+func (m *mover) retrier(d *plan.Dataset) *retrier {
 	planned := d // what it may lose is not decided anew
-	return &effort{
+	return &retrier{
 		name: d.Source, retries: m.req.Retries, log: m.rep.Log,
 		try: func(ctx context.Context, tries int) error {
-			if err := m.unseen(ctx, planned, d); err != nil {
+			if err := m.checkNewSnapshots(ctx, planned, d); err != nil {
 				return err
 			}
 			if err := m.partKeys(ctx, planned, planned.Parts); err != nil {
@@ -207,12 +207,12 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		c := p.Conflicts[0]
 		err := fault.Failf(c.Remedy, "%s", c.Summary)
 		if c.ID != plan.HalfReceived {
-			err = &decided{err}
+			err = &permanentError{err}
 		}
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &decided{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
+		return nil, &permanentError{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
 	}
 	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err
@@ -233,8 +233,8 @@ func advanced(before, after *plan.Dataset) bool {
 // steps moves the streams of one dataset in order.
 func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
 	if a := d.Aside; a != nil {
-		set := []zfs.SetAside{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
-		if err := m.change(ctx, site.In(func(st site.Curator) error { return st.SetAside(ctx, set) })); err != nil {
+		set := []zfs.DivergedCopy{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
+		if err := m.change(ctx, site.WithRole(func(st site.Retention) error { return st.RenameDiverged(ctx, set) })); err != nil {
 			return err
 		}
 		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s; to give it up, once you do not need it: %s",
@@ -242,23 +242,23 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
-		if err := m.change(ctx, func(st site.Site) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st site.Host) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if d.CreateParents {
-		if err := m.change(ctx, func(st site.Site) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st site.Host) error { return st.CreateParents(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Clears) > 0 {
 		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := m.change(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+		if err := m.change(ctx, func(st site.Host) error { return st.Destroy(ctx, d.Clears) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Moves) > 0 {
-		if err := m.change(ctx, func(st site.Site) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := m.change(ctx, func(st site.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 
 // moveHolds moves holds of zxfer's jobs off snapshots that are about to be lost. Each is placed
 // first: cut off in between, it is on both, and the same command goes on. It is idempotent.
-func moveHolds(ctx context.Context, st site.Site, moves []plan.MovedHold) error {
+func moveHolds(ctx context.Context, st site.Host, moves []plan.MovedHold) error {
 	for _, m := range moves {
 		if err := st.Hold(ctx, m.Tag, []string{m.To}); err != nil {
 			return err
@@ -293,9 +293,9 @@ func moveHolds(ctx context.Context, st site.Site, moves []plan.MovedHold) error 
 	return nil
 }
 
-// unseen refuses a stream that would destroy a snapshot of the target which nobody
+// checkNewSnapshots refuses a stream that would destroy a snapshot of the target which nobody
 // was told of: one that was taken since it was planned.
-func (m *mover) unseen(ctx context.Context, planned, d *plan.Dataset) error {
+func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset) error {
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
@@ -332,13 +332,13 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
-	options := fitted(streamOptions(m.req), step.Bytes)
+	options := smallStreamOptions(streamOptions(m.req), step.Bytes)
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted blocks do not compress
 	}
 	res, err := meet.Run(ctx, m.link,
-		meet.From{Host: m.source.Host, What: site.SendStream{Spec: step.Send, Options: options}},
-		meet.To{Host: m.target.Host, What: site.ReceiveStream{Spec: step.Receive, Options: options}},
+		meet.From{Host: m.source.Conn, What: site.SendStream{Spec: step.Send, Options: options}},
+		meet.To{Host: m.target.Conn, What: site.ReceiveStream{Spec: step.Receive, Options: options}},
 		count, func(p meet.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
@@ -351,11 +351,11 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 	return r, err
 }
 
-// fitted are options for a stream of about so many bytes, 0 = unknown. Each end makes a
+// smallStreamOptions are options for a stream of about so many bytes, 0 = unknown. Each end makes a
 // ring, blocks and a compressor for every stream; to clear megabytes of memory for some
 // kilobytes took a third of what zxfer itself spent on them. What fits into one block
 // crosses in the round trips that a connection takes to begin, compressed or not.
-func fitted(o transfer.Options, bytes uint64) transfer.Options {
+func smallStreamOptions(o transfer.Options, bytes uint64) transfer.Options {
 	if bytes == 0 || bytes >= transfer.DefaultBlock {
 		return o
 	}
@@ -373,5 +373,5 @@ func streamOptions(req *Send) transfer.Options {
 	if req.Clock != nil {
 		now = req.Clock
 	}
-	return meet.Options(&req.Way, now())
+	return meet.Options(&req.Settings, now())
 }

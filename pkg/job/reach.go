@@ -22,7 +22,7 @@ import (
 
 // end is a host of a job with what it says about itself.
 type end struct {
-	*hosts.Host
+	*hosts.Conn
 	facts site.Facts
 	// system is what its files tell; nil where that is not known.
 	system *sysinfo.System
@@ -37,12 +37,12 @@ type ends struct {
 	links          []preflight.Measured // what was measured of it
 }
 
-func endsAt(at *hosts.Set, source, target endpoint.Endpoint, w *way.Way) *ends {
-	return &ends{source: end{Host: at.At(source.Host, w)}, target: end{Host: at.At(target.Host, w)}}
+func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *way.Settings) *ends {
+	return &ends{source: end{Conn: at.Get(source.Host, w)}, target: end{Conn: at.Get(target.Host, w)}}
 }
 
 // sameHost tells that both are one host.
-func (e *ends) sameHost() bool { return e.source.Host == e.target.Host }
+func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
 
 // all are the hosts, each once.
 func (e *ends) all() []*end {
@@ -84,14 +84,14 @@ func (e *ends) reach(ctx context.Context) error {
 // choose decides how bytes are to cross; open, once for all that a job moves, which
 // way they take: the one that was chosen if it passes, or else what package meet has
 // instead.
-func (e *ends) choose(w way.Way) (err error) {
-	e.link, err = meet.Choose(w, meet.SideOf(e.source.Host, e.source.facts), meet.SideOf(e.target.Host, e.target.facts))
+func (e *ends) choose(w way.Settings) (err error) {
+	e.link, err = meet.Choose(w, meet.NewSide(e.source.Conn, e.source.facts), meet.NewSide(e.target.Conn, e.target.facts))
 	return err
 }
 
 // open finds out whether the link passes. That none does is for the checks to tell.
 func (e *ends) open(ctx context.Context, rep Watcher) error {
-	defer rep.Doing("finding out which way data can take")()
+	defer rep.Activity("finding out which way data can take")()
 	link, err := e.link.Open(ctx, rep.Log)
 	if errors.Is(err, site.ErrLost) { // the host may be there again
 		link, err = link.Open(ctx, rep.Log)
@@ -137,7 +137,7 @@ func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = e.source.Do(ctx, func(st site.Site) error {
+		_ = e.source.Do(ctx, func(st site.Host) error {
 			_, err := st.Estimate(ctx, nil)
 			return err
 		})

@@ -37,8 +37,8 @@ var errMuch = errors.New("it has more than is to be read")
 // reread reads what was damaged in a dataset, each file once, and tells that nothing
 // shows that more is needed. What does not read is damaged still; what does may be in
 // memory, so that the scrub proves it.
-func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
-	defer h.rep.Doing("reading the damaged files of " + d.Dataset)()
+func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
+	defer h.rep.Activity("reading the damaged files of " + d.Dataset)()
 	said := map[string][]string{}
 	var refused error // to a restricted key: so would be all others
 	left := uint64(maxReadBytes)
@@ -81,12 +81,12 @@ func (h *healing) reread(ctx context.Context, d *HealedDataset) bool {
 }
 
 // newest are the damaged files of a dataset, each in the newest state that is listed.
-func (h *healing) newest(d *HealedDataset) (all []*HealedThing) {
-	age := func(t *HealedThing) int {
+func (h *healJob) newest(d *HealedDataset) (all []*HealedObject) {
+	age := func(t *HealedObject) int {
 		if t.Snapshot == "" {
 			return len(d.pair.shared)
 		}
-		return slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.bad == t.Snapshot })
+		return slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.bad == t.Snapshot })
 	}
 	at := map[string]int{}
 	for _, t := range h.report.Things {
@@ -106,7 +106,7 @@ func (h *healing) newest(d *HealedDataset) (all []*HealedThing) {
 
 // read reads a file of no more than what is left to be read, and tells whether an error
 // is one of its blocks. Of a folder only the names are read, here and below.
-func (h *healing) read(ctx context.Context, of, path string, left *uint64) (damaged bool, err error) {
+func (h *healJob) read(ctx context.Context, of, path string, left *uint64) (damaged bool, err error) {
 	d, err := h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: math.SmallestNonzeroFloat64})
 	if err == nil && d.Files == 1 && d.Failed == 0 {
 		if d.Size > *left {
@@ -121,8 +121,8 @@ func (h *healing) read(ctx context.Context, of, path string, left *uint64) (dama
 	return err != nil && (d.Failed > 0 || strings.Contains(err.Error(), syscall.EIO.Error())), err
 }
 
-func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
-	err = h.host.Again(ctx, site.In(func(s site.Reader) error {
+func (h *healJob) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
+	err = h.host.Retry(ctx, site.WithRole(func(s site.FileReader) error {
 		d, err = s.ReadFiles(ctx, q, nil)
 		return err
 	}))
@@ -135,8 +135,8 @@ func (h *healing) digest(ctx context.Context, q files.Query) (d files.Digest, er
 // that share the blocks of a file in the newest state (2.3.9). That it is a guess, as a file may have
 // had another name, shows when they are read again. It reads, also for a plan, no more
 // than a small part of what it may save.
-func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
-	defer h.rep.Doing("looking in the snapshots of " + d.Dataset + " for the damaged files")()
+func (h *healJob) narrow(ctx context.Context, d *HealedDataset) error {
+	defer h.rep.Activity("looking in the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
 	var listed []string // damaged snapshots
 	var cost uint64
@@ -172,7 +172,7 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 		return ctx.Err()
 	}
 	p := d.pair
-	sizes, err := site.Ask(ctx, h.at.At(p.good.Host, &p.Way).Again, site.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
+	sizes, err := site.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, site.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
 		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}
@@ -181,8 +181,8 @@ func (h *healing) narrow(ctx context.Context, d *HealedDataset) error {
 
 // newer heals what came after the block that the good one cannot read: by the longest
 // increment without it.
-func (h *healing) newer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
-	after := slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.good == d.Since }) + 1
+func (h *healJob) newer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
+	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
 	rest := d.pair.shared[after:]
 	sort.Search(len(rest), func(i int) bool {
 		part := *d

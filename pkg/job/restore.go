@@ -26,10 +26,10 @@ type Restore struct {
 	Mount bool // --mount: mount what was restored, where its key is loaded
 }
 
-// restoring is a restore on its way: that of a sending, with a stage before it and
+// restoreJob is a restore on its way: that of a sending, with a stage before it and
 // one behind it.
-type restoring struct {
-	*sending
+type restoreJob struct {
+	*sendJob
 	at    time.Time
 	mount bool
 	notes []string // of what was chosen
@@ -41,17 +41,17 @@ type restoring struct {
 // RunRestore runs `zxfer restore`. Errors are classed as those of RunSend.
 func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Plan.Restore, req.Plan.CarryProperties = true, true
-	t := &restoring{sending: newSending(req.Send, at, rep), at: req.At, mount: req.Mount}
+	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount}
 	t.report.Schema = "zxfer.restore/v1"
 	return t.concluded(outcome.Settle(ctx, t.restore(ctx)))
 }
 
-func (t *restoring) restore(ctx context.Context) error {
+func (t *restoreJob) restore(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
 	defer t.warm(ctx, &t.req)()
-	if err := t.begin(ctx, &policy{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
+	if err := t.begin(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
@@ -64,7 +64,7 @@ func (t *restoring) restore(ctx context.Context) error {
 		t.report.Next = t.outOfUse()
 		return err
 	}
-	err := during(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.persist(ctx, t.handOver) })
+	err := withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.persist(ctx, t.handOver) })
 	if err != nil {
 		t.report.Next = t.outOfUse()
 	}
@@ -80,7 +80,7 @@ func (t *restoring) restore(ctx context.Context) error {
 // ahead returns the command that makes the copy follow its original again, if the original went
 // back behind the newest snapshot of the copy; "" if nothing is to be done. It is typed where the
 // restore was.
-func (t *restoring) ahead() string {
+func (t *restoreJob) ahead() string {
 	var below, any bool
 	for _, d := range t.report.Plan.Datasets {
 		if d.Restore != nil && d.Restore.Ahead {
@@ -101,13 +101,13 @@ func (t *restoring) ahead() string {
 }
 
 // own has f called with the target as what hands datasets over.
-func (t *restoring) own(ctx context.Context, f func(site.Owner) error) error {
-	return t.target.Do(ctx, site.In(f))
+func (t *restoreJob) own(ctx context.Context, f func(site.Restorer) error) error {
+	return t.target.Do(ctx, site.WithRole(f))
 }
 
 // survey is that of a send, with what a restore depends on besides.
-func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
-	if err := t.own(ctx, func(site.Owner) error { return nil }); err != nil {
+func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
+	if err := t.own(ctx, func(site.Restorer) error { return nil }); err != nil {
 		return state, err
 	}
 	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
@@ -119,7 +119,7 @@ func (t *restoring) survey(ctx context.Context) (state plan.State, err error) {
 	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
 		return state, err
 	}
-	state.Source.PassOver(zfs.HealPrefix)
+	state.Source.Skip(zfs.HealPrefix)
 	if !t.at.IsZero() {
 		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Wanted); err != nil {
 			return state, err
@@ -199,7 +199,7 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 func Clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
 
 // review says what was chosen, and what mounting would hide.
-func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
+func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	p.Notes = slices.Concat(t.notes, p.Notes)
 	t.inUse(ctx, p)
 	at := map[string]*plan.Dataset{}
@@ -213,7 +213,7 @@ func (t *restoring) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	found, err := site.Ask(ctx, t.target.Do, site.Owner.Occupied, paths)
+	found, err := site.Call(ctx, t.target.Do, site.Restorer.InUse, paths)
 	if errors.Is(err, site.ErrForbidden) {
 		return nil
 	}
@@ -240,7 +240,7 @@ func mounts(d *zfs.Dataset) bool {
 
 // outOfUse are the commands that mount what was unmounted, now or before, where a
 // restore does not get to it.
-func (t *restoring) outOfUse() []string {
+func (t *restoreJob) outOfUse() []string {
 	names := slices.Clone(t.idle)
 	for _, d := range t.report.Plan.Datasets {
 		if d.Restore != nil {
@@ -257,7 +257,7 @@ func (t *restoring) outOfUse() []string {
 
 // elsewhere is how the tree gets another mountpoint: with the first stream of its
 // root, or by hand where that has arrived.
-func (t *restoring) elsewhere(p *plan.Plan) string {
+func (t *restoreJob) elsewhere(p *plan.Plan) string {
 	for _, d := range p.Datasets {
 		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
 			return "there, " + zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", d.Target})
@@ -267,7 +267,7 @@ func (t *restoring) elsewhere(p *plan.Plan) string {
 }
 
 // inUse refuses to change volumes under their users, where the host can tell of one.
-func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
+func (t *restoreJob) inUse(ctx context.Context, p *plan.Plan) {
 	at := map[string]*plan.Dataset{}
 	for _, d := range p.Datasets {
 		if d.Type == zfs.Volume && (len(d.Steps) > 0 || d.RollsBack()) && d.Restore != nil && !d.Restore.Due {
@@ -278,7 +278,7 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	found, _ := site.Ask(ctx, t.target.Do, site.Owner.Occupied, paths) // it may not tell
+	found, _ := site.Call(ctx, t.target.Do, site.Restorer.InUse, paths) // it may not tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
@@ -289,13 +289,13 @@ func (t *restoring) inUse(ctx context.Context, p *plan.Plan) {
 }
 
 // unmount unmounts the filesystems that change. It is idempotent.
-func (t *restoring) unmount(ctx context.Context) error {
+func (t *restoreJob) unmount(ctx context.Context) error {
 	for _, d := range t.report.Plan.Datasets {
 		if d.Restore == nil || len(d.Restore.Unmount) == 0 {
 			continue
 		}
 		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
-		if err := t.own(ctx, func(o site.Owner) error { return o.Unmount(ctx, d.Target) }); err != nil {
+		if err := t.own(ctx, func(o site.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
 			return err
 		}
 		t.changed = true
@@ -304,7 +304,7 @@ func (t *restoring) unmount(ctx context.Context) error {
 }
 
 // asPlanned refuses a rollback that would destroy something that was made after the plan.
-func (t *restoring) asPlanned(ctx context.Context, to zfs.Rollback) error {
+func (t *restoreJob) asPlanned(ctx context.Context, to zfs.Rollback) error {
 	l, err := t.target.List(ctx, site.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
 	if err != nil {
 		return err
@@ -321,7 +321,7 @@ func (t *restoring) asPlanned(ctx context.Context, to zfs.Rollback) error {
 // same command completes it after a crash: before the holds moved, between placing and removing
 // one, and between the destruction of the newer snapshots and the rollback, the dataset still has
 // the wanted snapshot.
-func (t *restoring) rollBack(ctx context.Context) error {
+func (t *restoreJob) rollBack(ctx context.Context) error {
 	for _, d := range t.report.Plan.Datasets {
 		if !d.RollsBack() {
 			continue
@@ -332,10 +332,10 @@ func (t *restoring) rollBack(ctx context.Context) error {
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed = true
-		if err := t.target.Do(ctx, func(st site.Site) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := t.target.Do(ctx, func(st site.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
 			return err
 		}
-		if err := t.own(ctx, func(o site.Owner) error { return o.Rollback(ctx, to) }); err != nil {
+		if err := t.own(ctx, func(o site.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
 			return err
 		}
 	}

@@ -373,7 +373,7 @@ type timeless struct {
 	snapshot, says string
 }
 
-func (c timeless) Open(context.Context, hosts.Line) (site.Site, error) { return c, nil }
+func (c timeless) Open(context.Context, hosts.Address) (site.Host, error) { return c, nil }
 
 func (c timeless) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	found, err := c.world.Properties(ctx, names, properties)
@@ -442,9 +442,9 @@ type occupied struct {
 	asked [][]string
 }
 
-func (o *occupied) Open(context.Context, hosts.Line) (site.Site, error) { return o, nil }
+func (o *occupied) Open(context.Context, hosts.Address) (site.Host, error) { return o, nil }
 
-func (o *occupied) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+func (o *occupied) InUse(_ context.Context, paths []string) (map[string]string, error) {
 	o.asked = append(o.asked, paths)
 	return o.by, nil
 }

@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// effort is something that is tried again after a cut, until as many tries in a
+// retrier is something that is tried again after a cut, until as many tries in a
 // row as retries have brought nothing.
-type effort struct {
+type retrier struct {
 	name    string // of what is done: messages begin with it; "" where they name it themselves
 	retries int
 	log     func(string)
@@ -30,7 +30,7 @@ type effort struct {
 	curable func(err, before error) bool
 }
 
-func (e *effort) run(ctx context.Context) error {
+func (e *retrier) run(ctx context.Context) error {
 	var before error
 	for tries := 0; ; {
 		err := e.try(ctx, tries)
@@ -54,13 +54,13 @@ func (e *effort) run(ctx context.Context) error {
 				return e.interrupted()
 			}
 			var advanced bool
-			if advanced, err = e.lookAgain(ctx); advanced {
+			if advanced, err = e.inspect(ctx); advanced {
 				tries, before = 0, nil
 			}
 			switch {
 			case err == nil:
 				looked = true
-			case errors.As(err, new(*decided)):
+			case errors.As(err, new(*permanentError)):
 				return e.of(err)
 			case ctx.Err() != nil:
 				return e.interrupted()
@@ -69,14 +69,14 @@ func (e *effort) run(ctx context.Context) error {
 	}
 }
 
-func (e *effort) lookAgain(ctx context.Context) (advanced bool, err error) {
+func (e *retrier) inspect(ctx context.Context) (advanced bool, err error) {
 	if e.look == nil {
 		return false, nil
 	}
 	return e.look(ctx)
 }
 
-func (e *effort) of(err error) error {
+func (e *retrier) of(err error) error {
 	if e.name == "" {
 		return err
 	}
@@ -86,14 +86,14 @@ func (e *effort) of(err error) error {
 // resumes is the hint of what was interrupted.
 const resumes = "the same command resumes"
 
-func (e *effort) interrupted() error {
+func (e *retrier) interrupted() error {
 	return fault.Interrupt(resumes, e.of(errors.New("interrupted")))
 }
 
-// decided is what a look found, and no further try changes.
-type decided struct{ error }
+// permanentError is what a look found, and no further try changes.
+type permanentError struct{ error }
 
-func (d *decided) Unwrap() error { return d.error }
+func (d *permanentError) Unwrap() error { return d.error }
 
 // transient tells whether another try may succeed without anybody's help.
 func transient(err error) bool {

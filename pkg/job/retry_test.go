@@ -31,7 +31,7 @@ func TestTransient(t *testing.T) {
 
 // tried runs an effort whose tries and looks end so, one after the other, and
 // returns how many there were and what was logged.
-func tried(t *testing.T, e effort, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
+func tried(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
 	t.Helper()
 	next := func(all *[]error) (err error) {
 		if len(*all) > 0 {
@@ -76,11 +76,11 @@ func TestEffort(t *testing.T) {
 		{"the second brings nothing", 1, []error{cut, cut, cut}, nil, map[int]bool{1: true}, 3, fault.Interrupted, ""},
 		{"the host is away for a while", 3, []error{cut}, []error{away, away}, map[int]bool{}, 2, 0, ""},
 		{"the host is away for good", 3, []error{cut}, []error{away, away, away, away}, map[int]bool{}, 1, fault.Interrupted, "pool/a: no route"},
-		{"what a look finds decides", 3, []error{cut}, []error{&decided{fault.Failf("", "another disk")}}, map[int]bool{}, 1, fault.Failed, "pool/a: another disk"},
+		{"what a look finds decides", 3, []error{cut}, []error{&permanentError{fault.Failf("", "another disk")}}, map[int]bool{}, 1, fault.Failed, "pool/a: another disk"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			n, _, err := tried(t, effort{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
+			n, _, err := tried(t, retrier{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
 			require.Equal(t, tt.want, n)
 			if tt.class == 0 {
 				require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestEffort(t *testing.T) {
 			require.Equal(t, tt.class, fault.ClassOf(err))
 		})
 	}
-	_, said, _ := tried(t, effort{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
+	_, said, _ := tried(t, retrier{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
 	require.Len(t, said, 2)
 	require.Regexp(t, "^pool/a: in the middle: .*; try 1 of 2 in ", said[0])
 	require.Regexp(t, "^pool/a: in the middle: .*; try 2 of 2 in ", said[1])
@@ -102,7 +102,7 @@ func TestAnEffortIsInterrupted(t *testing.T) {
 	for _, at := range []string{"try", "pause", "look"} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			e := effort{name: "pool/a", retries: 9, curable: func(error, error) bool { return true }}
+			e := retrier{name: "pool/a", retries: 9, curable: func(error, error) bool { return true }}
 			e.try = func(context.Context, int) error {
 				if at == "try" {
 					stop()

@@ -24,15 +24,15 @@ const scrubPoll = 500 * time.Millisecond
 // scrub scrubs the pool and waits. Of what is in the list of errors alone (zpool scrub
 // -e) is no proof: 2.3.9 takes an error that only an older snapshot has off the list,
 // still damaged, where the newest state has another block in that place.
-func (h *healing) scrub(ctx context.Context) error {
+func (h *healJob) scrub(ctx context.Context) error {
 	paused := fault.Failf(h.onPool("zpool scrub -s"), "it is paused, and would go on only where it was")
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
-	if err := h.host.Do(ctx, site.In(func(s site.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
+	if err := h.host.Do(ctx, site.WithRole(func(s site.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
 		return err
 	}
-	defer h.rep.Doing("scrubbing " + zfs.PoolOf(h.req.At.Name))()
+	defer h.rep.Activity("scrubbing " + zfs.PoolOf(h.req.At.Name))()
 	for said := 0.0; ; {
 		d, err := damage(ctx, h.host, h.req.At.Name)
 		switch {
@@ -56,10 +56,10 @@ func (h *healing) scrub(ctx context.Context) error {
 
 // judge says of a thing why it will not be, or was not, healed, and what remains to
 // be done.
-func (h *healing) judge(t *HealedThing) {
+func (h *healJob) judge(t *HealedObject) {
 	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
 	if i < 0 {
-		t.Outcome, t.Why = NotMended, "metadata, or of a dataset that is gone: no copy has its blocks"
+		t.Outcome, t.Why = NotHealed, "metadata, or of a dataset that is gone: no copy has its blocks"
 		switch {
 		case strings.HasPrefix(t.Shown, "<0x"):
 			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
@@ -70,13 +70,13 @@ func (h *healing) judge(t *HealedThing) {
 	}
 	d := h.report.Datasets[i]
 	if d.Why != "" {
-		t.Outcome, t.Why = NotMended, d.Why
+		t.Outcome, t.Why = NotHealed, d.Why
 	}
-	if t.Outcome != NotMended || d.common == "" {
+	if t.Outcome != NotHealed || d.common == "" {
 		return
 	}
 	from, name := d.pair.good, d.common // or the snapshot that is damaged, where the copy has it
-	if i := slices.IndexFunc(d.pair.shared, func(s shared) bool { return s.bad == t.Snapshot }); i >= 0 {
+	if i := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.bad == t.Snapshot }); i >= 0 {
 		name = d.pair.shared[i].good
 	}
 	from.Name += "@" + name
@@ -88,7 +88,7 @@ func (h *healing) judge(t *HealedThing) {
 }
 
 // there are commands for a shell where the damage is, a line each.
-func (h *healing) there(commands ...string) string {
+func (h *healJob) there(commands ...string) string {
 	if !h.req.At.Local() {
 		for i := range commands {
 			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
@@ -98,7 +98,7 @@ func (h *healing) there(commands ...string) string {
 }
 
 // onPool are commands for the pool that has the damage, as there has them.
-func (h *healing) onPool(commands ...string) string {
+func (h *healJob) onPool(commands ...string) string {
 	for i := range commands {
 		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
 	}
@@ -114,11 +114,11 @@ func beside(e endpoint.Endpoint) string {
 }
 
 // conclude scrubs, and holds what is damaged now against what was.
-func (h *healing) conclude(ctx context.Context) error {
+func (h *healJob) conclude(ctx context.Context) error {
 	h.report.Scrubbed = false // an earlier scrub tells nothing of what was mended since
 	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
 		for _, t := range h.report.Things {
-			t.Outcome = NotMended
+			t.Outcome = NotHealed
 			h.judge(t)
 		}
 		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
@@ -159,7 +159,7 @@ func (h *healing) conclude(ctx context.Context) error {
 // compare notes what became of each thing, and returns how many are not healed for
 // sure. Only a scrub that came to its end, and its list, tell: one that was cancelled
 // takes off the list what it has not come to.
-func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
+func (h *healJob) compare(now zfs.Damage, unsure string) (remain int) {
 	left := map[string]bool{}
 	newest := func(t *zfs.Damaged) string { return t.Dataset + ":" + t.Path + t.Object }
 	for _, t := range now.Things {
@@ -174,10 +174,10 @@ func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
 		case now.Unlisted, !h.report.Scrubbed:
 			t.Outcome, t.Why = Unknown, unsure
 		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.Damaged)]):
-			t.Outcome, t.Why, t.Remedy = Mended, "", ""
+			t.Outcome, t.Why, t.Remedy = Healed, "", ""
 			continue
 		default:
-			t.Outcome = NotMended
+			t.Outcome = NotHealed
 			if known {
 				t.Why = "the newest state does not share its blocks, or they are metadata"
 			}
@@ -193,7 +193,7 @@ func (h *healing) compare(now zfs.Damage, unsure string) (remain int) {
 
 // unlisted fails where the last scrub found errors that ZFS does not list, as seen with
 // 2.3.9 of what only older snapshots of an unmounted filesystem have.
-func (h *healing) unlisted(d zfs.Damage) error {
+func (h *healJob) unlisted(d zfs.Damage) error {
 	pool := zfs.PoolOf(h.req.At.Name)
 	ofPool := fmt.Sprintf("pool %s has %s of no dataset: of its own metadata, or of what is gone, which two scrubs clear", pool, english.Plural(d.OfPool, "error", ""))
 	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")

@@ -22,12 +22,12 @@ import (
 // changed on either side, and of class fault.Interrupted where the same
 // command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
-	t := newSending(req, at, rep)
+	t := newSendJob(req, at, rep)
 	return t.concluded(outcome.Settle(ctx, t.send(ctx)))
 }
 
 // concluded says in the report how a job ended.
-func (t *sending) concluded(err error) (*Report, error) {
+func (t *sendJob) concluded(err error) (*Report, error) {
 	r := t.report
 	switch {
 	case err != nil:
@@ -44,19 +44,19 @@ func (t *sending) concluded(err error) (*Report, error) {
 
 // send is a batch of what is below one source, of which any part that is refused
 // or fails is the failure of all.
-func (t *sending) send(ctx context.Context) error {
+func (t *sendJob) send(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
 	defer t.warm(ctx, &t.req)()
 	take := t.req.TakeSnapshot != ""
-	whole := policy{pretended: take, survey: func(ctx context.Context) (plan.State, error) {
+	whole := jobRules{pretended: take, survey: func(ctx context.Context) (plan.State, error) {
 		if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
 		state, err := survey(ctx, t.ends, t.req.Plan)
 		if err == nil {
-			err = inheritors(ctx, t.ends, t.req.Plan, &state)
+			err = keyDependents(ctx, t.ends, t.req.Plan, &state)
 		}
 		return state, err
 	}}
@@ -82,7 +82,7 @@ func (t *sending) send(ctx context.Context) error {
 	return err
 }
 
-func (t *sending) checkTarget() error {
+func (t *sendJob) checkTarget() error {
 	if t.req.Target.Path() {
 		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.req.Target)
 	}
@@ -90,7 +90,7 @@ func (t *sending) checkTarget() error {
 }
 
 // deliver moves what was planned, and verifies it.
-func (t *sending) deliver(ctx context.Context) error {
+func (t *sendJob) deliver(ctx context.Context) error {
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	var errs []error
@@ -108,13 +108,13 @@ func (t *sending) deliver(ctx context.Context) error {
 }
 
 // taken is the source with the snapshot of --snapshot.
-func (t *sending) taken() endpoint.Endpoint {
+func (t *sendJob) taken() endpoint.Endpoint {
 	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
 }
 
 // checkFree refuses to take a snapshot of a name that one of the datasets has.
-func (t *sending) checkFree() error {
-	there := plan.Taken(t.state.Source, t.req.TakeSnapshot)
+func (t *sendJob) checkFree() error {
+	there := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
 	if len(there) == 0 {
 		return nil
 	}
@@ -124,15 +124,15 @@ func (t *sending) checkFree() error {
 }
 
 // takeSnapshot takes the snapshot of --snapshot.
-func (t *sending) takeSnapshot(ctx context.Context) error {
+func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	var names []string
 	for _, d := range t.state.Source.Datasets {
 		if !d.Inconsistent() { // of what is half received ZFS takes none, and the plan skips it
 			names = append(names, d.Name+"@"+t.req.TakeSnapshot)
 		}
 	}
-	taken := t.rep.Doing("taking snapshots of " + english.Plural(len(names), "dataset", ""))
-	err := t.source.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+	taken := t.rep.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
+	err := t.source.Do(ctx, func(st site.Host) error { return st.Snapshot(ctx, names) })
 	taken()
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)
@@ -147,24 +147,24 @@ func (t *sending) takeSnapshot(ctx context.Context) error {
 
 // verifyAll verifies what arrived and places holds and bookmarks. It runs also
 // where nothing had to be sent: a hold asked for is then placed all the same.
-func (t *sending) verifyAll(ctx context.Context) error {
+func (t *sendJob) verifyAll(ctx context.Context) error {
 	p, there := t.report.Plan, t.state.Target
 	look := "looking at what arrived on " + t.target.Label()
 	// Both looks are on their way at once; what the second finds comes last.
-	appeared, stop := meanwhile(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, checkAppeared(ctx, t.ends, &t.req, p, &t.state.Target)
+	appeared, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, checkUnexpected(ctx, t.ends, &t.req, p, &t.state.Target)
 	})
 	defer stop()
 	if p.Steps() > 0 {
-		looked := t.rep.Doing(look)
+		looked := t.rep.Activity(look)
 		var err error
-		there, err = arrived(ctx, t.ends, &t.req, p, &t.state)
+		there, err = listArrived(ctx, t.ends, &t.req, p, &t.state)
 		looked()
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 	}
-	results := promised(p)
+	results := expectedResults(p)
 	if err := t.check(results, &there, nil); err != nil {
 		return err
 	}
@@ -182,10 +182,10 @@ func (t *sending) verifyAll(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := keep(ctx, t.ends, &t.req, results); err != nil {
+	if err := placeHolds(ctx, t.ends, &t.req, results); err != nil {
 		return fmt.Errorf("the data arrived, but: %w", err)
 	}
-	defer t.rep.Doing(look)()
+	defer t.rep.Activity(look)()
 	_, err := appeared(ctx)
 	return err
 }

@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// sending is a job on its way through the stages: reach, survey, plan, admit,
+// sendJob is a job on its way through the stages: reach, survey, plan, admit,
 // move, verify. Each is functions of what those before it found, in a file of its
 // name; what is here is their order, and what they have in common.
-type sending struct {
+type sendJob struct {
 	*ends
 	req    Send
 	rep    Reporter
@@ -30,17 +30,17 @@ type sending struct {
 	parted  *sync.Map // copies that became encryption roots, by name
 }
 
-func newSending(req Send, at *hosts.Set, rep Reporter) *sending {
+func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	return &sending{req: req, rep: rep, ends: endsAt(at, req.Source, req.Target, &req.Way), report: &Report{
+	return &sendJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
 }
 
-// policy is in what jobs differ until something is moved: what they survey, and
+// jobRules is in what jobs differ until something is moved: what they survey, and
 // what they do about what stands in the way.
-type policy struct {
+type jobRules struct {
 	survey func(ctx context.Context) (plan.State, error)
 	// pretended tells that the source is to be thought to have a snapshot that does
 	// not exist yet.
@@ -53,14 +53,14 @@ type policy struct {
 
 // begin does all that comes before a change. This host is surveyed while another is
 // reached, and that one as soon as it is.
-func (t *sending) begin(ctx context.Context, by *policy) error {
-	survey, stop := meanwhile(ctx, by.survey)
+func (t *sendJob) begin(ctx context.Context, by *jobRules) error {
+	survey, stop := async(ctx, by.survey)
 	defer stop()
-	if err := during(ctx, t.rep, "reaching "+t.others(), t.reach); err != nil {
+	if err := withActivity(ctx, t.rep, "reaching "+t.others(), t.reach); err != nil {
 		return err
 	}
 	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
-	if err := t.choose(t.req.Way); err != nil {
+	if err := t.choose(t.req.Settings); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -84,9 +84,9 @@ func (t *sending) begin(ctx context.Context, by *policy) error {
 	return t.admit()
 }
 
-// meanwhile has f done beside what follows. wait returns what it came to; stop ends it where it is
+// async has f done beside what follows. wait returns what it came to; stop ends it where it is
 // not wanted any more, and waits for that.
-func meanwhile[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
+func async[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var got T
 	var err error
@@ -99,8 +99,8 @@ func meanwhile[T any](ctx context.Context, f func(context.Context) (T, error)) (
 }
 
 // prepare surveys both sides and plans.
-func (t *sending) prepare(ctx context.Context, by *policy, survey func(context.Context) (plan.State, error)) (err error) {
-	listed := t.rep.Doing(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
+func (t *sendJob) prepare(ctx context.Context, by *jobRules, survey func(context.Context) (plan.State, error)) (err error) {
+	listed := t.rep.Activity(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
 	t.state, err = survey(ctx)
 	listed()
 	if err != nil {
@@ -110,13 +110,13 @@ func (t *sending) prepare(ctx context.Context, by *policy, survey func(context.C
 		if err := t.checkFree(); err != nil {
 			return err
 		}
-		t.state.Source = plan.Pretend(t.state.Source, func(string) string { return t.req.TakeSnapshot })
+		t.state.Source = plan.Simulate(t.state.Source, func(string) string { return t.req.TakeSnapshot })
 	}
 	var part func(*plan.Plan)
 	if by.apart != nil {
 		part = by.apart.part
 	}
-	defer t.rep.Doing("planning, and estimating sizes")()
+	defer t.rep.Activity("planning, and estimating sizes")()
 	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, part)
 	if err != nil {
 		return unchanged(err)
@@ -143,12 +143,12 @@ func (t *sending) prepare(ctx context.Context, by *policy, survey func(context.C
 }
 
 // judge has the checks look again, at the link as well.
-func (t *sending) judge() {
+func (t *sendJob) judge() {
 	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
 	t.report.Wire = wireReport(t.link, t.report.Plan)
 }
 
-func (t *sending) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
+func (t *sendJob) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
 
 // wireReport says how a plan's streams will cross.
 func wireReport(l meet.Link, p *plan.Plan) meet.Report {
@@ -161,12 +161,12 @@ func wireReport(l meet.Link, p *plan.Plan) meet.Report {
 	if unknown {
 		largest = 0
 	}
-	return l.For(largest).Report(sealed, open)
+	return l.ForSize(largest).Report(sealed, open)
 }
 
 // move moves what was planned, and returns what went wrong, by the dataset on
 // the source.
-func (t *sending) move(ctx context.Context) map[string]error {
+func (t *sendJob) move(ctx context.Context) map[string]error {
 	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
 	t.parted = &m.parted
 	began := time.Now()
@@ -183,8 +183,8 @@ func (t *sending) move(ctx context.Context) map[string]error {
 }
 
 // persist does f again where a connection was lost. f bears to be repeated.
-func (t *sending) persist(ctx context.Context, f func(context.Context) error) error {
-	e := &effort{
+func (t *sendJob) persist(ctx context.Context, f func(context.Context) error) error {
+	e := &retrier{
 		retries: t.req.Retries, log: t.rep.Log,
 		try:     func(ctx context.Context, _ int) error { return f(ctx) },
 		curable: func(err, _ error) bool { return errors.Is(err, site.ErrLost) },
@@ -194,7 +194,7 @@ func (t *sending) persist(ctx context.Context, f func(context.Context) error) er
 
 // check fills in what became of each dataset, of which those in failed did not
 // arrive, and returns the first error.
-func (t *sending) check(results []*DatasetResult, there *zfs.Listing, failed map[string]error) (first error) {
+func (t *sendJob) check(results []*DatasetResult, there *zfs.Listing, failed map[string]error) (first error) {
 	arrived, of := there.ByName(), make(map[string]*DatasetResult, len(results))
 	for i, d := range t.report.Plan.Datasets {
 		r := results[i]

@@ -26,7 +26,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		state.Source, err = e.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
-		err = MissingPool(e.source.Host, req.Source, err)
+		err = MissingPool(e.source.Conn, req.Source, err)
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}
@@ -34,7 +34,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	})
 	g.Go(func() (err error) {
 		state.Target, err = e.target.List(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
-		return MissingPool(e.target.Host, target, err)
+		return MissingPool(e.target.Conn, target, err)
 	})
 	if err := g.Wait(); err != nil {
 		return state, err
@@ -65,7 +65,7 @@ type NoPool struct {
 func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
 
 // MissingPool turns the error of a listing into a refusal if the host has no such pool.
-func MissingPool(at *hosts.Host, dataset string, err error) error {
+func MissingPool(at *hosts.Conn, dataset string, err error) error {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}
@@ -83,7 +83,7 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	dataset, err := site.Ask(ctx, e.source.Do, site.Lister.DatasetOf, req.Source.Name)
+	dataset, err := site.Call(ctx, e.source.Do, site.Lister.DatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
 			"%s is not on a ZFS filesystem", req.Source)

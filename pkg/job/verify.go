@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// promised are the results of a plan's datasets, before anything is moved.
-func promised(p *plan.Plan) []*DatasetResult {
+// expectedResults are the results of a plan's datasets, before anything is moved.
+func expectedResults(p *plan.Plan) []*DatasetResult {
 	out := make([]*DatasetResult, len(p.Datasets))
 	for i, d := range p.Datasets {
 		out[i] = &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)}
@@ -27,10 +27,10 @@ func promised(p *plan.Plan) []*DatasetResult {
 	return out
 }
 
-// arrived looks at the target once more: at the datasets and snapshots of the
+// listArrived looks at the target once more: at the datasets and snapshots of the
 // plan, or at all that it has where it lacks one of these by name, as when
 // somebody renamed it, and where contents are to be compared.
-func arrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
+func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
 	all := site.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, Alone: true}
 	if req.Verify {
 		return e.target.List(ctx, all)
@@ -98,10 +98,10 @@ func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)
 	}
 }
 
-// checkAppeared looks whether anything is below the target that the plan did
+// checkUnexpected looks whether anything is below the target that the plan did
 // not bring and that was not there before. What streams may bring zfs.Gate
 // judges; this is what remains to be seen of it.
-func checkAppeared(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
+func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // or what was below it before is not known
 	}
@@ -120,7 +120,7 @@ func checkAppeared(ctx context.Context, e *ends, req *Send, p *plan.Plan, before
 }
 
 func unplanned(host string, p *plan.Plan, before, after *zfs.Listing) error {
-	names := appeared(p, before, after)
+	names := unexpectedDatasets(p, before, after)
 	if len(names) == 0 {
 		return nil
 	}
@@ -129,9 +129,9 @@ func unplanned(host string, p *plan.Plan, before, after *zfs.Listing) error {
 		host, before.Root, strings.Join(names, ", "))
 }
 
-// appeared are the datasets below a target that came without being planned. One
+// unexpectedDatasets are the datasets below a target that came without being planned. One
 // without a snapshot was received by nobody: it was created there.
-func appeared(p *plan.Plan, before, after *zfs.Listing) (names []string) {
+func unexpectedDatasets(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	there := after.ByName()
 	for _, name := range unknown(p, before, after) {
 		if d := there[name]; len(d.Versions) > 0 || d.Inconsistent() {

@@ -32,7 +32,7 @@ func TestAppeared(t *testing.T) {
 		}
 		created := list("vault/a/created")
 		created.Datasets[0].Versions = nil
-		require.Empty(t, appeared(p, list(""), created))
-		require.Equal(t, tt.want, strings.Join(appeared(p, list(tt.before), list(tt.after)), " "), tt.why)
+		require.Empty(t, unexpectedDatasets(p, list(""), created))
+		require.Equal(t, tt.want, strings.Join(unexpectedDatasets(p, list(tt.before), list(tt.after)), " "), tt.why)
 	}
 }

@@ -79,13 +79,13 @@ func failing(what string, why error) func(string) error {
 	}
 }
 
-func (w *world) Open(context.Context, hosts.Line) (site.Site, error) { return w, nil }
-func (w *world) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (w *world) Open(context.Context, hosts.Address) (site.Host, error) { return w, nil }
+func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
 // host is one that is reached by an Opener, "" for this one.
-func host(o hosts.Opener, name string) *hosts.Host { return hosts.New(o).At(name, &way.Way{}) }
+func host(o hosts.Opener, name string) *hosts.Conn { return hosts.New(o).Get(name, &way.Settings{}) }
 
 // request is to send src/a and all below it to dst.
 func request(change func(*Send)) Send {
@@ -111,7 +111,7 @@ func (w *world) batch(t *testing.T, change func(*Send)) Batch {
 type silent struct{}
 
 func (silent) Log(string)                      {}
-func (silent) Doing(string) func()             { return func() {} }
+func (silent) Activity(string) func()          { return func() {} }
 func (silent) Planned(*Report)                 {}
 func (silent) Started(int, *plan.Dataset, int) {}
 func (silent) Progress(int, meet.Progress)     {}

@@ -24,7 +24,7 @@ func rootCause(send, receive error) error {
 	case errors.Is(receive, wire.ErrDial) && errors.Is(send, site.ErrLost):
 		return send
 	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echo(send) == 0:
-		return site.Blame(send, receive)
+		return site.JoinCause(send, receive)
 	case echo(receive) < echo(send):
 		return receive
 	}

@@ -20,8 +20,8 @@ type Side struct {
 	Addresses []netip.Addr
 }
 
-// SideOf is a host as a way to or from it is chosen.
-func SideOf(h Host, f site.Facts) Side {
+// NewSide is a host as a way to or from it is chosen.
+func NewSide(h Host, f site.Facts) Side {
 	s := Side{Host: h, Facts: f}
 	if !h.Local() {
 		return s
@@ -41,15 +41,15 @@ func (s *Side) has(address string) bool {
 	return err == nil && slices.Contains(s.Addresses, a.Unmap().WithZone(""))
 }
 
-// ways are those that bytes may take between two hosts, each where those before it
+// candidates are those that bytes may take between two hosts, each where those before it
 // do not pass. What was asked for is obeyed: where it names the direction, an
 // address or the wire there is no other.
 //
 // First of all this host connects to the other, as that direction is known to be
 // open for the remote shell; between two other hosts the source does. Next is the
 // other direction, and then, from or to this host, the remote shell's own connection.
-func ways(w way.Way, source, target Side) []way.Way {
-	all := []way.Way{w}
+func candidates(w way.Settings, source, target Side) []way.Settings {
+	all := []way.Settings{w}
 	free := func(word string) bool { return word == "" || word == way.Auto }
 	if source.Host == target.Host || w.Wire == way.NC || w.Wire == way.SSH || !free(w.Dial) || w.DataAddress != "" {
 		return all
@@ -70,8 +70,8 @@ func ways(w way.Way, source, target Side) []way.Way {
 // Choose decides how bytes are to cross between two hosts: which one listens, at
 // which address, and how many connections are made. It looks at nothing but what it
 // is given: whether that passes, Open finds out.
-func Choose(w way.Way, source, target Side) (Link, error) {
-	l := Link{asked: w, source: source, target: target, after: ways(w, source, target), deadline: linkDeadline}
+func Choose(w way.Settings, source, target Side) (Link, error) {
+	l := Link{requested: w, source: source, target: target, remaining: candidates(w, source, target), deadline: linkDeadline}
 	return l.next()
 }
 
@@ -79,23 +79,23 @@ func Choose(w way.Way, source, target Side) (Link, error) {
 func (l Link) next() (Link, error) {
 	source, target := l.source, l.target
 	for {
-		l = Link{Way: l.after[0], asked: l.asked, source: source, target: target, before: l.before, after: l.after[1:],
-			tried: l.tried, astray: l.astray, deadline: l.deadline, met: new(atomic.Bool)}
+		l = Link{Settings: l.remaining[0], requested: l.requested, source: source, target: target, rejected: l.rejected, remaining: l.remaining[1:],
+			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, used: new(atomic.Bool)}
 		switch {
 		case source.Host == target.Host:
 			l.Wire = Local
 		case l.Wire == "":
 			l.Wire = way.Auto
 		}
-		if err := l.Between(source.Local(), target.Local()); err != nil {
+		if err := l.CheckHosts(source.Local(), target.Local()); err != nil {
 			return l, err
 		}
-		l.crossing = crossingOf(l.Wire)
-		err := l.crossing.choose(&l, source, target)
-		if !errors.As(err, new(*astray)) {
+		l.carrier = carrierOf(l.Wire)
+		err := l.carrier.choose(&l, source, target)
+		if !errors.As(err, new(*unroutable)) {
 			return l, err
 		}
-		if l.shut(err); len(l.after) == 0 {
+		if l.reject(err); len(l.remaining) == 0 {
 			return l, err
 		}
 	}
@@ -111,10 +111,10 @@ func (l *Link) direct(source, target Side) (listener, dialer Side) {
 	return listener, dialer
 }
 
-// astray is the error of an address that leads to nobody or somebody else.
-type astray struct{ error }
+// unroutable is the error of an address that leads to nobody or somebody else.
+type unroutable struct{ error }
 
-func (a *astray) Unwrap() error { return a.error }
+func (a *unroutable) Unwrap() error { return a.error }
 
 // chooseAddress decides where the listener listens: at the address of the
 // remote shell's connection, unless one is asked for.
@@ -133,7 +133,7 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 		l.peer = dialer.Facts.SSHLocal
 	}
 	if l.address == "" {
-		return &astray{fault.Refusef("name it: {{data-address ADDRESS}}",
+		return &unroutable{fault.Refusef("name it: {{data-address ADDRESS}}",
 			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())}
 	}
 	addr, err := netip.ParseAddr(l.address)
@@ -146,10 +146,10 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 	// Another host said so: a connection to that address would be one to
 	// whatever listens on the host that dials.
 	case addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot:
-		return &astray{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
+		return &unroutable{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
 			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)}
 	case listener.Local() && len(listener.Addresses) > 0 && !listener.has(l.address):
-		return &astray{fault.Refusef("name an address of this host that leads there: {{data-address ADDRESS}}",
+		return &unroutable{fault.Refusef("name an address of this host that leads there: {{data-address ADDRESS}}",
 			"%s was reached by way of %s, a jump host of ssh or NAT: which address leads from there to this host is unknown", dialer.Label(), addr)}
 	}
 	return nil

@@ -16,7 +16,7 @@ func TestChoose(t *testing.T) {
 	reached := func(local, peer string) site.Facts { return site.Facts{SSHLocal: local, SSHPeer: peer} }
 	tests := []struct {
 		name                string
-		way                 way.Way
+		way                 way.Settings
 		source, target      string
 		sf, tf              site.Facts
 		dial, address, peer string
@@ -29,24 +29,24 @@ func TestChoose(t *testing.T) {
 			dial: "target", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
 		{name: "third party: the target listens, and the source may come from anywhere", source: "a", target: "b",
 			sf: reached("10.0.0.2", "10.0.0.1"), tf: reached("10.0.0.3", "10.0.0.1"), dial: "source", address: "10.0.0.3", wire: "auto"},
-		{name: "push turned around: this host listens", way: way.Way{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "push turned around: this host listens", way: way.Settings{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "auto"},
-		{name: "an address of one's own, from any peer", way: way.Way{DataAddress: "192.168.7.2"}, source: "", target: "b",
+		{name: "an address of one's own, from any peer", way: way.Settings{DataAddress: "192.168.7.2"}, source: "", target: "b",
 			tf: reached("10.0.0.2", "10.0.0.1"), dial: "source", address: "192.168.7.2", wire: "auto"},
-		{name: "through ssh: loopback", way: way.Way{Wire: "ssh"}, source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
-		{name: "through ssh between two other hosts", way: way.Way{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
-		{name: "plain tools, push: this host listens", way: way.Way{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "through ssh: loopback", way: way.Settings{Wire: "ssh"}, source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
+		{name: "through ssh between two other hosts", way: way.Settings{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
+		{name: "plain tools, push: this host listens", way: way.Settings{Wire: "nc"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools, pull: this host listens", way: way.Way{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "plain tools, pull: this host listens", way: way.Settings{Wire: "nc"}, source: "b", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "source", address: "10.0.0.1", peer: "10.0.0.2", wire: "nc"},
-		{name: "plain tools between two other hosts", way: way.Way{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
+		{name: "plain tools between two other hosts", way: way.Settings{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
 		{name: "no address known: through ssh", source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
 		{name: "no address known of others", source: "a", target: "b", class: fault.Refused},
-		{name: "no address known, the direction was asked for", way: way.Way{Dial: "source"}, source: "", target: "b", class: fault.Refused},
+		{name: "no address known, the direction was asked for", way: way.Settings{Dial: "source"}, source: "", target: "b", class: fault.Refused},
 		{name: "a jump host of ssh: data may come from elsewhere", source: "", target: "b", tf: reached("10.0.0.2", "10.9.9.9"),
 			dial: "source", address: "10.0.0.2", wire: "auto"},
-		{name: "a jump host of ssh does not listen for this one", way: way.Way{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.9.9.9"), class: fault.Refused},
-		{name: "an address that is none", way: way.Way{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
+		{name: "a jump host of ssh does not listen for this one", way: way.Settings{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.9.9.9"), class: fault.Refused},
+		{name: "an address that is none", way: way.Settings{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestChoose(t *testing.T) {
 	t.Run("one host needs no network", func(t *testing.T) {
 		t.Parallel()
 		both := side("", site.Facts{})
-		l := chosen(t, way.Way{Wire: "tls", Ports: way.Ports{Low: 1, High: 2}}, both, both)
+		l := chosen(t, way.Settings{Wire: "tls", Ports: way.Ports{Low: 1, High: 2}}, both, both)
 		require.Equal(t, Report{Mode: Local, Why: "source and target are on one host"}, l.Report(true, true))
 	})
 }
@@ -89,17 +89,17 @@ func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
 		there := site.Facts{SSHLocal: address, SSHPeer: address, Boot: "2"}
 		for _, dial := range []string{"source", "target"} {
-			_, err := Choose(way.Way{Dial: dial}, near, side("beta", there))
+			_, err := Choose(way.Settings{Dial: dial}, near, side("beta", there))
 			require.Equal(t, fault.Refused, fault.ClassOf(err), address)
 			require.ErrorContains(t, err, address, dial)
 		}
-		l, err := Choose(way.Way{}, near, side("beta", there))
+		l, err := Choose(way.Settings{}, near, side("beta", there))
 		require.NoError(t, err, address)
 		require.Equal(t, "ssh", l.Wire, "which leads there")
-		_, err = Choose(way.Way{DataAddress: address}, near, side("beta", there))
+		_, err = Choose(way.Settings{DataAddress: address}, near, side("beta", there))
 		require.NoError(t, err, "asked for: a tunnel")
 		there.Boot = "1"
-		_, err = Choose(way.Way{}, near, side("beta", there))
+		_, err = Choose(way.Settings{}, near, side("beta", there))
 		require.NoError(t, err, "another container of this machine")
 	}
 }

@@ -33,7 +33,7 @@ type Host interface {
 	// Label is the host as messages name it.
 	Label() string
 	// Do calls f with the host's Site.
-	Do(ctx context.Context, f func(site.Site) error) error
+	Do(ctx context.Context, f func(site.Host) error) error
 	// RTT is the round trip to the host, 0 for this one or while unknown.
 	RTT() time.Duration
 	// Relay opens a listener on this host's loopback that forwards every
@@ -46,18 +46,18 @@ type Host interface {
 type Link struct {
 	// Way is what was asked for, with what was chosen where nothing was: Wire,
 	// or Local, and Streams.
-	way.Way
-	why      string
-	crossing crossing
+	way.Settings
+	why     string
+	carrier carrier
 	// source, target and asked are what it was chosen for, before are the ways that do not
 	// pass, and after those that are left to try.
 	source, target Side
-	asked          way.Way
-	before         []string
-	after          []way.Way
+	requested      way.Settings
+	rejected       []string
+	remaining      []way.Settings
 	tried          bool // a connection: by this way, or by one of those before
-	astray         bool // the first of those before has no address
-	closed         bool // none passes
+	unroutable     bool // the first of those before has no address
+	noPath         bool // none passes
 	listener       Host // nil for Local
 	dialer         Host
 	dial           string // which side dials: source, target
@@ -65,37 +65,37 @@ type Link struct {
 	peer           string // the only address that may connect, "" = any
 	// deadline is how long both ends wait for its connections.
 	deadline time.Duration
-	// met tells that something has crossed it.
-	met *atomic.Bool
+	// used tells that something has crossed it.
+	used *atomic.Bool
 }
 
-// crossing brings two ends together by one kind of wire.
-type crossing interface {
+// carrier brings two ends together by one kind of wire.
+type carrier interface {
 	// choose completes a link: who listens where, with how many connections.
 	choose(l *Link, source, target Side) error
 	// mode is how the connections of a link authenticate what crosses them.
 	mode(l *Link) wire.Mode
 	// run moves m.
-	run(ctx context.Context, m *meeting) error
+	run(ctx context.Context, m *session) error
 	// limit names what limits m, given what its meters say.
-	limit(m *meeting, limit string) string
+	limit(m *session, limit string) string
 }
 
-func crossingOf(wire string) crossing {
+func carrierOf(wire string) carrier {
 	switch wire {
 	case Local:
-		return within{}
+		return localCarrier{}
 	case way.SSH:
-		return throughShell{}
+		return sshCarrier{}
 	case way.NC:
-		return byTools{}
+		return ncCarrier{}
 	}
-	return overTCP{}
+	return tcpCarrier{}
 }
 
-// As is the link as a stream crosses it whose bytes are sealed (a raw stream of
+// Resolve is the link as a stream crosses it whose bytes are sealed (a raw stream of
 // encrypted data), or not: its Wire is a definite one.
-func (l Link) As(sealed bool) Link {
+func (l Link) Resolve(sealed bool) Link {
 	if l.Wire == way.Auto {
 		l.Wire = string(wire.TLS)
 		if sealed {
@@ -105,14 +105,14 @@ func (l Link) As(sealed bool) Link {
 	return l
 }
 
-// For is the link as a stream of about that many bytes crosses it.
-func (l Link) For(bytes uint64) Link {
+// ForSize is the link as a stream of about that many bytes crosses it.
+func (l Link) ForSize(bytes uint64) Link {
 	l.Streams = l.connections(bytes)
 	return l
 }
 
 // Options are those of a stream that begins now.
-func Options(w *way.Way, now time.Time) transfer.Options {
+func Options(w *way.Settings, now time.Time) transfer.Options {
 	return transfer.Options{
 		Buffer: int64(w.Buffer), BandLimit: w.BandwidthAt(now),
 		Compress: cmp.Or(w.Compress, "auto"), CompressThreads: w.CompressThreads,
@@ -137,14 +137,14 @@ const (
 // connections is how many carry a stream of bytes, 0 where that is unknown.
 func (l *Link) connections(bytes uint64) int {
 	n := l.Streams
-	if l.asked.Streams == 0 && bytes > 0 {
+	if l.requested.Streams == 0 && bytes > 0 {
 		each := uint64(connectionFor)
 		if l.Wire == way.SSH {
 			each = loginFor
 		}
 		n = int(min(uint64(n), (bytes+each-1)/each))
 	}
-	if l.crossing.mode(l) == wire.TLS {
+	if l.carrier.mode(l) == wire.TLS {
 		n = max(n, int(min(wire.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
 	}
 	return n
@@ -153,7 +153,7 @@ func (l *Link) connections(bytes uint64) int {
 // offer is for a stream of about that many bytes.
 func (l *Link) offer(bytes uint64) wire.Offer {
 	return wire.Offer{
-		Mode: l.crossing.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,
+		Mode: l.carrier.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,
 		PortLow: l.Ports.Low, PortHigh: l.Ports.High, Deadline: l.deadline, Socket: l.Socket,
 	}
 }
@@ -180,7 +180,7 @@ func (l Link) Report(sealed, open bool) Report {
 			r.Mode, r.Why = string(wire.TLS), "the data is not encrypted by itself"
 		}
 	}
-	if l.Wire == way.SSH && len(l.before) > 0 && !l.closed {
+	if l.Wire == way.SSH && len(l.rejected) > 0 && !l.noPath {
 		r.Why += "; no other way passes"
 	}
 	if strings.Contains(r.Address, ":") {

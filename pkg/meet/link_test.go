@@ -16,17 +16,17 @@ import (
 // host is a Host with a Site; without a label it is this one.
 type host struct {
 	label string
-	site  site.Site
+	site  site.Host
 	rtt   time.Duration
 }
 
 func (h *host) Local() bool                                                { return h.label == "" }
 func (h *host) Label() string                                              { return h.label }
 func (h *host) RTT() time.Duration                                         { return h.rtt }
-func (h *host) Do(_ context.Context, f func(site.Site) error) error        { return f(h.site) }
+func (h *host) Do(_ context.Context, f func(site.Host) error) error        { return f(h.site) }
 func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 func side(label string, f site.Facts) Side                                 { return Side{Host: &host{label: label}, Facts: f} }
-func chosen(t *testing.T, w way.Way, source, target Side) (l Link) {
+func chosen(t *testing.T, w way.Settings, source, target Side) (l Link) {
 	l, err := Choose(w, source, target)
 	require.NoError(t, err)
 	return l
@@ -47,8 +47,8 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 		{wire.TLS, 1 << 60, wire.MaxStreams},
 		{wire.Signed, 10 << 40, 2},
 	} {
-		asked := way.Way{Wire: string(tt.mode), Streams: 2}
-		l := Link{Way: asked, asked: asked, crossing: overTCP{}}
+		asked := way.Settings{Wire: string(tt.mode), Streams: 2}
+		l := Link{Settings: asked, requested: asked, carrier: tcpCarrier{}}
 		require.Equal(t, tt.want, l.connections(tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
 	}
 }
@@ -69,9 +69,9 @@ func TestLittleHasFewConnections(t *testing.T) {
 		{"signed", 8, 1, 8, 8},
 		{"tls", 0, 1, 1, 1},
 	} {
-		l := Link{Way: way.Way{Wire: tt.wire, Streams: 8}, asked: way.Way{Streams: tt.asked}, crossing: overTCP{}}
-		require.Equal(t, tt.want, l.For(tt.bytes).Streams, tt)
-		l.Wire, l.crossing = way.SSH, throughShell{}
+		l := Link{Settings: way.Settings{Wire: tt.wire, Streams: 8}, requested: way.Settings{Streams: tt.asked}, carrier: tcpCarrier{}}
+		require.Equal(t, tt.want, l.ForSize(tt.bytes).Streams, tt)
+		l.Wire, l.carrier = way.SSH, sshCarrier{}
 		require.Equal(t, tt.logins, l.connections(tt.bytes), tt)
 	}
 }
@@ -114,16 +114,16 @@ func TestAs(t *testing.T) {
 		{"", true, "signed", wire.Signed}, {"", false, "tls", wire.TLS}, {"tls", true, "tls", wire.TLS},
 		{"plain", false, "plain", wire.Plain}, {"ssh", false, "ssh", wire.Signed},
 	} {
-		l := chosen(t, way.Way{Wire: tt.wire}, here, there).As(tt.sealed)
+		l := chosen(t, way.Settings{Wire: tt.wire}, here, there).Resolve(tt.sealed)
 		require.Equal(t, tt.want, l.Wire)
-		require.Equal(t, tt.mode, l.crossing.mode(&l))
+		require.Equal(t, tt.mode, l.carrier.mode(&l))
 	}
 }
 
 func TestReport(t *testing.T) {
 	t.Parallel()
 	here, there := side("", site.Facts{}), side("b", site.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
-	l := chosen(t, way.Way{Ports: way.Ports{Low: 7000, High: 7010}}, here, there)
+	l := chosen(t, way.Settings{Ports: way.Ports{Low: 7000, High: 7010}}, here, there)
 	for _, tt := range []struct {
 		sealed, open bool
 		mode         string
@@ -138,14 +138,14 @@ func TestReport(t *testing.T) {
 func TestLimitOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &host{}, &host{}
-	moving := func(c crossing, dialer Host) func(string) string {
-		m := &meeting{link: Link{dialer: dialer}, from: From{Host: source}, to: To{Host: target}}
+	moving := func(c carrier, dialer Host) func(string) string {
+		m := &session{link: Link{dialer: dialer}, from: From{Host: source}, to: To{Host: target}}
 		return func(limit string) string { return c.limit(m, limit) }
 	}
-	push, pull := moving(byTools{}, target), moving(byTools{}, source)
+	push, pull := moving(ncCarrier{}, target), moving(ncCarrier{}, source)
 	require.Equal(t, "network or target", push(transfer.LimitTarget))
 	require.Equal(t, "source", push(transfer.LimitSource))
 	require.Equal(t, "source or network", pull(transfer.LimitSource))
 	require.Equal(t, "target", pull(transfer.LimitTarget))
-	require.Equal(t, "target", moving(overTCP{}, target)(transfer.LimitTarget))
+	require.Equal(t, "target", moving(tcpCarrier{}, target)(transfer.LimitTarget))
 }

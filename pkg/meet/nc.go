@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// byTools is to or from a host without zxfer: its nc dials this host, and what
+// ncCarrier is to or from a host without zxfer: its nc dials this host, and what
 // its tools read or write is an end in this process.
-type byTools struct{}
+type ncCarrier struct{}
 
 // tools is the Site of such a host. offer is of the listener here; buffer is
 // the memory in bytes that its tools may take.
@@ -28,7 +28,7 @@ type process interface {
 	OpenTo(ctx context.Context, what site.To) (transfer.Sink, error)
 }
 
-func (byTools) choose(l *Link, source, target Side) error {
+func (ncCarrier) choose(l *Link, source, target Side) error {
 	near, far := source, target
 	l.dial = "target"
 	if !near.Local() {
@@ -41,11 +41,11 @@ func (byTools) choose(l *Link, source, target Side) error {
 }
 
 // mode is plain, of which only the listener's options count.
-func (byTools) mode(*Link) wire.Mode { return wire.Plain }
+func (ncCarrier) mode(*Link) wire.Mode { return wire.Plain }
 
 // limit tells the end that is not here, and has no meters, and the network as
 // one.
-func (byTools) limit(m *meeting, limit string) string {
+func (ncCarrier) limit(m *session, limit string) string {
 	switch {
 	case limit == transfer.LimitTarget && m.link.dialer == m.to.Host:
 		return "network or target"
@@ -55,9 +55,9 @@ func (byTools) limit(m *meeting, limit string) string {
 	return limit
 }
 
-func (byTools) run(ctx context.Context, m *meeting) error {
+func (ncCarrier) run(ctx context.Context, m *session) error {
 	var here process
-	err := m.link.listener.Do(ctx, func(st site.Site) error {
+	err := m.link.listener.Do(ctx, func(st site.Host) error {
 		here, _ = st.(process)
 		return nil
 	})
@@ -69,7 +69,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 	if buffer <= 0 {
 		buffer = transfer.DefaultBuffer
 	}
-	return m.link.dialer.Do(ctx, func(st site.Site) (err error) {
+	return m.link.dialer.Do(ctx, func(st site.Host) (err error) {
 		there, ok := st.(tools)
 		if !ok || here == nil {
 			return fmt.Errorf("%s: it was not reached for wire %s", m.link.dialer.Label(), way.NC)
@@ -79,7 +79,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 			return err
 		}
 		defer src.Close()
-		res, err := transfer.Copy(ctx, src, sink, options, m.view.both)
+		res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
 		m.account(site.Result{Result: res})
 		if _, ok := m.from.What.(site.Noise); ok {
 			m.pace(res.Busy())
@@ -91,7 +91,7 @@ func (byTools) run(ctx context.Context, m *meeting) error {
 
 // pace tells how fast noise crossed, with so many processors of this host busy;
 // what it took of the other is not known.
-func (m *meeting) pace(busy float64) {
+func (m *session) pace(busy float64) {
 	pace := transfer.Pace{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
 	here, there := pace, pace
 	here.CPU = busy
@@ -103,7 +103,7 @@ func (m *meeting) pace(busy float64) {
 
 // open opens both ends, that of the other host first: what is here begins when
 // its nc has come.
-func (m *meeting) open(ctx context.Context, here process, there tools, buffer int64) (src transfer.Source, sink transfer.Sink, err error) {
+func (m *session) open(ctx context.Context, here process, there tools, buffer int64) (src transfer.Source, sink transfer.Sink, err error) {
 	if m.link.dialer == m.to.Host {
 		if sink, err = there.OpenTo(ctx, m.to.What, m.link.offer(0), buffer); err != nil {
 			return nil, nil, err

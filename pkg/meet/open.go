@@ -23,7 +23,7 @@ import (
 // with it continues there.
 func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 	for {
-		if l.Wire == Local || l.Wire == way.NC || l.Wire == way.SSH && len(l.before) == 0 {
+		if l.Wire == Local || l.Wire == way.NC || l.Wire == way.SSH && len(l.rejected) == 0 {
 			return l, nil
 		}
 		began := time.Now()
@@ -31,43 +31,43 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		switch {
 		case ctx.Err() != nil:
 			return l, context.Cause(ctx)
-		case site.Unheard(err): // an earlier build cannot say
-			log(l.others() + " has an earlier zxfer: whether data passes was not tried")
+		case site.UnsupportedByPeer(err): // an earlier build cannot say
+			log(l.remoteHosts() + " has an earlier zxfer: whether data passes was not tried")
 			return l, nil
 		case err == nil:
-			if i := l.earlier(); i >= 0 { // and so is no other way than it was
-				l.before = l.before[:i]
+			if i := l.rejectedIndex(); i >= 0 { // and so is no other way than it was
+				l.rejected = l.rejected[:i]
 			}
-			l.met.Store(true)
+			l.used.Store(true)
 			l.tried = true
 			return l, nil
-		case !l.closes(err):
+		case !l.blocksPath(err):
 			return l, err
 		}
 		if time.Since(began) >= tryDeadline && !l.tried {
-			l.onceMore()
+			l.retryLater()
 		}
 		l.tried = true
-		shut := []string{l.shut(err)}
-		if len(l.after) == 0 {
-			return l.none()
+		shut := []string{l.reject(err)}
+		if len(l.remaining) == 0 {
+			return l.noPathLink()
 		}
 		next, err := l.next()
 		switch {
-		case errors.As(err, new(*astray)):
-			return next.none()
+		case errors.As(err, new(*unroutable)):
+			return next.noPathLink()
 		case err != nil:
 			return l, err
 		}
-		shut = append(shut, next.before[len(l.before):]...)
-		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(shut, "; "), next.trying()))
+		shut = append(shut, next.rejected[len(l.rejected):]...)
+		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(shut, "; "), next.description()))
 		l = next
 	}
 }
 
-// closes tells an error by which a way is closed from one of a host, to which another
+// blocksPath tells an error by which a way is closed from one of a host, to which another
 // way makes no difference: its ports are taken, say.
-func (l *Link) closes(err error) bool {
+func (l *Link) blocksPath(err error) bool {
 	if fault.ClassOf(err) == fault.Refused {
 		return l.Wire == way.SSH || errors.Is(err, site.ErrForbidden)
 	}
@@ -79,34 +79,34 @@ func (l *Link) closes(err error) bool {
 	return false
 }
 
-// onceMore has the way tried again before ssh takes all, or none is left: no answer
+// retryLater has the way tried again before ssh takes all, or none is left: no answer
 // may have been a moment's.
-func (l *Link) onceMore() {
-	last := len(l.after)
-	if last > 0 && l.after[last-1].Wire == way.SSH {
+func (l *Link) retryLater() {
+	last := len(l.remaining)
+	if last > 0 && l.remaining[last-1].Wire == way.SSH {
 		last--
 	}
-	l.after = slices.Insert(slices.Clone(l.after), last, l.Way)
+	l.remaining = slices.Insert(slices.Clone(l.remaining), last, l.Settings)
 }
 
-// earlier is where this way is among those before, -1 where it was not tried.
-func (l *Link) earlier() int {
-	return slices.IndexFunc(l.before, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
+// rejectedIndex is where this way is among those before, -1 where it was not tried.
+func (l *Link) rejectedIndex() int {
+	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
 }
 
-// none is the link that was chosen first, of which it is known that no way passes.
-func (l Link) none() (Link, error) {
-	first, err := Choose(l.asked, l.source, l.target)
-	first.before, first.astray, first.tried, first.closed = l.before, l.astray, true, true
+// noPathLink is the link that was chosen first, of which it is known that no way passes.
+func (l Link) noPathLink() (Link, error) {
+	first, err := Choose(l.requested, l.source, l.target)
+	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
 	return first, err
 }
 
-// trying names the link for people who wait for it.
-func (l *Link) trying() string {
+// description names the link for people who wait for it.
+func (l *Link) description() string {
 	switch {
 	case l.Wire == way.SSH:
-		return l.path() + without(l.asked.Idle(way.OverSSH)) + ", " + l.why
-	case l.earlier() >= 0:
+		return l.path() + without(l.requested.Ineffective(way.OverSSH)) + ", " + l.why
+	case l.rejectedIndex() >= 0:
 		return l.path() + " once more"
 	}
 	return l.path()
@@ -123,8 +123,8 @@ func without(ids []string) string {
 	return " without " + strings.Join(ids, " and ")
 }
 
-// others names the hosts that are not this one.
-func (l *Link) others() string {
+// remoteHosts names the hosts that are not this one.
+func (l *Link) remoteHosts() string {
 	var names []string
 	for _, s := range []Side{l.source, l.target} {
 		if !s.Local() {
@@ -137,15 +137,15 @@ func (l *Link) others() string {
 // try makes one connection. What is no word on the way gets a second chance: another
 // transfer may have had the ports.
 func (l Link) try(ctx context.Context) error {
-	l = l.As(false)
+	l = l.Resolve(false)
 	l.Streams = 1
 	if l.Wire != way.SSH { // which has to log in
 		l.deadline = tryDeadline
 	}
-	m := &meeting{link: l, from: From{l.source.Host, site.Nothing{}}, to: To{l.target.Host, site.Nothing{}},
-		view: &view{limit: func(limit string) string { return limit }}}
-	err := l.crossing.run(ctx, m)
-	if err == nil || l.closes(err) || errors.Is(err, site.ErrLost) || site.Unheard(err) || fault.ClassOf(err) == fault.Refused {
+	m := &session{link: l, from: From{l.source.Host, site.Nothing{}}, to: To{l.target.Host, site.Nothing{}},
+		monitor: &monitor{limit: func(limit string) string { return limit }}}
+	err := l.carrier.run(ctx, m)
+	if err == nil || l.blocksPath(err) || errors.Is(err, site.ErrLost) || site.UnsupportedByPeer(err) || fault.ClassOf(err) == fault.Refused {
 		return err
 	}
 	select {
@@ -153,17 +153,17 @@ func (l Link) try(ctx context.Context) error {
 		return context.Cause(ctx)
 	case <-time.After(tryPause):
 	}
-	return l.crossing.run(ctx, m)
+	return l.carrier.run(ctx, m)
 }
 
-// shut notes why a link does not pass, each way once.
-func (l *Link) shut(err error) string {
+// reject notes why a link does not pass, each way once.
+func (l *Link) reject(err error) string {
 	why := l.path() + ": " + err.Error()
-	if len(l.before) == 0 {
-		l.astray = errors.As(err, new(*astray))
+	if len(l.rejected) == 0 {
+		l.unroutable = errors.As(err, new(*unroutable))
 	}
-	if l.earlier() < 0 {
-		l.before = append(slices.Clip(l.before), why)
+	if l.rejectedIndex() < 0 {
+		l.rejected = append(slices.Clip(l.rejected), why)
 	}
 	return why
 }
@@ -177,21 +177,21 @@ func (l *Link) path() string {
 }
 
 // Search tells how it went.
-func (l Link) Search() way.Search {
+func (l Link) Search() way.PathSearch {
 	if !l.tried {
-		return way.Search{}
+		return way.PathSearch{}
 	}
-	first := Link{Way: l.asked}
+	first := Link{Settings: l.requested}
 	listener, _ := first.direct(l.source, l.target)
-	s := way.Search{Path: l.path(), Shut: l.before, Astray: l.astray, Closed: l.closed, Shell: l.Wire == way.SSH,
+	s := way.PathSearch{Path: l.path(), Rejected: l.rejected, Unroutable: l.unroutable, NoPath: l.noPath, OverSSH: l.Wire == way.SSH,
 		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
-	if s.Shell {
-		s.Option = throughSSH(l.asked)
+	if s.OverSSH {
+		s.Option = throughSSH(l.requested)
 	}
-	if !l.closed {
+	if !l.noPath {
 		return s
 	}
-	asked := ways(l.asked, l.source, l.target)
+	asked := candidates(l.requested, l.source, l.target)
 	switch {
 	case l.DataAddress != "": // of one host: no other listens there
 		s.Untried = []string{"the same command" + without([]string{"data-address"})}
@@ -200,15 +200,15 @@ func (l Link) Search() way.Search {
 		other := map[string]string{"source": "target", "target": "source"}[l.dial]
 		s.Untried = append(s.Untried, option.Name("dial", other))
 	}
-	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w way.Way) bool { return w.Wire == way.SSH }) {
-		s.Untried = append(s.Untried, throughSSH(l.asked))
+	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w way.Settings) bool { return w.Wire == way.SSH }) {
+		s.Untried = append(s.Untried, throughSSH(l.requested))
 	}
 	return s
 }
 
 // throughSSH is what has all go through ssh at once.
-func throughSSH(w way.Way) string {
-	idle := w.Idle(way.OverSSH)
+func throughSSH(w way.Settings) string {
+	idle := w.Ineffective(way.OverSSH)
 	if w.TrustedLink {
 		idle = append(idle, "trusted-link")
 	}

@@ -31,7 +31,7 @@ type doors struct {
 // doorway is a host that notes what it is asked for.
 type doorway struct {
 	host
-	site.Full
+	site.FullHost
 	says   error   // of a connection from here, but through a relay
 	relays error   // of one through a relay
 	slow   int     // how many connections from here have no answer before that
@@ -43,7 +43,7 @@ const relay = "127.0.0.1:9"
 
 var errShut = fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", wire.ErrDial)
 
-func (d *doorway) Do(_ context.Context, f func(site.Site) error) error { return f(d) }
+func (d *doorway) Do(_ context.Context, f func(site.Host) error) error { return f(d) }
 
 func (d *doorway) Relay(context.Context, string, func(error)) (string, error) {
 	return relay, nil
@@ -106,7 +106,7 @@ func TestOpen(t *testing.T) {
 		name      string
 		near, far string
 		says      [2]error // of a connection from near, from far
-		way       way.Way
+		way       way.Settings
 		err       error
 		wire      string
 		dial      string
@@ -123,19 +123,19 @@ func TestOpen(t *testing.T) {
 		{name: "between others", near: "a", far: "b", says: [2]error{shut}, wire: "auto", dial: "target", tries: 1},
 		{name: "a key that may not connect", far: "b", says: [2]error{shut, fault.Refusef("", "%w: no", site.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
 		{name: "only ssh", far: "b", says: [2]error{shut, shut}, wire: "ssh", dial: "source", tries: 2},
-		{name: "which has no use for all options", far: "b", says: [2]error{shut, shut}, way: way.Way{Ports: way.Ports{Low: 9, High: 9}, Socket: way.Socket{Window: 1 << 20}},
+		{name: "which has no use for all options", far: "b", says: [2]error{shut, shut}, way: way.Settings{Ports: way.Ports{Low: 9, High: 9}, Socket: way.Socket{Window: 1 << 20}},
 			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
 		{name: "not even ssh", far: "b", says: [2]error{shut, shut}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
 		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{shut}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
 			wire: "ssh", dial: "source", tries: 2, told: "NAT: which address leads from there to this host is unknown; trying through ssh"},
 		{name: "nothing between others", near: "a", far: "b", says: [2]error{shut, shut}, wire: "auto", dial: "source", closed: true, tries: 2},
-		{name: "the direction is obeyed", far: "b", says: [2]error{shut}, way: way.Way{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "the direction is obeyed", far: "b", says: [2]error{shut}, way: way.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
-		{name: "so is an address", far: "b", says: [2]error{shut}, way: way.Way{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "so is an address", far: "b", says: [2]error{shut}, way: way.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "the same command without {{data-address}}"},
-		{name: "and the wire", far: "b", says: [2]error{shut, shut}, way: way.Way{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
-		{name: "whose direction is free", far: "b", says: [2]error{shut}, way: way.Way{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
-		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{shut, shut}, way: way.Way{Wire: "ssh"}, wire: "ssh", dial: "source"},
+		{name: "and the wire", far: "b", says: [2]error{shut, shut}, way: way.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
+		{name: "whose direction is free", far: "b", says: [2]error{shut}, way: way.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
+		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{shut, shut}, way: way.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
 		{name: "an earlier build cannot say", far: "b", says: [2]error{older, shut}, wire: "auto", dial: "source", told: "b has an earlier zxfer: whether data passes was not tried"},
 		{name: "a lost host closes nothing", far: "b", says: [2]error{lost}, err: site.ErrLost},
 		{name: "nor do taken ports", far: "b", busy: []error{inUse, inUse}, err: inUse},
@@ -156,21 +156,21 @@ func TestOpen(t *testing.T) {
 			l, err = l.Open(t.Context(), func(text string) { d.log = append(d.log, text) })
 			require.ErrorIs(t, err, tt.err)
 			if err != nil {
-				require.Empty(t, l.before)
+				require.Empty(t, l.rejected)
 				return
 			}
 			s := l.Search()
 			require.Equal(t, []string{tt.wire, tt.dial}, []string{l.Wire, l.dial})
-			require.Equal(t, tt.closed, s.Closed)
-			require.Len(t, s.Shut, tt.tries, "%v", s.Shut)
+			require.Equal(t, tt.closed, s.NoPath)
+			require.Len(t, s.Rejected, tt.tries, "%v", s.Rejected)
 			require.Equal(t, tt.untried, strings.Join(s.Untried, " | "))
 			told := strings.Join(d.log, "\n")
 			require.Contains(t, told, tt.told)
-			for _, why := range s.Shut[:max(0, len(s.Shut)-1)] {
+			for _, why := range s.Rejected[:max(0, len(s.Rejected)-1)] {
 				require.Contains(t, told, why)
 			}
 			if !tt.closed && tt.tries > 0 {
-				require.Contains(t, told, s.Shut[tt.tries-1], "each change of the way is told")
+				require.Contains(t, told, s.Rejected[tt.tries-1], "each change of the way is told")
 			}
 			for _, o := range append(d.near.offers, d.far.offers...) {
 				require.Equal(t, 1, o.Streams)
@@ -202,12 +202,12 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d, source, target := newDoors("", "b")
 			d.near.slow, d.near.says, d.far.says = tt.slow, tt.says, errShut
-			l, err := Choose(way.Way{}, source, target)
+			l, err := Choose(way.Settings{}, source, target)
 			require.NoError(t, err)
 			l, err = l.Open(t.Context(), func(text string) { d.log = append(d.log, text) })
 			require.NoError(t, err)
 			require.Equal(t, tt.wire, l.Wire, tt.name)
-			require.Len(t, l.Search().Shut, tt.shut, tt.name)
+			require.Len(t, l.Search().Rejected, tt.shut, tt.name)
 			require.Len(t, append(d.near.offers, d.far.offers...), tt.tries, "%s: %v", tt.name, d.log)
 		})
 	}
@@ -218,7 +218,7 @@ func TestOpenGoesOn(t *testing.T) {
 	t.Parallel()
 	d, source, target := newDoors("", "b")
 	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", site.ErrLost)
-	l, err := Choose(way.Way{}, source, target)
+	l, err := Choose(way.Settings{}, source, target)
 	require.NoError(t, err)
 	l, err = l.Open(t.Context(), func(string) {})
 	require.ErrorIs(t, err, site.ErrLost)
@@ -227,14 +227,14 @@ func TestOpenGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "target", l.dial)
 	require.Len(t, d.far.offers, 1, "the first way was tried once")
-	require.Len(t, l.Search().Shut, 1)
+	require.Len(t, l.Search().Rejected, 1)
 }
 
 // The host that is told of is the one that listens by the way that was asked for.
 func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	_, source, target := newDoors("a", "b")
-	l, err := Choose(way.Way{Dial: "target"}, source, target)
+	l, err := Choose(way.Settings{Dial: "target"}, source, target)
 	require.NoError(t, err)
 	l, err = l.Open(t.Context(), func(string) {})
 	require.NoError(t, err)
@@ -274,17 +274,17 @@ func TestATryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {
 		port := freePort(t)
-		near, far, l := pair(t, way.Way{Wire: w, Streams: 2, Ports: way.Ports{Low: port, High: port}})
-		asked := l.As(false)
+		near, far, l := pair(t, way.Settings{Wire: w, Streams: 2, Ports: way.Ports{Low: port, High: port}})
+		asked := l.Resolve(false)
 		other := asked.offer(0)
 		other.PortLow, other.PortHigh = 0, 0
 		ticket, err := far.site.(site.Mover).Offer(t.Context(), other)
 		require.NoError(t, err)
 		l, err = l.Open(t.Context(), func(text string) { t.Error(text) })
 		require.NoError(t, err)
-		require.False(t, l.Search().Closed)
-		require.True(t, l.met.Load())
-		require.Zero(t, l.Search().Shut)
+		require.False(t, l.Search().NoPath)
+		require.True(t, l.used.Load())
+		require.Zero(t, l.Search().Rejected)
 		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {

@@ -45,13 +45,13 @@ func (r *Result) Rate() uint64 {
 	return uint64(float64(r.Bytes) / r.Elapsed.Seconds())
 }
 
-// meeting is the state of one Run.
-type meeting struct {
+// session is the state of one Run.
+type session struct {
 	link           Link
 	from           From
 	to             To
 	bytes          uint64 // that are to cross, 0 = unknown
-	view           *view
+	monitor        *monitor
 	sent, received site.Result
 }
 
@@ -62,28 +62,28 @@ type meeting struct {
 // help. report may be nil; it is called about twice a second.
 func Run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (Result, error) {
 	started := time.Now()
-	m := &meeting{link: link.As(sealed(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
+	m := &session{link: link.Resolve(isRawEncrypted(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
 	_, device := from.What.(site.ReadDevice)
-	m.view = &view{count: count, device: device, started: started, report: report,
-		limit: func(limit string) string { return m.link.crossing.limit(m, limit) }}
-	err := m.link.crossing.run(ctx, m)
+	m.monitor = &monitor{count: count, device: device, started: started, report: report,
+		limit: func(limit string) string { return m.link.carrier.limit(m, limit) }}
+	err := m.link.carrier.run(ctx, m)
 	r := Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes), Elapsed: time.Since(started)}
 	r.Stages = slices.Concat(m.sent.Stages, m.received.Stages)
-	r.LimitedBy = m.view.limitedBy(m.sent.Progress, m.received.Progress)
+	r.LimitedBy = m.monitor.limitedBy(m.sent.Progress, m.received.Progress)
 	if err != nil {
-		r.Bytes = m.view.arrived()
+		r.Bytes = m.monitor.arrived()
 	}
 	return r, err
 }
 
-// sealed tells a raw stream of encrypted data.
-func sealed(from site.From) bool {
+// isRawEncrypted tells a raw stream of encrypted data.
+func isRawEncrypted(from site.From) bool {
 	s, ok := from.(site.SendStream)
 	return ok && s.Spec.Flags.Raw
 }
 
 // account is for what one process moved: it is both ends.
-func (m *meeting) account(res site.Result) {
+func (m *session) account(res site.Result) {
 	m.sent, m.received = res, res
 	m.received.Stages = nil
 }

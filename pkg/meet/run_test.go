@@ -63,8 +63,8 @@ func (r *relayed) pass(c *net.TCPConn, address string) {
 }
 
 // pair are two hosts, both of this machine.
-func pair(t *testing.T, w way.Way) (near *host, far *relayed, l Link) {
-	open := func() site.Site {
+func pair(t *testing.T, w way.Settings) (near *host, far *relayed, l Link) {
+	open := func() site.Host {
 		st := site.NewLocal("test", func(string) {})
 		t.Cleanup(func() { _ = st.Close() })
 		return st
@@ -83,8 +83,8 @@ func TestRun(t *testing.T) {
 				continue
 			}
 			t.Run(w+" "+dial, func(t *testing.T) {
-				near, far, l := pair(t, way.Way{Wire: w, Dial: dial, Streams: 2})
-				wire := l.As(false).Wire
+				near, far, l := pair(t, way.Settings{Wire: w, Dial: dial, Streams: 2})
+				wire := l.Resolve(false).Wire
 
 				// Noise, against the direction that the link was chosen for. On a
 				// starved machine all of little has arrived before its first byte is read.
@@ -121,8 +121,8 @@ func TestRun(t *testing.T) {
 
 func TestRunWithinOneHost(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	near, _, _ := pair(t, way.Way{})
-	l := chosen(t, way.Way{}, Side{Host: near}, Side{Host: near})
+	near, _, _ := pair(t, way.Settings{})
+	l := chosen(t, way.Settings{}, Side{Host: near}, Side{Host: near})
 	from := filepath.Join(t.TempDir(), "from")
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
@@ -143,7 +143,7 @@ func TestRunWithinOneHost(t *testing.T) {
 // it is said before anything moves.
 func TestSocketsAreAsAskedFor(t *testing.T) {
 	t.Parallel()
-	asked := way.Way{Wire: "signed", Socket: way.Socket{Window: 128 << 10, Congestion: "reno"}}
+	asked := way.Settings{Wire: "signed", Socket: way.Socket{Window: 128 << 10, Congestion: "reno"}}
 	near, far, l := pair(t, asked)
 	res, err := Run(t.Context(), l, From{near, site.Noise{Time: 50 * time.Millisecond}}, To{far, site.Nowhere{}}, Count{}, nil)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func requireFile(t *testing.T, want []byte, name string) {
 
 // plain is a Site that only transfers.
 type plain struct {
-	site.Full
+	site.FullHost
 	transfer func(context.Context, site.Task) (site.Result, error)
 }
 
@@ -194,7 +194,7 @@ func (p plain) Transfer(ctx context.Context, task site.Task, report func(transfe
 // halves returns what runs a stream between two hosts that do as they like.
 func halves(t *testing.T, sends, receives func(context.Context, site.Task) (site.Result, error)) func() (Result, error) {
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
-	l := chosen(t, way.Way{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
+	l := chosen(t, way.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
 		return Run(t.Context(), l, From{a, site.SendStream{}}, To{b, site.ReceiveStream{}}, Count{}, nil)
 	}
@@ -281,7 +281,7 @@ func TestARefusedStreamStaysRefused(t *testing.T) {
 func TestViewJoinsBothEnds(t *testing.T) {
 	t.Parallel()
 	var last Progress
-	v := &view{count: Count{100, 300}, limit: func(s string) string { return s }, report: func(p Progress) { last = p }}
+	v := &monitor{count: Count{100, 300}, limit: func(s string) string { return s }, report: func(p Progress) { last = p }}
 	v.received(transfer.Progress{Bytes: 50})
 	require.Equal(t, uint64(150), last.Bytes)
 	require.Equal(t, uint64(300), last.Total)

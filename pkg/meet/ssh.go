@@ -9,11 +9,11 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// throughShell is overTCP through the remote shell's own connection: this host
+// sshCarrier is overTCP through the remote shell's own connection: this host
 // dials a relay on its loopback, which leads to the other's.
-type throughShell struct{}
+type sshCarrier struct{}
 
-func (throughShell) choose(l *Link, source, target Side) error {
+func (sshCarrier) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
 	l.why = "slower: all data passes ssh's own cipher, on one processor at each end (zxfer doctor tells the rate)"
@@ -23,20 +23,20 @@ func (throughShell) choose(l *Link, source, target Side) error {
 
 // mode is signed: ssh hides and protects the bytes; the tag binds them to this
 // job.
-func (throughShell) mode(*Link) wire.Mode { return wire.Signed }
+func (sshCarrier) mode(*Link) wire.Mode { return wire.Signed }
 
 // LimitShell is what limits a transfer through ssh where meters say the network:
 // they do not tell the two apart.
 const LimitShell = "ssh or network"
 
-func (throughShell) limit(_ *meeting, limit string) string {
+func (sshCarrier) limit(_ *session, limit string) string {
 	if strings.HasPrefix(limit, transfer.LimitNetwork) {
 		return LimitShell
 	}
 	return limit
 }
 
-func (throughShell) run(ctx context.Context, m *meeting) error {
+func (sshCarrier) run(ctx context.Context, m *session) error {
 	ticket, err := m.offer(ctx)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (throughShell) run(ctx context.Context, m *meeting) error {
 	if ticket.Address, err = m.link.listener.Relay(ctx, ticket.Address, refused); err != nil {
 		return err
 	}
-	err = m.halves(ctx, ticket)
+	err = m.runBothEnds(ctx, ticket)
 	if why := refusal.Load(); err != nil && why != nil {
 		return *why
 	}

@@ -14,11 +14,11 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// overTCP is by authenticated connections from the one host to the other: one
+// tcpCarrier is by authenticated connections from the one host to the other: one
 // offers a listener, the other dials it, and each runs its half.
-type overTCP struct{}
+type tcpCarrier struct{}
 
-func (overTCP) choose(l *Link, source, target Side) error {
+func (tcpCarrier) choose(l *Link, source, target Side) error {
 	listener, dialer := l.direct(source, target)
 	l.chooseStreams(listener, dialer)
 	for _, s := range []Side{listener, dialer} {
@@ -37,21 +37,21 @@ func (overTCP) choose(l *Link, source, target Side) error {
 	return l.chooseAddress(listener, dialer)
 }
 
-func (overTCP) mode(l *Link) wire.Mode { return wire.Mode(l.Wire) }
+func (tcpCarrier) mode(l *Link) wire.Mode { return wire.Mode(l.Wire) }
 
-func (overTCP) limit(_ *meeting, limit string) string { return limit }
+func (tcpCarrier) limit(_ *session, limit string) string { return limit }
 
-func (overTCP) run(ctx context.Context, m *meeting) error {
+func (tcpCarrier) run(ctx context.Context, m *session) error {
 	ticket, err := m.offer(ctx)
 	if err != nil {
 		return err
 	}
-	return m.halves(ctx, ticket)
+	return m.runBothEnds(ctx, ticket)
 }
 
 // offer opens a listener on the end that listens.
-func (m *meeting) offer(ctx context.Context) (ticket wire.Ticket, err error) {
-	err = m.link.listener.Do(ctx, site.In(func(st site.Mover) (err error) {
+func (m *session) offer(ctx context.Context) (ticket wire.Ticket, err error) {
+	err = m.link.listener.Do(ctx, site.WithRole(func(st site.Mover) (err error) {
 		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
 		return err
 	}))
@@ -59,7 +59,7 @@ func (m *meeting) offer(ctx context.Context) (ticket wire.Ticket, err error) {
 }
 
 // line leads a host's half to the other's.
-func (m *meeting) line(h Host, ticket wire.Ticket) interface {
+func (m *session) line(h Host, ticket wire.Ticket) interface {
 	site.From
 	site.To
 } {
@@ -78,16 +78,16 @@ const (
 	goneWithin = time.Second
 )
 
-// halves runs both ends' halves. Its error is the cause, not its echo at the
+// runBothEnds runs both ends' halves. Its error is the cause, not its echo at the
 // other end.
-func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
+func (m *session) runBothEnds(ctx context.Context, ticket wire.Ticket) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var sendErr, receiveErr error
 	var wg sync.WaitGroup
 	half := func(h Host, t site.Task, res *site.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
-		*errp = h.Do(ctx, site.In(func(st site.Mover) (err error) {
+		*errp = h.Do(ctx, site.WithRole(func(st site.Mover) (err error) {
 			*res, err = st.Transfer(ctx, t, progress)
 			return err
 		}))
@@ -109,16 +109,16 @@ func (m *meeting) halves(ctx context.Context, ticket wire.Ticket) error {
 		time.AfterFunc(patience, cancel)
 	}
 	wg.Add(2)
-	go half(m.from.Host, site.Task{From: m.from.What, To: m.line(m.from.Host, ticket)}, &m.sent, &sendErr, m.view.sent)
+	go half(m.from.Host, site.Task{From: m.from.What, To: m.line(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
 	go half(m.to.Host, site.Task{From: m.line(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
 		if p.Bytes > 0 {
-			m.link.met.Store(true)
+			m.link.used.Store(true)
 		}
-		m.view.received(p)
+		m.monitor.received(p)
 	})
 	wg.Wait()
 	err := rootCause(sendErr, receiveErr)
-	if m.link.met.Load() && (errors.Is(err, wire.ErrDial) || errors.Is(err, wire.ErrNobody)) {
+	if m.link.used.Load() && (errors.Is(err, wire.ErrDial) || errors.Is(err, wire.ErrNobody)) {
 		// Data went this way before: this, too, may pass.
 		err = fmt.Errorf("%w: %w", wire.ErrCut, err)
 	}

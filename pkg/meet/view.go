@@ -17,8 +17,8 @@ type Progress struct {
 	LimitedBy string        `json:"limited_by,omitempty"` // over the same seconds
 }
 
-// view joins the progress of both ends.
-type view struct {
+// monitor joins the progress of both ends.
+type monitor struct {
 	count Count
 	// device tells that the sender knows what need not be sent: it counts from
 	// the beginning of the device, the receiver only what it stored now.
@@ -44,17 +44,17 @@ const rateWindow = 5 * time.Second
 // Watch joins the progress of two ends that do the same work side by side, for
 // whom nothing crosses.
 func Watch(total uint64, report func(Progress)) (source, target func(transfer.Progress)) {
-	v := &view{count: Count{Total: total}, started: time.Now(), limit: func(limit string) string { return limit }, report: report}
+	v := &monitor{count: Count{Total: total}, started: time.Now(), limit: func(limit string) string { return limit }, report: report}
 	return v.sent, v.received
 }
 
-func (v *view) sent(p transfer.Progress) {
+func (v *monitor) sent(p transfer.Progress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.send = p
 }
 
-func (v *view) received(p transfer.Progress) {
+func (v *monitor) received(p transfer.Progress) {
 	v.mu.Lock()
 	if v.device {
 		p.Bytes = max(p.Bytes, v.send.Bytes-int64(v.count.Done))
@@ -81,7 +81,7 @@ func (v *view) received(p transfer.Progress) {
 // limitedBy names what limits both ends' work. Of a host without a processor to spare
 // meters tell no more than whether a network or a limit held it back; not even that
 // of one with which a remote shell shares them.
-func (v *view) limitedBy(send, receive transfer.Progress) string {
+func (v *monitor) limitedBy(send, receive transfer.Progress) string {
 	limit := v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
 	cpu := transfer.Exhausted(send, receive)
 	if cpu == "" || limit == "" || limit == transfer.LimitBandwidth || strings.Contains(limit, transfer.LimitNetwork) && limit != LimitShell {
@@ -91,7 +91,7 @@ func (v *view) limitedBy(send, receive transfer.Progress) string {
 }
 
 // both is for what one process moves.
-func (v *view) both(p transfer.Progress) {
+func (v *monitor) both(p transfer.Progress) {
 	v.sent(p)
 	if v.device {
 		p.Bytes = 0 // received knows better
@@ -100,7 +100,7 @@ func (v *view) both(p transfer.Progress) {
 }
 
 // arrived is how many bytes this try brought.
-func (v *view) arrived() uint64 {
+func (v *monitor) arrived() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return uint64(max(0, v.receive.Bytes))

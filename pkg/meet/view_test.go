@@ -19,7 +19,7 @@ func stage(name string, life, busy int) transfer.Stage {
 func TestLimitOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	var seen Progress
-	v := &view{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
+	v := &monitor{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
 	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3600, 3500)}})
 	v.received(transfer.Progress{Bytes: 1000, Stages: []transfer.Stage{stage(transfer.StageWrite, 3600, 100)}})
 	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "at first all that was")
@@ -41,21 +41,21 @@ func TestLimitOfExhaustedProcessors(t *testing.T) {
 	source, bandwidth := stage(transfer.StageRead, 10, 9), stage(transfer.StageLimit, 10, 9)
 	send := transfer.Stage{Name: transfer.StageSend, WaitOut: 10 * time.Second}
 	for name, c := range map[string]struct {
-		crossing  crossing
+		crossing  carrier
 		sender    transfer.Stage
 		near, far time.Duration
 		want      string
 	}{
-		"one to spare":     {overTCP{}, source, spare, spare, transfer.LimitSource},
-		"the sender's":     {overTCP{}, source, none, none, transfer.LimitSenderCPU},
-		"the receiver's":   {overTCP{}, source, spare, none, transfer.LimitReceiverCPU},
-		"of no known host": {overTCP{}, source, 0, 0, transfer.LimitSource},
-		"a limit":          {overTCP{}, bandwidth, none, none, transfer.LimitBandwidth},
-		"a network":        {overTCP{}, send, none, none, transfer.LimitNetwork},
-		"ssh":              {throughShell{}, send, none, spare, transfer.LimitSenderCPU},
-		"ssh or network":   {throughShell{}, send, spare, spare, LimitShell},
+		"one to spare":     {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
+		"the sender's":     {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
+		"the receiver's":   {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
+		"of no known host": {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
+		"a limit":          {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
+		"a network":        {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
+		"ssh":              {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
+		"ssh or network":   {sshCarrier{}, send, spare, spare, LimitShell},
 	} {
-		v := &view{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
+		v := &monitor{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
 		require.Equal(t, c.want, v.limitedBy(moment(c.near, c.sender), moment(c.far)), name)
 	}
 	later := moment(none).Since(transfer.Progress{Elapsed: 5 * time.Second, Used: 10 * time.Second})

@@ -35,7 +35,7 @@ type Host struct {
 	ending  time.Duration // limit for the tools to end after their connection, see endWithin
 }
 
-var _ site.Site = (*Host)(nil)
+var _ site.Host = (*Host)(nil)
 
 // Open looks at a host. It refuses one without zfs or without an nc that it
 // knows.

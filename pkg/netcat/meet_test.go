@@ -17,12 +17,12 @@ import (
 // at is where an end is.
 type at struct {
 	local bool
-	site  site.Site
+	site  site.Host
 }
 
 func (a *at) Local() bool                                                { return a.local }
 func (a *at) Label() string                                              { return a.site.Name() }
-func (a *at) Do(_ context.Context, f func(site.Site) error) error        { return f(a.site) }
+func (a *at) Do(_ context.Context, f func(site.Host) error) error        { return f(a.site) }
 func (a *at) RTT() time.Duration                                         { return 0 }
 func (a *at) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
@@ -37,7 +37,7 @@ func TestNoise(t *testing.T) {
 			local := site.NewLocal("test", func(string) {})
 			t.Cleanup(func() { _ = local.Close() })
 			here, there := &at{true, local}, &at{false, h}
-			link, err := meet.Choose(way.Way{Wire: way.NC, DataAddress: "127.0.0.1"}, meet.Side{Host: here}, meet.Side{Host: there})
+			link, err := meet.Choose(way.Settings{Wire: way.NC, DataAddress: "127.0.0.1"}, meet.Side{Host: here}, meet.Side{Host: there})
 			require.NoError(t, err)
 			for _, c := range []struct{ from, to *at }{{here, there}, {there, here}} {
 				testenv.Widen(t, 200*time.Millisecond, func(asked time.Duration) error {

@@ -416,10 +416,10 @@ func TestHostsThatLackSomething(t *testing.T) {
 	h.tools.nc = "false"
 	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
-	_, digests := site.As[site.Digester](h)
-	_, devices := site.As[site.Devices](h)
-	_, moves := site.As[site.Mover](h)
-	_, tells := site.As[site.Prober](h)
+	_, digests := site.RoleOf[site.Digester](h)
+	_, devices := site.RoleOf[site.Devices](h)
+	_, moves := site.RoleOf[site.Mover](h)
+	_, tells := site.RoleOf[site.Measurer](h)
 	for _, err := range []error{digests, devices, moves, tells} {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.ErrorContains(t, err, "beta: without zxfer there it cannot ")

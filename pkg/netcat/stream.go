@@ -46,7 +46,7 @@ type far struct {
 // open starts a script that dials in, and waits for its connection. offer is
 // of the listener here.
 func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name string, sends bool, script func(dialer) string) (f *far, err error) {
-	l, err := wire.ListenBare(ctx, offer, h.log)
+	l, err := wire.ListenUnauthenticated(ctx, offer, h.log)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ type sink struct {
 
 var (
 	_ transfer.Sink       = (*sink)(nil)
-	_ transfer.Withholder = (*sink)(nil)
+	_ transfer.TailHolder = (*sink)(nil)
 )
 
 // OpenTo opens an end there. offer is of the listener here; buffer is the memory
@@ -161,7 +161,7 @@ func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffe
 		}
 		return &nowhere{s}, nil
 	}
-	_, err := site.As[site.Devices](h)
+	_, err := site.RoleOf[site.Devices](h)
 	return nil, err
 }
 
@@ -279,7 +279,7 @@ func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, b
 		}
 		return &noise{s, time.Now().Add(from.Time)}, nil
 	}
-	_, err := site.As[site.Devices](h)
+	_, err := site.RoleOf[site.Devices](h)
 	return nil, err
 }
 

@@ -117,7 +117,7 @@ func (p *Pair) Below() string { return cmp.Or(p.A, p.B).below }
 
 // aside tells of a copy that was set aside, by its name below the root: whose root was
 // set aside is what somebody wants to compare.
-func (s *PairSide) aside() bool { return zfs.IsSetAside(s.below) }
+func (s *PairSide) aside() bool { return zfs.IsDiverged(s.below) }
 
 // Below is the name of the dataset below its root, "" for the root.
 func (s *PairSide) Below() string { return s.below }

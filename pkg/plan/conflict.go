@@ -121,8 +121,8 @@ func newest(d *zfs.Dataset, most int) []string {
 	return out
 }
 
-// named joins the versions of a dataset for a message.
-func named(d *zfs.Dataset) string {
+// quoteNames joins the versions of a dataset for a message.
+func quoteNames(d *zfs.Dataset) string {
 	if len(d.Versions) == 0 {
 		return "no snapshot"
 	}

@@ -141,7 +141,7 @@ func (p *planner) diverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, ne
 	p.stray(d, t)
 	p.conflict(Diverged, d.Name, t.Name, hint+"\n"+p.rotateHint(t.Name),
 		"%s has diverged: behind the common snapshot @%s it has %s, and %s has %s",
-		p.onTarget(t.Name), base.Name, list, p.onSource(d.Name), named(d))
+		p.onTarget(t.Name), base.Name, list, p.onSource(d.Name), quoteNames(d))
 }
 
 // checkNamesFree refuses snapshots whose name another one of the target has.
@@ -217,12 +217,12 @@ func (p *planner) noCommon(d, t *zfs.Dataset, out *Dataset) {
 		if guid, ok := byName[v.Name]; ok {
 			p.conflict(NoCommon, d.Name, t.Name, hint,
 				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other in common: the source has %s, the target %s",
-				v.Name, v.GUID, guid, source, target, named(d), named(t))
+				v.Name, v.GUID, guid, source, target, quoteNames(d), quoteNames(t))
 			return
 		}
 	}
 	p.conflict(NoCommon, d.Name, t.Name, hint,
-		"%s and %s have no snapshot in common: the source has %s, the target %s (newest @%s)", source, target, named(d), named(t), latest.Name)
+		"%s and %s have no snapshot in common: the source has %s, the target %s (newest @%s)", source, target, quoteNames(d), quoteNames(t), latest.Name)
 }
 
 // newerCommon returns a snapshot of the target that the source has too.

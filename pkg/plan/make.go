@@ -174,7 +174,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 		}
 		refuse(hint, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, named(d))
+		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, quoteNames(d))
 	case p.req.Restore:
 		refuse("", "%s has no snapshot to restore", source)
 	default:
@@ -292,7 +292,7 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 
 // first plans the transfer of a dataset that the target does not have.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
-	if p.req.First == FirstFail && !p.req.Again[out.Target] && !p.state.begunAnew(out.Target) {
+	if p.req.First == FirstFail && !p.req.Again[out.Target] && !p.state.isRecreated(out.Target) {
 		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
@@ -355,7 +355,7 @@ func (p *planner) extraTargets() {
 	for _, t := range p.state.Target.Datasets {
 		source := p.req.Source + strings.TrimPrefix(t.Name, p.targetRoot)
 		switch d := p.req.Unchosen[source]; {
-		case p.source[source] != nil || p.req.Idle[source] || zfs.IsSetAside(t.Name):
+		case p.source[source] != nil || p.req.Idle[source] || zfs.IsDiverged(t.Name):
 		case d == nil:
 			extra = append(extra, t.Name)
 		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):

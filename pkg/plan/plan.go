@@ -124,7 +124,7 @@ type State struct {
 	TargetHolds  map[string][]string
 	TargetClones map[string][]string
 	// Aside are copies that are to be set aside, by name; Target is as it will be then.
-	Aside map[string]*Aside
+	Aside map[string]*DivergedRename
 	// Below is what is at and below the copies that NeedBelow names.
 	Below []*zfs.Dataset
 	// Others are what keeps copies from being set aside: what is below them and not ours.
@@ -150,9 +150,9 @@ type Dataset struct {
 	Needs         []string `json:"needs,omitempty"`
 	CreateParents bool     `json:"create_parents,omitempty"` // ancestors of Target are missing
 	// Aside is what becomes, first of all, of the copy that is there; nil = it stays.
-	Aside   *Aside `json:"set_aside,omitempty"`
-	Discard string `json:"discard,omitempty"` // why resumable state on Target will be dropped; "" = it will not
-	Steps   []Step `json:"steps"`             // empty: up to date
+	Aside   *DivergedRename `json:"set_aside,omitempty"`
+	Discard string          `json:"discard,omitempty"` // why resumable state on Target will be dropped; "" = it will not
+	Steps   []Step          `json:"steps"`             // empty: up to date
 	// Arrive is the version that the target must hold in the end.
 	Arrive zfs.Version `json:"arrive"`
 	// Encrypted tells that the streams are raw streams of encrypted data.
@@ -168,7 +168,7 @@ type Dataset struct {
 	Moves []MovedHold `json:"moves_holds,omitempty"`
 
 	// Restore is what a restore does besides moving streams; nil for no restore.
-	Restore *Giving `json:"restore,omitempty"`
+	Restore *RestoredOwner `json:"restore,omitempty"`
 
 	// Joins is the encryption root of the target that it will take its key from, as far
 	// as is known before; see zfs.ProvedKey.

@@ -6,8 +6,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Taken are the full names of the snapshots of a listing that have a name.
-func Taken(l zfs.Listing, name string) (out []string) {
+// WithSnapshot are the full names of the snapshots of a listing that have a name.
+func WithSnapshot(l zfs.Listing, name string) (out []string) {
 	for _, d := range l.Datasets {
 		for _, v := range d.Snapshots() {
 			if v.Name == name {
@@ -18,10 +18,10 @@ func Taken(l zfs.Listing, name string) (out []string) {
 	return out
 }
 
-// Pretend adds snapshots that are about to be taken to a copy of a listing, so
+// Simulate adds snapshots that are about to be taken to a copy of a listing, so
 // that a plan is complete before anything is changed. name tells that of a
 // dataset's snapshot, "" for none.
-func Pretend(l zfs.Listing, name func(dataset string) string) zfs.Listing {
+func Simulate(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 	all := l.Datasets
 	l.Datasets = make([]*zfs.Dataset, len(all))
 	for i, d := range all {
@@ -36,10 +36,10 @@ func Pretend(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 	return l
 }
 
-// Foresee returns a copy of the target's listing as it will be once the plan was
+// Predict returns a copy of the target's listing as it will be once the plan was
 // carried out: what arrives is what its dataset has newest. source is what the plan
 // was made by.
-func (p *Plan) Foresee(source, target zfs.Listing) zfs.Listing {
+func (p *Plan) Predict(source, target zfs.Listing) zfs.Listing {
 	from := source.ByName()
 	target.Datasets = slices.Clone(target.Datasets)
 	for _, d := range p.Datasets {

@@ -14,16 +14,16 @@ func TestPretend(t *testing.T) {
 	t.Parallel()
 	old := zfs.Version{Kind: zfs.Snapshot, Name: "old", GUID: 7, CreateTXG: 41}
 	l := zfs.Listing{Root: "a", Datasets: []*zfs.Dataset{{Name: "a", Versions: []zfs.Version{old}}, {Name: "a/b"}, {Name: "a/c"}}}
-	out := Pretend(l, func(dataset string) string {
+	out := Simulate(l, func(dataset string) string {
 		if dataset == "a/c" {
 			return ""
 		}
 		return "new"
 	})
 	require.Equal(t, []zfs.Version{old}, l.Datasets[0].Versions)
-	require.Equal(t, []string{"a@new", "a/b@new"}, Taken(out, "new"))
-	require.Equal(t, []string{"a@old"}, Taken(out, "old"))
-	require.Empty(t, Taken(out, "ol"))
+	require.Equal(t, []string{"a@new", "a/b@new"}, WithSnapshot(out, "new"))
+	require.Equal(t, []string{"a@old"}, WithSnapshot(out, "old"))
+	require.Empty(t, WithSnapshot(out, "ol"))
 	latest, ok := out.Datasets[0].Latest()
 	require.True(t, ok)
 	require.Equal(t, "new", latest.Name)
@@ -50,10 +50,10 @@ func TestForesee(t *testing.T) {
 		{Source: "a", Target: "t", Steps: []Step{{Send: zfs.SendSpec{Dataset: "a", From: "@1", Through: []string{"2"}, To: "3"}}}},
 		{Source: "a/b", Target: "t/b", Steps: []Step{{Kind: Full, Send: zfs.SendSpec{Dataset: "a/b", To: "1"}}}},
 	}}
-	out := p.Foresee(source, target)
+	out := p.Predict(source, target)
 	require.Equal(t, []zfs.Version{snap("1", 1, 70), snap("2", 2, 71), snap("3", 3, 72)}, out.Datasets[0].Versions)
 	require.Equal(t, []zfs.Version{snap("1", 11, 1)}, out.Find("t/b").Versions)
 	require.Len(t, target.Datasets, 1)
 	require.Len(t, target.Datasets[0].Versions, 1)
-	require.Equal(t, target.Datasets, (&Plan{Datasets: []*Dataset{{Source: "a", Target: "t"}}}).Foresee(source, target).Datasets)
+	require.Equal(t, target.Datasets, (&Plan{Datasets: []*Dataset{{Source: "a", Target: "t"}}}).Predict(source, target).Datasets)
 }

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Giving is what a restore does for a dataset besides moving its streams.
-type Giving struct {
+// RestoredOwner is what a restore does for a dataset besides moving its streams.
+type RestoredOwner struct {
 	// Due tells that the dataset is new, or that a restore which brought it was
 	// interrupted: in the end it is given what follows.
 	Due bool `json:"due,omitempty"`
@@ -51,7 +51,7 @@ func (p *planner) giving(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	t := p.target[out.Target]
-	g := &Giving{Due: t == nil || begun(t)}
+	g := &RestoredOwner{Due: t == nil || begun(t)}
 	out.Restore = g
 	if g.Due {
 		p.giveBack(d, out, g)
@@ -66,7 +66,7 @@ func (p *planner) giving(d *zfs.Dataset, out *Dataset) {
 }
 
 // giveBack plans what a dataset that is new is given.
-func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
+func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *RestoredOwner) {
 	for _, name := range []string{"readonly", "canmount"} {
 		if !zfs.Settable(d.Type, name) {
 			continue
@@ -83,15 +83,15 @@ func (p *planner) giveBack(d *zfs.Dataset, out *Dataset, g *Giving) {
 		}
 	}
 	if g.Joins = p.keyAbove(d, out); g.Joins == "" {
-		g.Takes = p.toldBack(d, out)
+		g.Takes = p.givenBackMessage(d, out)
 	}
 }
 
-// toldBack plans to believe the copy about a key of which ZFS shows nothing: in the copy the dataset
+// givenBackMessage plans to believe the copy about a key of which ZFS shows nothing: in the copy the dataset
 // takes its key from a root that this restore brings, too. Both came with the copy's key then.
-func (p *planner) toldBack(d *zfs.Dataset, out *Dataset) string {
+func (p *planner) givenBackMessage(d *zfs.Dataset, out *Dataset) string {
 	key, at := p.rootThere(zfs.ParentOf(out.Target))
-	if key == nil || key != p.sourceRoot(d) || key == d || !out.Encrypted || originDataset(d) != "" || !zfs.UntoldKey(key, d) {
+	if key == nil || key != p.sourceRoot(d) || key == d || !out.Encrypted || originDataset(d) != "" || !zfs.KeyIsUnknown(key, d) {
 		return ""
 	}
 	if above := p.arriving[at]; above == nil || above.Restore == nil || !above.Restore.Due {
@@ -115,7 +115,7 @@ func (p *planner) noteInherited(name string, out *Dataset) {
 	}
 }
 
-func (g *Giving) give(name, value string) {
+func (g *RestoredOwner) give(name, value string) {
 	if g.Set == nil {
 		g.Set = map[string]string{}
 	}

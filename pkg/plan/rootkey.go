@@ -51,10 +51,10 @@ func (p *planner) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 		}
 	}
 	root := p.target[to]
-	if root != nil && zfs.ProvedKey(p.sourceRoot(d), root) || root == nil && zfs.ProvedKey(p.sourceRoot(d), t) || p.rootArrives(out, from, to) {
+	if root != nil && zfs.KeyIsProved(p.sourceRoot(d), root) || root == nil && zfs.KeyIsProved(p.sourceRoot(d), t) || p.rootArrives(out, from, to) {
 		return true // or it brings the key that the copy has by now
 	}
-	if p.original(d, t, to, from) && !p.req.Restore && zfs.UntoldKey(p.sourceRoot(d), t) {
+	if p.original(d, t, to, from) && !p.req.Restore && zfs.KeyIsUnknown(p.sourceRoot(d), t) {
 		out.keepsKey = from // its stream shows whether it does
 		return true
 	}
@@ -96,15 +96,15 @@ func (p *planner) rootArrives(out *Dataset, from, to string) bool {
 	return true
 }
 
-// beside is the way out of a restore over the original, whose keys are none to change
+// isSibling is the way out of a restore over the original, whose keys are none to change
 // for it.
-func beside(root string) string {
+func isSibling(root string) string {
 	return fmt.Sprintf("restore beside it: name another target, with the original as it is\n{{skip-check %s}} goes on all the same, where the key of %s is still the one that the copy was made with", KeyChanged, root)
 }
 
 func (p *planner) keyChanged(d, t *zfs.Dataset, out *Dataset, format string, args ...any) {
 	if p.req.Restore {
-		p.conflict(KeyChanged, d.Name, out.Target, beside(encryptionRoot(t)), format, args...)
+		p.conflict(KeyChanged, d.Name, out.Target, isSibling(encryptionRoot(t)), format, args...)
 		return
 	}
 	p.conflict(KeyChanged, d.Name, out.Target,
@@ -178,7 +178,7 @@ func (p *planner) checkInheritors() {
 		hint := fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
 			command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged)
 		if p.req.Restore {
-			hint = beside(root.Name)
+			hint = isSibling(root.Name)
 		}
 		p.conflict(KeyChanged, above.Source, root.Name, hint,
 			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Aside is what becomes of a copy that diverged: it is kept, under another name.
-type Aside struct {
+// DivergedRename is what becomes of a copy that diverged: it is kept, under another name.
+type DivergedRename struct {
 	As   string `json:"as"`
 	GUID uint64 `json:"guid,string"`
 	Why  string `json:"why"`
@@ -78,14 +78,14 @@ func Rotate(p *Plan, req Request, s *State) bool {
 	}
 	aside := maps.Clone(s.Aside)
 	if aside == nil {
-		aside = map[string]*Aside{}
+		aside = map[string]*DivergedRename{}
 	}
 	var gone []string
 	for _, name := range slices.Sorted(maps.Keys(p.astray)) { // what is above comes first
 		if slices.ContainsFunc(gone, func(above string) bool { return strings.HasPrefix(name, above+"/") }) || found[name] == nil {
 			continue
 		}
-		a := zfs.SetAside{Dataset: name, GUID: found[name].GUID, As: name + req.Rotate}
+		a := zfs.DivergedCopy{Dataset: name, GUID: found[name].GUID, As: name + req.Rotate}
 		if a.Check() != nil || roomless(found, a) {
 			continue
 		}
@@ -96,7 +96,7 @@ func Rotate(p *Plan, req Request, s *State) bool {
 			s.Others[name] = others
 			continue
 		}
-		aside[name] = &Aside{As: a.As, GUID: a.GUID, Why: p.astray[name]}
+		aside[name] = &DivergedRename{As: a.As, GUID: a.GUID, Why: p.astray[name]}
 		gone = append(gone, name)
 	}
 	s.Target.Datasets = slices.DeleteFunc(slices.Clone(s.Target.Datasets), func(d *zfs.Dataset) bool {
@@ -112,7 +112,7 @@ func (r *Request) others(found map[string]*zfs.Dataset, above string) (names []s
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if strings.HasPrefix(name, above+"/") && !r.Ours[name] && !zfs.IsSetAside(name) {
+		if strings.HasPrefix(name, above+"/") && !r.Ours[name] && !zfs.IsDiverged(name) {
 			names = append(names, name)
 		}
 	}
@@ -121,7 +121,7 @@ func (r *Request) others(found map[string]*zfs.Dataset, above string) (names []s
 
 // roomless tells of a copy with a name, or one of a snapshot, below it that would be too
 // long with the ending.
-func roomless(found map[string]*zfs.Dataset, a zfs.SetAside) bool {
+func roomless(found map[string]*zfs.Dataset, a zfs.DivergedCopy) bool {
 	for name, d := range found {
 		if !strings.HasPrefix(name+"/", a.Dataset+"/") {
 			continue
@@ -135,9 +135,9 @@ func roomless(found map[string]*zfs.Dataset, a zfs.SetAside) bool {
 	return false
 }
 
-// begunAnew tells whether a dataset of the target, or one above it, is set aside: who asked
+// isRecreated tells whether a dataset of the target, or one above it, is set aside: who asked
 // for that asked for a new one in its place.
-func (s *State) begunAnew(target string) bool {
+func (s *State) isRecreated(target string) bool {
 	for name := range s.Aside {
 		if strings.HasPrefix(target+"/", name+"/") {
 			return true

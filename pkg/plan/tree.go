@@ -29,7 +29,7 @@ func (p *planner) joins(d *zfs.Dataset, out *Dataset) {
 	if t == nil || t.Inconsistent() || encryptionRoot(t) == t.Name && t.Prompts() || p.parted[t.Name] {
 		out.Joins = p.keyAbove(d, out)
 		if out.Joins == "" {
-			out.takes = p.toldAbove(d, out)
+			out.takes = p.keyAboveIsKnown(d, out)
 		}
 		if t == nil || encryptionRoot(t) != out.takes { // else only if it parts meanwhile
 			out.Joins = cmp.Or(out.Joins, out.takes)
@@ -37,12 +37,12 @@ func (p *planner) joins(d *zfs.Dataset, out *Dataset) {
 	}
 }
 
-// toldAbove plans to believe the source about a key of which ZFS shows nothing, as zfs
+// keyAboveIsKnown plans to believe the source about a key of which ZFS shows nothing, as zfs
 // receive does with a package of a tree: root and dataset must both arrive, so that both
 // bring what the source has now.
-func (p *planner) toldAbove(d *zfs.Dataset, out *Dataset) string {
+func (p *planner) keyAboveIsKnown(d *zfs.Dataset, out *Dataset) string {
 	key, at := p.rootThere(zfs.ParentOf(out.Target))
-	if key == nil || key != p.sourceRoot(d) || !out.Encrypted || originDataset(d) != "" || len(out.Steps) == 0 || !zfs.UntoldKey(key, d) {
+	if key == nil || key != p.sourceRoot(d) || !out.Encrypted || originDataset(d) != "" || len(out.Steps) == 0 || !zfs.KeyIsUnknown(key, d) {
 		return ""
 	}
 	if above := p.arriving[at]; above == nil || len(above.Steps) == 0 {
@@ -54,7 +54,7 @@ func (p *planner) toldAbove(d *zfs.Dataset, out *Dataset) string {
 // keyAbove is the encryption root of the target that a dataset could take its key from.
 func (p *planner) keyAbove(d *zfs.Dataset, out *Dataset) string {
 	key, at := p.rootThere(zfs.ParentOf(out.Target))
-	if key == nil || !out.Encrypted || originDataset(d) != "" || !zfs.ProvedKey(p.sourceRoot(d), key) {
+	if key == nil || !out.Encrypted || originDataset(d) != "" || !zfs.KeyIsProved(p.sourceRoot(d), key) {
 		return ""
 	}
 	return at
@@ -75,7 +75,7 @@ func (p *planner) rootThere(target string) (key *zfs.Dataset, at string) {
 		return nil, ""
 	}
 	key = p.sourceRoot(p.source[out.Source])
-	if above, at := p.rootThere(zfs.ParentOf(target)); above != nil && (above == key || zfs.ProvedKey(key, above)) {
+	if above, at := p.rootThere(zfs.ParentOf(target)); above != nil && (above == key || zfs.KeyIsProved(key, above)) {
 		return above, at
 	}
 	return key, target
@@ -100,7 +100,7 @@ func splits(d, t *zfs.Dataset, sources, targets map[string]*zfs.Dataset) bool {
 	}
 	above, ok := relocate(t.Name, d.Name, to)
 	former := sources[above]
-	return ok && former != nil && former.Encrypted() && strings.HasPrefix(encryptionRoot(d), above+"/") && (zfs.ProvedKey(t, root) || zfs.UntoldKey(t, root))
+	return ok && former != nil && former.Encrypted() && strings.HasPrefix(encryptionRoot(d), above+"/") && (zfs.KeyIsProved(t, root) || zfs.KeyIsUnknown(t, root))
 }
 
 // split plans that a copy becomes an encryption root of the key that it has before its stream
@@ -124,7 +124,7 @@ func (p *planner) split(t *zfs.Dataset, out *Dataset) {
 // part plans that a copy becomes an encryption root before the key of the one above
 // changes. Its salt must be that of the root: else something else opens it, or nothing.
 func (p *planner) part(t, root *zfs.Dataset, above *Dataset) bool {
-	if p.req.Restore || !zfs.ProvedKey(t, root) {
+	if p.req.Restore || !zfs.KeyIsProved(t, root) {
 		return false
 	}
 	above.Parts, p.parted[t.Name] = append(above.Parts, t.Name), true
@@ -139,7 +139,7 @@ func (p *planner) part(t, root *zfs.Dataset, above *Dataset) bool {
 // which only its stream will show.
 func (p *planner) inherits(t, root *zfs.Dataset, above *Dataset) {
 	flags, ours := recordedFlags(t)
-	if p.req.Restore || !ours || !flags.Raw || !zfs.UntoldKey(t, root) {
+	if p.req.Restore || !ours || !flags.Raw || !zfs.KeyIsUnknown(t, root) {
 		return
 	}
 	above.inherit, p.parted[t.Name] = append(above.inherit, t.Name), true
@@ -159,8 +159,8 @@ func (d *Dataset) Takes() string { return d.takes }
 // has, which takes it from above; else "".
 func (d *Dataset) KeepsKey() string { return d.keepsKey }
 
-// Stuck tells, of one of Parts, that nothing would open it any more if it stayed.
-func (d *Dataset) Stuck(name string) bool { return slices.Contains(d.stuck, name) }
+// StuckReason tells, of one of Parts, that nothing would open it any more if it stayed.
+func (d *Dataset) StuckReason(name string) bool { return slices.Contains(d.stuck, name) }
 
 // ToJoin are the datasets of a plan that take their key from above in the end, those
 // above first.

@@ -135,7 +135,7 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	p := Make(all, given(append(both, copies...)...))
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a "}, takes(p))
 	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Inherit())
-	require.True(t, p.Datasets[0].Stuck("vault/a/gone"))
+	require.True(t, p.Datasets[0].StuckReason("vault/a/gone"))
 	require.Empty(t, p.Datasets[1].KeepsKey(), "its root comes first")
 	p = Make(all, given(append(at("@a,1"), copies...)...))
 	require.Empty(t, p.Conflicts)
@@ -158,8 +158,8 @@ func TestTreeParts(t *testing.T) {
 	p := Make(all, s)
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Parts)
-	require.False(t, p.Datasets[0].Stuck("vault/a/b"))
-	require.True(t, p.Datasets[0].Stuck("vault/a/gone"))
+	require.False(t, p.Datasets[0].StuckReason("vault/a/b"))
+	require.True(t, p.Datasets[0].StuckReason("vault/a/gone"))
 	require.Contains(t, notes(p), "beta:vault/a/gone takes its key from vault/a, which changes, and no stream brings it that key")
 	require.Equal(t, "vault/a", p.Datasets[1].Joins)
 
@@ -213,7 +213,7 @@ func TestTreeSplits(t *testing.T) {
 		}
 		require.Equal(t, []string{"vault/a/c/gone", "vault/a/c/d", "vault/a/c"}, by["vault/a/c"].Parts)
 		for _, name := range by["vault/a/c"].Parts {
-			require.True(t, by["vault/a/c"].Stuck(name), name)
+			require.True(t, by["vault/a/c"].StuckReason(name), name)
 		}
 		require.Equal(t, []string{"vault/a/c/d"}, by["vault/a/c/d"].Parts)
 		require.Empty(t, by["vault/a/e"].Parts)

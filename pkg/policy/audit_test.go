@@ -74,7 +74,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 }
 
 // vault is a host with a dataset.
-func vault() site.Site { return site.On(zfsmem.New("vault/a"), "test", func(string) {}) }
+func vault() site.Host { return site.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
 // A tag would be on every line, and a line be lost for its length.
 func TestATagIsBounded(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetAside is for copies whose key may do so, by names that tell what they are. Nothing is
+// RenameDiverged is for copies whose key may do so, by names that tell what they are. Nothing is
 // destroyed by it, so that append-only allows it, too.
-func SetAside(_ context.Context, g *Guard, all *[]zfs.SetAside) error {
+func RenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
 	if len(g.policy.Rotated) == 0 {
 		return errors.New("no copy may be set aside; --allow rotate=DATASET in authorized_keys allows it")
 	}
@@ -27,8 +27,8 @@ func SetAside(_ context.Context, g *Guard, all *[]zfs.SetAside) error {
 	return nil
 }
 
-// SetsAside tells of copies that are set aside.
-func SetsAside(all *[]zfs.SetAside) (told Account) {
+// DivergedNames tells of copies that are set aside.
+func DivergedNames(all *[]zfs.DivergedCopy) (told Account) {
 	for _, a := range *all {
 		told.each = append(told.each, quote(cut(a.Dataset))+" as "+quote(cut(a.As)))
 	}
@@ -38,7 +38,7 @@ func SetsAside(all *[]zfs.SetAside) (told Account) {
 // formerly is the name by which a grant knows a dataset: a copy that a key set aside is
 // beside what it may receive into.
 func (g *Guard) formerly(dataset string) string {
-	before, ok := zfs.BeforeAside(dataset)
+	before, ok := zfs.NameBeforeRename(dataset)
 	for _, root := range g.policy.Rotated {
 		beside := strings.HasPrefix(dataset, zfs.ParentOf(root)+"/") // and not below what somebody else set aside
 		if ok && beside && below(before, []string{root}) {
@@ -48,9 +48,9 @@ func (g *Guard) formerly(dataset string) string {
 	return dataset
 }
 
-// RemoveGone is for copies whose key may do so, never with append-only. The host looks
+// DestroyOrphans is for copies whose key may do so, never with append-only. The host looks
 // whether they are a job's and nobody else's.
-func RemoveGone(_ context.Context, g *Guard, all *[]zfs.Gone) error {
+func DestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
 	if g.policy.AppendOnly {
 		return errAppendOnly
 	}
@@ -71,8 +71,8 @@ func RemoveGone(_ context.Context, g *Guard, all *[]zfs.Gone) error {
 	return nil
 }
 
-// RemovesGone tells of copies that are destroyed.
-func RemovesGone(all *[]zfs.Gone) (told Account) {
+// OrphanNames tells of copies that are destroyed.
+func OrphanNames(all *[]zfs.Orphan) (told Account) {
 	for _, a := range *all {
 		told.each = append(told.each, quote(cut(a.Dataset))+" of "+quote(a.Tag))
 	}

@@ -15,7 +15,7 @@ import (
 // A grant to set aside is one to rename copies so that everybody sees what they are.
 func TestRotateGrant(t *testing.T) {
 	t.Parallel()
-	ending := zfs.SetAsideEnding(time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC))
+	ending := zfs.DivergedSuffix(time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC))
 	s := site.On(zfsmem.New("vault/a", "vault/b"), "test", func(string) {})
 	defer s.Close()
 	p, err := Parse([]string{"receive=vault/a", "receive=vault/b", "rotate=vault/a"}, nil, true)
@@ -23,7 +23,7 @@ func TestRotateGrant(t *testing.T) {
 	require.Equal(t, "--allow receive=vault/a --allow receive=vault/b --allow rotate=vault/a --append-only", p.String())
 	g := NewGuard(p, s, func(string) {})
 	aside := func(dataset, as string) error {
-		return SetAside(t.Context(), g, &[]zfs.SetAside{{Dataset: dataset, GUID: 1, As: as}})
+		return RenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: dataset, GUID: 1, As: as}})
 	}
 	require.NoError(t, aside("vault/a", "vault/a"+ending))
 	require.NoError(t, aside("vault/a/x", "vault/a/x"+ending))
@@ -37,8 +37,8 @@ func TestRotateGrant(t *testing.T) {
 	} {
 		require.Error(t, aside(dataset, as), dataset)
 	}
-	none := []zfs.SetAside{}
-	require.NoError(t, SetAside(t.Context(), g, &none))
+	none := []zfs.DivergedCopy{}
+	require.NoError(t, RenameDiverged(t.Context(), g, &none))
 
 	// Of what was set aside its holds may be released, and whether it is there be asked.
 	old := "vault/a" + ending
@@ -53,7 +53,7 @@ func TestRotateGrant(t *testing.T) {
 	p, err = Parse([]string{"receive=vault/a"}, nil, false)
 	require.NoError(t, err)
 	g = NewGuard(p, s, func(string) {})
-	require.ErrorContains(t, SetAside(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
+	require.ErrorContains(t, RenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
 	require.Error(t, aside("vault/a", "vault/a"+ending))
 	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
@@ -69,12 +69,12 @@ func TestRemoveGrant(t *testing.T) {
 		return NewGuard(p, s, func(string) {})
 	}
 	remove := func(g *Guard, dataset, tag string) error {
-		return RemoveGone(t.Context(), g, &[]zfs.Gone{{Dataset: dataset, GUID: 1, Tag: tag}})
+		return DestroyOrphans(t.Context(), g, &[]zfs.Orphan{{Dataset: dataset, GUID: 1, Tag: tag}})
 	}
-	none := []zfs.Gone{}
+	none := []zfs.Orphan{}
 	g := guard(false, "receive=vault/a", "receive=vault/b", "remove=vault/a")
 	require.NoError(t, remove(g, "vault/a/x", "zxfer:j:t"))
-	require.NoError(t, RemoveGone(t.Context(), g, &none))
+	require.NoError(t, DestroyOrphans(t.Context(), g, &none))
 	for dataset, tag := range map[string]string{
 		"vault/a":                   "zxfer:j:t", // the root of all
 		"vault/b/x":                 "zxfer:j:t",
@@ -87,7 +87,7 @@ func TestRemoveGrant(t *testing.T) {
 	only := &Policy{AppendOnly: true, Receive: []string{"vault/a"}, Removed: []string{"vault/a"}}
 	for _, g := range []*Guard{NewGuard(only, s, func(string) {}), guard(false, "receive=vault/a")} {
 		require.Error(t, remove(g, "vault/a/x", "zxfer:j:t"))
-		require.Error(t, RemoveGone(t.Context(), g, &none), "who asks is told")
+		require.Error(t, DestroyOrphans(t.Context(), g, &none), "who asks is told")
 	}
 	ask := []string{}
 	require.NoError(t, Destroy(t.Context(), g, &ask))
@@ -131,7 +131,7 @@ func TestSetAsideStaysBeside(t *testing.T) {
 		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1":                            "",
 		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1.zxfer-2026-11-23T10-15-00Z": "",
 	} {
-		err := SetAside(t.Context(), g, &[]zfs.SetAside{{Dataset: "vault/hosts/web1", GUID: 1, As: as}})
+		err := RenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: "vault/hosts/web1", GUID: 1, As: as}})
 		if former == "" {
 			former = as
 			require.Error(t, err, as)

@@ -7,8 +7,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CloneAside clones what may be drilled, to be read only, so often and no more.
-func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
+// CreateDrillClone clones what may be drilled, to be read only, so often and no more.
+func CreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
 	if a.Writable {
 		return errors.New("a clone for this key is only read")
 	}
@@ -19,8 +19,8 @@ func CloneAside(_ context.Context, g *Guard, a *zfs.Aside) error {
 	return g.snapshots([]string{a.Snapshot}, g.policy.Drilled, "drill")
 }
 
-// RemoveAside destroys clones of it that were made so: the host tells which are.
-func RemoveAside(_ context.Context, g *Guard, a *zfs.Asides) error {
+// DestroyDrillClones destroys clones of it that were made so: the host tells which are.
+func DestroyDrillClones(_ context.Context, g *Guard, a *zfs.DrillClones) error {
 	if len(a.Datasets) == 0 {
 		return errors.New("it names no dataset")
 	}
@@ -35,7 +35,7 @@ func RemoveAside(_ context.Context, g *Guard, a *zfs.Asides) error {
 // origin is the dataset that a clone was made of for a drill; "" where the name is of
 // none of what may be drilled.
 func (g *Guard) origin(ctx context.Context, clone string) (string, error) {
-	if !zfs.IsAside(clone) {
+	if !zfs.IsDrillClone(clone) {
 		return "", nil
 	}
 	found, err := g.site.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
@@ -50,7 +50,7 @@ func (g *Guard) origin(ctx context.Context, clone string) (string, error) {
 }
 
 // Cloned tells of a clone.
-func Cloned(a *zfs.Aside) Account { return Account{each: []string{quote(a.Snapshot)}} }
+func Cloned(a *zfs.DrillClone) Account { return Account{each: []string{quote(a.Snapshot)}} }
 
 // Clones tells of what has clones that go.
-func Clones(a *zfs.Asides) Account { return Account{each: quoted(a.Datasets)} }
+func Clones(a *zfs.DrillClones) Account { return Account{each: quoted(a.Datasets)} }

@@ -18,7 +18,7 @@ func TestDrillGrant(t *testing.T) {
 	h.Set("vault/e", "encryption", "on")
 	require.NoError(t, h.Snapshot(t.Context(), []string{"vault/a@x", "vault/b@x", "vault/e@x"}))
 	clone := func(snapshot string) string {
-		name, err := h.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: "j"})
+		name, err := h.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: "j"})
 		require.NoError(t, err)
 		return name
 	}
@@ -30,16 +30,16 @@ func TestDrillGrant(t *testing.T) {
 	require.Equal(t, "--allow drill=vault/a --allow drill=vault/e", p.String())
 	g := NewGuard(p, s, func(string) {})
 
-	require.NoError(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j"}))
-	asked := zfs.Aside{Snapshot: "vault/a@x", Job: "j", Among: []string{"vault/none"}}
-	require.NoError(t, CloneAside(t.Context(), g, &asked))
+	require.NoError(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j"}))
+	asked := zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Among: []string{"vault/none"}}
+	require.NoError(t, CreateDrillClone(t.Context(), g, &asked))
 	require.Equal(t, []string{"vault/a", "vault/e"}, asked.Among, "of all that the key may drill the clones are counted")
-	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/b@x", Job: "j"}))
-	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j", Writable: true}))
-	require.Error(t, CloneAside(t.Context(), g, &zfs.Aside{Snapshot: "vault/a@x", Job: "j", KeyFile: "/etc/key"}))
-	require.NoError(t, RemoveAside(t.Context(), g, &zfs.Asides{Job: "j", Datasets: []string{"vault/a"}}))
-	require.Error(t, RemoveAside(t.Context(), g, &zfs.Asides{Job: "j", Datasets: []string{"vault/a", "vault/b"}}))
-	require.Error(t, RemoveAside(t.Context(), g, &zfs.Asides{Job: "j"}))
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/b@x", Job: "j"}))
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Writable: true}))
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", KeyFile: "/etc/key"}))
+	require.NoError(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j", Datasets: []string{"vault/a"}}))
+	require.Error(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j", Datasets: []string{"vault/a", "vault/b"}}))
+	require.Error(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j"}))
 
 	marks := []string{"origin", zfs.AsideProperty}
 	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, e}, Properties: marks}))
@@ -51,7 +51,7 @@ func TestDrillGrant(t *testing.T) {
 	}
 	require.ErrorContains(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: e, Sample: 1}), "send-decrypted=vault/e")
 	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1, KeyFile: "/etc/key"}))
-	unmarked := zfs.AsideOf("vault", "1")
+	unmarked := zfs.DrillCloneName("vault", "1")
 	h.Clone("vault/a@x", unmarked)
 	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "no drill made it")
 	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{unmarked}, Properties: marks}))

@@ -30,7 +30,7 @@ func undecided(v reflect.Value) string {
 			name := v.Type().Field(i).Name
 			switch {
 			case v.Field(i).IsZero():
-			case !slices.Contains(decided[v.Type()], name):
+			case !slices.Contains(checkedFields[v.Type()], name):
 				return v.Type().String() + "." + name
 			default:
 				if field := undecided(v.Field(i)); field != "" {

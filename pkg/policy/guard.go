@@ -19,7 +19,7 @@ import (
 // goroutines.
 type Guard struct {
 	policy *Policy
-	site   site.Site
+	site   site.Host
 	audit  func(string)
 	lines  sync.Mutex // those of one request
 
@@ -32,7 +32,7 @@ type Guard struct {
 // refusal, except of what every job asks of every host (errHostFacts), all that an
 // admitted request changes, and each admitted request that failed. It is called from
 // several goroutines. The lines of one request follow each other.
-func NewGuard(p *Policy, s site.Site, audit func(string)) *Guard {
+func NewGuard(p *Policy, s site.Host, audit func(string)) *Guard {
 	return &Guard{policy: p, site: s, audit: audit}
 }
 

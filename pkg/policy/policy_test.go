@@ -57,7 +57,7 @@ func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
 		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
 		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),
 		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
-		"adjust": by(Changes(Adjust, Adjusted)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(JoinKey, Name)), "part-key": by(Changes(PartKey, Name)),
+		"adjust": by(Changes(SetProperties, PropertyNames)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(InheritKey, Name)), "part-key": by(Changes(MakeEncryptionRoot, Name)),
 	}
 }
 
@@ -104,7 +104,7 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 // Nothing is decided about fields that there are not.
 func TestDecidedFieldsAreThere(t *testing.T) {
 	t.Parallel()
-	for of, names := range decided {
+	for of, names := range checkedFields {
 		for _, name := range names {
 			_, there := of.FieldByName(name)
 			require.True(t, there, "%s.%s", of, name)

@@ -27,10 +27,10 @@ func Restored(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// JoinKey is for what a restore has brought, and for copies whose key is not loaded:
+// InheritKey is for what a restore has brought, and for copies whose key is not loaded:
 // there nothing is wrapped anew, so that what was received before, and what is to come,
 // has the key that it had. That it is one key the site proves.
-func JoinKey(ctx context.Context, g *Guard, dataset *string) error {
+func InheritKey(ctx context.Context, g *Guard, dataset *string) error {
 	if err := Restored(ctx, g, dataset); err == nil || !below(*dataset, g.policy.Receive) {
 		return err
 	}
@@ -44,8 +44,8 @@ func JoinKey(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// PartKey is for copies whose key may be replaced, which it comes before.
-func PartKey(_ context.Context, g *Guard, dataset *string) error {
+// MakeEncryptionRoot is for copies whose key may be replaced, which it comes before.
+func MakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
 	if err := g.receivable(*dataset); err != nil {
 		return err
 	}
@@ -69,19 +69,19 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
-	owner, err := site.As[site.Owner](g.site)
+	owner, err := site.RoleOf[site.Restorer](g.site)
 	if err != nil {
 		return err
 	}
-	found, err := owner.Occupied(ctx, []string{path})
+	found, err := owner.InUse(ctx, []string{path})
 	if err == nil && found[path] != "" {
 		err = fmt.Errorf("mounting %s would hide what is in its directory: look there, and mount it by hand", *dataset)
 	}
 	return err
 }
 
-// Adjust gives back what keeps a copy from being changed and mounted.
-func Adjust(ctx context.Context, g *Guard, a *zfs.Adjustment) error {
+// SetProperties gives back what keeps a copy from being changed and mounted.
+func SetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
 			return fmt.Errorf("the property %q may not be set to %q", cut(name), cut(value))
@@ -95,8 +95,8 @@ func Adjust(ctx context.Context, g *Guard, a *zfs.Adjustment) error {
 	return Restored(ctx, g, &a.Dataset)
 }
 
-// Adjusted tells of a change of properties.
-func Adjusted(a *zfs.Adjustment) Account {
+// PropertyNames tells of a change of properties.
+func PropertyNames(a *zfs.PropertyChange) Account {
 	out := Account{of: quote(cut(a.Dataset))}
 	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
 		out.each = append(out.each, "set "+quote(name+"="+a.Set[name]))

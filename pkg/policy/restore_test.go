@@ -33,7 +33,7 @@ func TestRestoreGrant(t *testing.T) {
 	require.Equal(t, "--allow receive=vault --allow restore=tank --append-only", p.String())
 	g := NewGuard(p, host, func(string) {})
 	adjust := func(dataset, property, value string) string {
-		body, err := json.Marshal(zfs.Adjustment{Dataset: dataset, Set: map[string]string{property: value}})
+		body, err := json.Marshal(zfs.PropertyChange{Dataset: dataset, Set: map[string]string{property: value}})
 		require.NoError(t, err)
 		return string(body)
 	}
@@ -148,11 +148,11 @@ func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 
 // full is a host whose directories all have files, except one.
 type full struct {
-	site.Full
+	site.FullHost
 	empty string
 }
 
-func (f full) Occupied(_ context.Context, paths []string) (map[string]string, error) {
+func (f full) InUse(_ context.Context, paths []string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, p := range paths {
 		if p != f.empty {

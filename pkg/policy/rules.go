@@ -30,20 +30,20 @@ type (
 	}
 )
 
-// decided are the fields that a restricted agent may be asked with: those that a
+// checkedFields are the fields that a restricted agent may be asked with: those that a
 // rule judges, and those of which no value harms anybody, whatever else is asked.
 // A request with any other, such as one that was added since, is refused.
-var decided = map[reflect.Type][]string{
-	reflect.TypeFor[struct{}]():          fields("", ""),
-	reflect.TypeFor[Tagged]():            fields("Tag Snapshots", ""),
-	reflect.TypeFor[PropertyQuery]():     fields("Names Properties", ""),
-	reflect.TypeFor[zfs.Adjustment]():    fields("Dataset Set Revert", ""),
-	reflect.TypeFor[site.ListQuery]():    fields("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
-	reflect.TypeFor[zfs.StreamFlags]():   fields("Raw", "LargeBlocks Embedded Compressed"),
-	reflect.TypeFor[zfs.SendSpec]():      fields("Dataset From Through To Flags Token", ""),
-	reflect.TypeFor[site.ContentQuery](): fields("SendSpec KeyFile", "Within"),
-	reflect.TypeFor[zfs.Within]():        fields("", "Object From To"),
-	reflect.TypeFor[files.Query]():       fields("Snapshot KeyFile", "Path Sample Seed Within"),
+var checkedFields = map[reflect.Type][]string{
+	reflect.TypeFor[struct{}]():           fields("", ""),
+	reflect.TypeFor[Tagged]():             fields("Tag Snapshots", ""),
+	reflect.TypeFor[PropertyQuery]():      fields("Names Properties", ""),
+	reflect.TypeFor[zfs.PropertyChange](): fields("Dataset Set Revert", ""),
+	reflect.TypeFor[site.ListQuery]():     fields("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
+	reflect.TypeFor[zfs.StreamFlags]():    fields("Raw", "LargeBlocks Embedded Compressed"),
+	reflect.TypeFor[zfs.SendSpec]():       fields("Dataset From Through To Flags Token", ""),
+	reflect.TypeFor[site.ContentQuery]():  fields("SendSpec KeyFile", "Within"),
+	reflect.TypeFor[zfs.Within]():         fields("", "Object From To"),
+	reflect.TypeFor[files.Query]():        fields("Snapshot KeyFile", "Path Sample Seed Within"),
 	// What arrives a zfs.Gate holds against this, in every receive.
 	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
@@ -62,10 +62,10 @@ var decided = map[reflect.Type][]string{
 	reflect.TypeFor[site.Dial]():          fields("Ticket", ""),
 	reflect.TypeFor[site.Accept]():        fields("", "Session"),
 	reflect.TypeFor[site.Nothing]():       fields("", ""),
-	reflect.TypeFor[zfs.Aside]():          fields("Snapshot Writable KeyFile Among", "Job"),
-	reflect.TypeFor[zfs.Asides]():         fields("Datasets", "Job"),
-	reflect.TypeFor[zfs.SetAside]():       fields("Dataset As", "GUID"),
-	reflect.TypeFor[zfs.Gone]():           fields("Dataset Tag", "GUID Snapshots"),
+	reflect.TypeFor[zfs.DrillClone]():     fields("Snapshot Writable KeyFile Among", "Job"),
+	reflect.TypeFor[zfs.DrillClones]():    fields("Datasets", "Job"),
+	reflect.TypeFor[zfs.DivergedCopy]():   fields("Dataset As", "GUID"),
+	reflect.TypeFor[zfs.Orphan]():         fields("Dataset Tag", "GUID Snapshots"),
 }
 
 // Anything is for what tells nothing that a grant is about.

@@ -15,7 +15,7 @@ import (
 
 // encrypted is a host with datasets, each with its encryption root, "-" where it is
 // not encrypted and "" where that is not known. It counts the looks at them.
-func encrypted(roots map[string]string) (host site.Site, looks *int) {
+func encrypted(roots map[string]string) (host site.Host, looks *int) {
 	h, looks := zfsmem.New(), new(int)
 	for name, root := range roots {
 		algorithm := "aes-256-gcm"

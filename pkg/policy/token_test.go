@@ -129,7 +129,7 @@ func TestFailedQueryIsRefused(t *testing.T) {
 	failed := errors.New("pool is suspended")
 	token := zfs.SendSpec{Dataset: "tank/vm", Token: zfstest.Token("tank/clone@x", guids["tank/clone@x"], guids["tank/vm@b"])}
 	plain := zfs.SendSpec{Dataset: "tank/vm", To: "c"}
-	dataset, parent, aside := "tank/vm", "vault/a/b", zfs.AsideOf("tank", "1")
+	dataset, parent, aside := "tank/vm", "vault/a/b", zfs.DrillCloneName("tank", "1")
 	for name, tt := range map[string]struct {
 		fails string // operation
 		do    func(context.Context, *Guard) error

@@ -30,7 +30,7 @@ func TestDefects(t *testing.T) {
 	decrypted := func(in *Input) { in.SourceListing.Datasets[0] = filesystem("tank/a", "encryption", "on") }
 	grows := func(in *Input) { first(in).Kind = plan.Incremental }
 	back := all(raw, grows, func(in *Input) { in.SourceListing.Datasets[0] = filesystem("tank/a", zfs.FlagsProperty, "w") })
-	restored := func(g plan.Giving) change {
+	restored := func(g plan.RestoredOwner) change {
 		return func(in *Input) { in.Plan.Datasets[0].Restore = &g }
 	}
 	resumed := func(in *Input) { first(in).Kind = plan.Resume }
@@ -81,9 +81,9 @@ func TestDefects(t *testing.T) {
 		{"decrypted 2.3", decrypted, "2.3.2", "2.3.2", []string{"warn alpha 12014"}},
 		{"decrypted 2.3 fixed", decrypted, "2.3.3", "2.3.2", nil},
 		{"sent back", back, "2.1.2", "2.4.4", []string{"warn alpha 10523", "note alpha 15526"}},
-		{"restored onto what it came from", all(back, restored(plan.Giving{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
-		{"restored onto what it came from, fixed", all(back, restored(plan.Giving{})), "2.4.4", "2.1.14", nil},
-		{"restored anew", all(back, restored(plan.Giving{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
+		{"restored onto what it came from", all(back, restored(plan.RestoredOwner{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
+		{"restored onto what it came from, fixed", all(back, restored(plan.RestoredOwner{})), "2.4.4", "2.1.14", nil},
+		{"restored anew", all(back, restored(plan.RestoredOwner{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
 		{"sent back, fixed", back, "2.1.14", "2.4.4", nil},
 		{"resumed raw", all(raw, resumed), "2.3.9", "0.8.6", []string{"warn beta 15039", "warn beta zfs-2.0.0"}},
 		{"versions unknown", rawRange, "", "git", nil},

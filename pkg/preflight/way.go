@@ -9,21 +9,21 @@ import (
 // passes tells which way data takes where it is not the first.
 func passes(in *Input) []finding.Finding {
 	w := in.Way
-	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Shut, "; ")}
+	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Rejected, "; ")}
 	remedy := []string{"open ports for the other host, and name them: {{port-range LOW-HIGH}}"}
-	if w.Astray {
+	if w.Unroutable {
 		remedy[0] = "name an address that leads there: {{data-address ADDRESS}}"
 	}
 	switch {
-	case len(w.Shut) == 0:
+	case len(w.Rejected) == 0:
 		f.Severity, f.Summary, f.Evidence = finding.OK, "data passes "+w.Path, "a connection to the data port, made and closed"
 		return one(f)
-	case w.Closed:
+	case w.NoPath:
 		f.Severity, f.Summary, f.Evidence = finding.Fail, "no data passes between the two hosts: "+f.Evidence, ""
 		for _, o := range w.Untried {
 			remedy = append(remedy, "take another way: "+o)
 		}
-	case w.Shell:
+	case w.OverSSH:
 		f.Severity, f.Summary = finding.Warn, "only ssh gets through: all data passes its one cipher stream, which takes a processor at each end and is slower"
 		remedy = append(remedy, "or spare the search: "+w.Option)
 	default:

@@ -17,16 +17,16 @@ func TestWay(t *testing.T) {
 	shut := []string{"from alpha to beta: timeout"}
 	for _, tt := range []struct {
 		name            string
-		way             way.Search
+		way             way.PathSearch
 		severity        finding.Severity
 		summary, remedy string
 	}{
-		{"not looked for", way.Search{}, "", "", ""},
-		{"the first", way.Search{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
-		{"the other direction", way.Search{Path: "from beta to alpha", Shut: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
-		{"the other direction, as an address leads nowhere", way.Search{Path: "from beta to alpha", Shut: shut, Astray: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
-		{"ssh", way.Search{Path: "through ssh", Shut: shut, Shell: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
-		{"none", way.Search{Path: "from alpha to beta", Shut: shut, Closed: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
+		{"not looked for", way.PathSearch{}, "", "", ""},
+		{"the first", way.PathSearch{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
+		{"the other direction", way.PathSearch{Path: "from beta to alpha", Rejected: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"the other direction, as an address leads nowhere", way.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
+		{"ssh", way.PathSearch{Path: "through ssh", Rejected: shut, OverSSH: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
+		{"none", way.PathSearch{Path: "from alpha to beta", Rejected: shut, NoPath: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +44,7 @@ func TestWay(t *testing.T) {
 			for _, checks := range []func(Input) []finding.Finding{Send, Device} {
 				found := checks(in)
 				require.Equal(t, told, len(found) == 1, "%v", found)
-				require.Equal(t, tt.way.Closed, len(Blocking(found, nil)) == 1)
+				require.Equal(t, tt.way.NoPath, len(Blocking(found, nil)) == 1)
 				require.Empty(t, Blocking(found, []string{WayID}))
 			}
 		})

@@ -6,27 +6,27 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// bases are what the next increments begin with, once what was sent is held.
-type bases struct {
-	*View
-	moved map[string]*Holding // by target
+// incrementalSources are what the next increments begin with, once what was sent is held.
+type incrementalSources struct {
+	*RunState
+	moved map[string]*HoldChange // by target
 }
 
 // arrival is what will be known of a dataset at a target.
-func (b *bases) arrival(source, target string) *Arrival {
+func (b *incrementalSources) arrival(source, target string) *CopyState {
 	if h := b.moved[target]; h != nil && h.Arrivals[source] != nil {
 		return h.Arrivals[source]
 	}
 	if known := b.State.Datasets[source]; known != nil && known.Targets[target] != nil {
 		return known.Targets[target]
 	}
-	return &Arrival{}
+	return &CopyState{}
 }
 
-// of are the versions of a source dataset that retention must leave, with why:
+// needed are the versions of a source dataset that retention must leave, with why:
 // those that the next increment to any target, or the rest of an interrupted one,
 // begins with or brings. By GUID.
-func (b *bases) of(d *zfs.Dataset) map[uint64]string {
+func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for _, t := range b.Targets {
 		b.add(out, t, d)
@@ -36,8 +36,8 @@ func (b *bases) of(d *zfs.Dataset) map[uint64]string {
 
 // add adds the versions that one target needs. Of a target that was not reached
 // the state knows.
-func (b *bases) add(out map[uint64]string, t *Seen, d *zfs.Dataset) {
-	if b.Without[t.Name][d.Name] {
+func (b *incrementalSources) add(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
+	if b.Excluded[t.Name][d.Name] {
 		return
 	}
 	a := b.arrival(d.Name, t.Name)
@@ -56,14 +56,14 @@ func (b *bases) add(out map[uint64]string, t *Seen, d *zfs.Dataset) {
 		out[guid] = "on its way to " + t.Name
 	}
 	if td := t.Dataset(t.CopyOf(b.Root, d.Name)); td != nil {
-		if base, ok := Base(d, td); ok {
+		if base, ok := CommonSnapshot(d, td); ok {
 			out[base.GUID] = "base of " + t.Name
 		}
 	}
 }
 
 // Dataset is one of the target's, nil where it is not there, or was not seen.
-func (t *Seen) Dataset(name string) *zfs.Dataset {
+func (t *TargetState) Dataset(name string) *zfs.Dataset {
 	if t.Listing == nil {
 		return nil
 	}
@@ -74,9 +74,9 @@ func (t *Seen) Dataset(name string) *zfs.Dataset {
 }
 
 // arrival is what arrived of a dataset of the source, nil without any.
-func (t *Seen) arrival(source string) *Arrived {
+func (t *TargetState) arrival(source string) *SentDataset {
 	if t.bySource == nil {
-		t.bySource = make(map[string]*Arrived, len(t.Arrived))
+		t.bySource = make(map[string]*SentDataset, len(t.Arrived))
 		for i := range t.Arrived {
 			t.bySource[t.Arrived[i].Source] = &t.Arrived[i]
 		}
@@ -94,15 +94,15 @@ func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 	return 0
 }
 
-// stale are the job's bookmarks that are older than some target's base and no
+// staleBookmarks are the job's bookmarks that are older than some target's base and no
 // target's own: no increment begins with them any more. Of a target that is away
 // for long there is but one, and not one for every run.
-func (b *bases) stale() []string {
+func (b *incrementalSources) staleBookmarks() []string {
 	var gone []string
 	for _, d := range b.Source.Datasets {
 		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
 		for _, t := range b.Targets {
-			if b.Without[t.Name][d.Name] {
+			if b.Excluded[t.Name][d.Name] {
 				continue
 			}
 			of, at := map[uint64]string{}, uint64(0)
@@ -123,10 +123,10 @@ func (b *bases) stale() []string {
 	return gone
 }
 
-// Base is the newest snapshot of a target's dataset that the source still has
+// CommonSnapshot is the newest snapshot of a target's dataset that the source still has
 // as a snapshot or a bookmark: the base of the next increment, which neither
 // side may lose. By GUID; false where there is none.
-func Base(source, target *zfs.Dataset) (there zfs.Version, ok bool) {
+func CommonSnapshot(source, target *zfs.Dataset) (there zfs.Version, ok bool) {
 	have := make(map[uint64]bool, len(source.Versions))
 	for _, v := range source.Versions {
 		have[v.GUID] = true

@@ -214,7 +214,7 @@ func (p *Properties) Carries() (all bool, named []string) {
 
 // Transfer is how data crosses.
 type Transfer struct {
-	way.Way
+	way.Settings
 	Decrypt    bool     `toml:"decrypt,omitempty"`     // send encrypted datasets decrypted; never without this
 	SkipChecks []string `toml:"skip_checks,omitempty"` // preflight checks to pass over, by id
 }

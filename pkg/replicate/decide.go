@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// View is all that a run decides by: the job, what earlier runs knew, and what
+// RunState is all that a run decides by: the job, what earlier runs knew, and what
 // this one has seen so far.
-type View struct {
+type RunState struct {
 	Job   *Job
 	Scope *Scope
 	State *State
@@ -22,15 +22,15 @@ type View struct {
 	// Root is the source's dataset; All is what was found there. Source are those
 	// that the job selects, but for Idle, by name: of these an earlier run found that
 	// there is nothing to do.
-	Root   string
-	All    []*zfs.Dataset
-	Source *zfs.Listing
-	Idle   map[string]bool
-	// Without are those of them that a target does not take, by the target's name.
-	Without map[string]map[string]bool
+	Root      string
+	All       []*zfs.Dataset
+	Source    *zfs.Listing
+	Unchanged map[string]bool
+	// Excluded are those of them that a target does not take, by the target's name.
+	Excluded map[string]map[string]bool
 	// Targets are what was seen of the job's, in its order; none before it was tried
 	// to send to them.
-	Targets []*Seen
+	Targets []*TargetState
 	// Created is when adopted snapshots were taken, by side, dataset and name, of
 	// the sides that were asked. Unasked is why a side could not be.
 	Created map[string]map[string]map[string]time.Time
@@ -38,61 +38,61 @@ type View struct {
 	// Leftovers are the copies of datasets that are gone from the source and due to go,
 	// with what is below them, by target.
 	Leftovers map[string]*zfs.Listing
-	// Beyond tells that there is no limit to what one run may remove.
-	Beyond bool
+	// NoLimit tells that there is no limit to what one run may remove.
+	NoLimit bool
 }
 
 // Choose leaves to a view those of what was found at its source that the job takes,
 // and notes those of them that a target does not take.
-func (v *View) Choose() {
+func (v *RunState) Choose() {
 	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Takes(v.Root, d) })
-	v.Without = map[string]map[string]bool{}
+	v.Excluded = map[string]map[string]bool{}
 	for i := range v.Job.Targets {
 		t := &v.Job.Targets[i]
-		v.Without[t.Name] = map[string]bool{}
+		v.Excluded[t.Name] = map[string]bool{}
 		for _, d := range v.Source.Datasets {
 			if !t.Takes(v.Root, d) {
-				v.Without[t.Name][d.Name] = true
+				v.Excluded[t.Name][d.Name] = true
 			}
 		}
 	}
 }
 
 // To are the datasets of Source that a target takes.
-func (v *View) To(target string) []*zfs.Dataset {
-	without := v.Without[target]
+func (v *RunState) To(target string) []*zfs.Dataset {
+	without := v.Excluded[target]
 	if len(without) == 0 {
 		return v.Source.Datasets
 	}
 	return slices.DeleteFunc(slices.Clone(v.Source.Datasets), func(d *zfs.Dataset) bool { return without[d.Name] })
 }
 
-// IdleAt are those of Idle that a target takes.
-func (v *View) IdleAt(target string) (names []string) {
-	for name := range v.Idle {
-		if !v.Without[target][name] {
+// UnchangedAt are those of Idle that a target takes.
+func (v *RunState) UnchangedAt(target string) (names []string) {
+	for name := range v.Unchanged {
+		if !v.Excluded[target][name] {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// Seen is a target after it was tried to send to it.
-type Seen struct {
+// TargetState is a target after it was tried to send to it.
+type TargetState struct {
 	*Target
 	// Failed tells that nothing could be sent at all. Listing may be nil then.
 	Failed  bool
 	Listing *zfs.Listing
 	Partial map[uint64]bool // GUIDs that interrupted receives are still to bring
 	Cut     map[string]bool // datasets of the source whose streams were cut just now
-	Arrived []Arrived
+	Arrived []SentDataset
 
 	byName   map[string]*zfs.Dataset // of Listing
-	bySource map[string]*Arrived
+	bySource map[string]*SentDataset
 }
 
-// Arrived is a dataset that a target has as the source has it.
-type Arrived struct {
+// SentDataset is a dataset that a target has as the source has it.
+type SentDataset struct {
 	Source, Target string      // datasets
 	Newest         zfs.Version // of the source
 	There          string      // the same snapshot as the target names it
@@ -105,13 +105,13 @@ type Decision struct {
 	Snapshots []string
 	// Frozen are the applications that stand still meanwhile.
 	Frozen []freeze.Wanted
-	// Astray are those that cannot, as not all that they name is there.
-	Astray []Astray
+	// Unmatched are those that cannot, as not all that they name is there.
+	Unmatched []UnmatchedFreeze
 	// Copies are the datasets to look at on each target for what is to be sent, by
 	// the target's name; all of a target that is not in it.
 	Copies map[string][]string
-	// Holdings are what is to be held, and bookmarked, for each target.
-	Holdings []*Holding
+	// HoldChanges are what is to be held, and bookmarked, for each target.
+	HoldChanges []*HoldChange
 	// Prunings are what retention removes on each side.
 	Prunings []*Pruning
 	// Bookmarks are those of the job that no increment begins with any more.
@@ -124,9 +124,9 @@ type Decision struct {
 // Decide returns what is to be done by all that was seen. It changes nothing of
 // the view, and is asked anew when more was seen: retention decides nothing before
 // it was tried to send to all targets.
-func Decide(v *View) *Decision {
+func Decide(v *RunState) *Decision {
 	d := &Decision{Snapshots: v.snapshots(), Copies: map[string][]string{}, Ask: map[string][]string{}}
-	d.Frozen, d.Astray = v.frozen(d.Snapshots)
+	d.Frozen, d.Unmatched = v.freezesFor(d.Snapshots)
 	for i := range v.Job.Targets {
 		if copies := v.copies(&v.Job.Targets[i]); copies != nil {
 			d.Copies[v.Job.Targets[i].Name] = copies
@@ -135,21 +135,21 @@ func Decide(v *View) *Decision {
 	if len(v.Targets) < len(v.Job.Targets) {
 		return d
 	}
-	moved := map[string]*Holding{}
+	moved := map[string]*HoldChange{}
 	for _, t := range v.Targets {
-		if h := v.holding(t); h != nil {
-			d.Holdings = append(d.Holdings, h)
+		if h := v.holdChange(t); h != nil {
+			d.HoldChanges = append(d.HoldChanges, h)
 			moved[t.Name] = h
 		}
 	}
-	b := &bases{View: v, moved: moved}
+	b := &incrementalSources{RunState: v, moved: moved}
 	v.prune(d, b)
-	d.Bookmarks = b.stale()
+	d.Bookmarks = b.staleBookmarks()
 	return d
 }
 
 // snapshots are those that the run is to take.
-func (v *View) snapshots() []string {
+func (v *RunState) snapshots() []string {
 	naming := v.Scope.Naming()
 	if naming == nil {
 		return nil
@@ -160,7 +160,7 @@ func (v *View) snapshots() []string {
 		_, own := v.Scope.Own(latest.Name)
 		changed[d.Name] = !v.Job.Snapshots.SkipUnchanged || !any || !own || d.Get("written") != "0"
 	}
-	v.together(changed)
+	v.addFreezePartners(changed)
 	name := naming.At(v.Started)
 	var out []string
 	for _, d := range v.Source.Datasets {
@@ -176,7 +176,7 @@ func (v *View) snapshots() []string {
 // copies are those of all that the run may send to a target, where it has them
 // all already; else nil: the target is then looked at as a whole, as also what it
 // has under other names decides what a dataset that is new to it is.
-func (v *View) copies(t *Target) []string {
+func (v *RunState) copies(t *Target) []string {
 	var out []string
 	for _, d := range v.To(t.Name) {
 		if v.Scope.Count(d) == 0 {

@@ -60,33 +60,33 @@ func hours(all ...*zfs.Listing) map[string]map[string]time.Time {
 }
 
 // adopting is a view of a job with two targets, none of which was tried.
-func adopting(t *testing.T, source *zfs.Listing, settings string) *View {
+func adopting(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	t.Helper()
 	f, err := Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)
-	return &View{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*Known{}}, Root: "tank", Source: source,
+	return &RunState{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source,
 		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: hours(source)}}
 }
 
 const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
 
 // at is what is known of tank at near.
-func (v *View) at(a Arrival) *View {
+func (v *RunState) at(a CopyState) *RunState {
 	v.State.Dataset("tank").Targets["near"] = &a
 	return v
 }
 
 // saw adds a target that was tried; of each dataset the newest common snapshot
 // has arrived.
-func (v *View) saw(there *zfs.Listing) *View {
-	s := &Seen{Target: &v.Job.Targets[len(v.Targets)], Listing: there, Failed: there == nil}
+func (v *RunState) saw(there *zfs.Listing) *RunState {
+	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: there, Failed: there == nil}
 	for _, d := range v.Source.Datasets {
 		if c := s.Dataset(s.CopyOf(v.Root, d.Name)); c != nil {
 			latest, _ := d.Latest()
-			if base, ok := Base(d, c); ok && base.GUID == latest.GUID {
-				s.Arrived = append(s.Arrived, Arrived{Source: d.Name, Target: c.Name, Newest: latest, There: base.Name})
+			if base, ok := CommonSnapshot(d, c); ok && base.GUID == latest.GUID {
+				s.Arrived = append(s.Arrived, SentDataset{Source: d.Name, Target: c.Name, Newest: latest, There: base.Name})
 			}
 		}
 	}
@@ -133,29 +133,29 @@ func TestDecideHoldings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, settings string
-		known          Arrival
-		source, there  Shift
+		known          CopyState
+		source, there  HoldMove
 		held           []Held // written down beforehand
 		bookmarks      map[string]string
 	}{
-		{"the first", "", Arrival{}, Shift{Place: []string{"tank@2"}}, Shift{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"moved", "", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, Shift{[]string{"tank@2"}, []string{"tank@1"}}, Shift{[]string{"vault/t@2"}, []string{"vault/t@1"}},
+		{"the first", "", CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"moved", "", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/t@1"}},
 			[]Held{{"tank@1", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"after a crash", "", Arrival{BaseGUID: 2, Moving: true, Held: []Held{{"tank@2", "vault/t@2"}}}, Shift{Place: []string{"tank@2"}}, Shift{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", Arrival{BaseGUID: 2, Held: []Held{{"tank@2", "vault/t@2"}}}, Shift{Place: []string{"tank@2"}}, Shift{Drop: []string{"vault/t@2"}},
+		{"after a crash", "", CopyState{BaseGUID: 2, Moving: true, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", CopyState{BaseGUID: 2, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
 			[]Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
-		{"none any more", "holds = \"none\"\n", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, Shift{Drop: []string{"tank@1"}}, Shift{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"the copy was renamed", "", Arrival{BaseGUID: 1, Held: []Held{{"tank@1", "vault/old@1"}}}, Shift{[]string{"tank@2"}, []string{"tank@1"}}, Shift{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
+		{"none any more", "holds = \"none\"\n", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the copy was renamed", "", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
 			[]Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			v := adopting(t, listed("tank@1 @2"), tt.settings+near).at(tt.known)
-			require.Empty(t, Decide(v).Holdings, "it was not tried yet")
+			require.Empty(t, Decide(v).HoldChanges, "it was not tried yet")
 			d := Decide(v.saw(listed("vault/t@1 @2")))
-			require.Len(t, d.Holdings, 1)
-			h := d.Holdings[0]
-			require.Equal(t, []Shift{tt.source, tt.there}, []Shift{h.Source, h.There})
+			require.Len(t, d.HoldChanges, 1)
+			h := d.HoldChanges[0]
+			require.Equal(t, []HoldMove{tt.source, tt.there}, []HoldMove{h.Source, h.There})
 			require.Equal(t, tt.bookmarks, h.Bookmarks)
 			a := h.Arrivals["tank"]
 			require.Equal(t, tt.held, a.Held)
@@ -164,7 +164,7 @@ func TestDecideHoldings(t *testing.T) {
 			// Once it is done nothing more is to be.
 			h.Placed(h.Source.Drop, h.There.Drop, true)
 			require.LessOrEqual(t, len(a.Held), 1)
-			require.Empty(t, Decide(v.at(*a)).Holdings)
+			require.Empty(t, Decide(v.at(*a)).HoldChanges)
 		})
 	}
 }
@@ -174,34 +174,34 @@ func TestDecidePrunings(t *testing.T) {
 	const keepOne = "[job.retention]\nlast = 1\n"
 	for _, tt := range []struct {
 		name   string
-		view   func() *View
+		view   func() *RunState
 		side   string
 		remove []string
 		stays  map[string]string
 	}{
-		{"without a target", func() *View { return adopting(t, listed("tank@1 @2 @3"), keepOne) }, SourceSide,
+		{"without a target", func() *RunState { return adopting(t, listed("tank@1 @2 @3"), keepOne) }, SourceSide,
 			[]string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
-		{"the base stays", func() *View { return adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1 @2")) }, SourceSide,
+		{"the base stays", func() *RunState { return adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1 @2")) }, SourceSide,
 			[]string{"tank@1"}, map[string]string{"tank@2": "base of near", "tank@3": "last"}},
-		{"the base of a target that is away", func() *View {
-			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(Arrival{BaseGUID: 1}).saw(nil)
+		{"the base of a target that is away", func() *RunState {
+			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(CopyState{BaseGUID: 1}).saw(nil)
 		}, SourceSide,
 			[]string{"tank@2"}, map[string]string{"tank@1": "base of near", "tank@3": "last"}},
-		{"what may have arrived at it", func() *View {
-			return adopting(t, listed("tank@1 @2 @3 @4"), keepOne+near).at(Arrival{BaseGUID: 1, Sending: 3}).saw(nil)
+		{"what may have arrived at it", func() *RunState {
+			return adopting(t, listed("tank@1 @2 @3 @4"), keepOne+near).at(CopyState{BaseGUID: 1, Sending: 3}).saw(nil)
 		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "on its way to near", "tank@4": "last"}},
-		{"what an interrupted receive needs", func() *View {
+		{"what an interrupted receive needs", func() *RunState {
 			v := adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1"))
 			v.Targets[0].Partial = map[uint64]bool{2: true}
 			return v
 		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "last"}},
-		{"the base moves with what arrived", func() *View {
-			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(Arrival{BaseGUID: 1}).saw(listed("vault/t@1 @2 @3"))
+		{"the base moves with what arrived", func() *RunState {
+			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(CopyState{BaseGUID: 1}).saw(listed("vault/t@1 @2 @3"))
 		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
-		{"on a target", func() *View {
+		{"on a target", func() *RunState {
 			return adopting(t, listed("tank@2 @3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3", "vault/t/other@1 @2"))
 		}, "near", []string{"vault/t@1", "vault/t@2"}, map[string]string{"vault/t@3": "last"}},
-		{"another dataset on a target", func() *View {
+		{"another dataset on a target", func() *RunState {
 			return adopting(t, listed("tank@5"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
 		}, "near", []string{}, map[string]string{"vault/t@1": "the source has none of these", "vault/t@2": "the source has none of these", "vault/t@3": "last"}},
 	} {
@@ -212,7 +212,7 @@ func TestDecidePrunings(t *testing.T) {
 			require.Len(t, d.Prunings, 1)
 			require.Equal(t, tt.side, d.Prunings[0].Side)
 			require.Equal(t, tt.remove, d.Prunings[0].Remove)
-			require.Equal(t, tt.stays, d.Prunings[0].Stays)
+			require.Equal(t, tt.stays, d.Prunings[0].KeepReasons)
 			require.Empty(t, d.Prunings[0].Error)
 		})
 	}
@@ -242,7 +242,7 @@ func TestDecideWaits(t *testing.T) {
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
 	require.ErrorContains(t, p.Failed(), "prune_limit")
-	v.Beyond = true
+	v.NoLimit = true
 	p = Decide(v).Prunings[0]
 	require.NoError(t, p.Failed())
 	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
@@ -267,7 +267,7 @@ func TestDecideLooksOnce(t *testing.T) {
 func TestDecideBookmarks(t *testing.T) {
 	t.Parallel()
 	source := listed("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
-	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(adopting(t, source, near).at(Arrival{BaseGUID: 2}).saw(nil)).Bookmarks)
+	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(adopting(t, source, near).at(CopyState{BaseGUID: 2}).saw(nil)).Bookmarks)
 	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(adopting(t, source, near).saw(listed("vault/t@4"))).Bookmarks)
 	require.Empty(t, Decide(adopting(t, source, near).saw(nil)).Bookmarks, "what it has is not known")
 	require.Empty(t, Decide(adopting(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
@@ -288,7 +288,7 @@ func TestDecideIsPure(t *testing.T) {
 			return listed(text)
 		}
 		v := adopting(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
-		v.at(Arrival{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
+		v.at(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
 		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.saw(some("vault/t"))
 		text := func(x any) string {

@@ -173,7 +173,7 @@ func (f *faults) drill(d *Drill) {
 }
 
 func (f *faults) transfer(t *Transfer) {
-	for _, err := range t.Way.Faults(way.JobFile) {
+	for _, err := range t.Settings.Check(way.JobFile) {
 		f.add(InKeys(err))
 	}
 	for _, id := range t.SkipChecks {

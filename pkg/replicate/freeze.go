@@ -39,20 +39,20 @@ func (z *Freeze) covers(source, dataset string) bool {
 	return len(z.Datasets) == 0 || covered(z.Datasets, below)
 }
 
-// Astray is a freeze that not all of what it names is there for: what it froze would be
+// UnmatchedFreeze is a freeze that not all of what it names is there for: what it froze would be
 // no application, or half of one.
-type Astray struct {
+type UnmatchedFreeze struct {
 	freeze.Wanted
 	Error string
 }
 
-// astray tells which patterns of a freeze match none of the datasets that the job takes.
-func (v *View) astray(z *Freeze) (why string) {
+// unmatchedPatterns tells which patterns of a freeze match none of the datasets that the job takes.
+func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
 	var lost []string
 	for _, pattern := range z.Datasets {
 		alone := Freeze{Datasets: []string{pattern}}
 		covers := func(dataset string) bool { return alone.covers(v.Root, dataset) }
-		idle := slices.Collect(maps.Keys(v.Idle))
+		idle := slices.Collect(maps.Keys(v.Unchanged))
 		if !slices.ContainsFunc(idle, covers) && !slices.ContainsFunc(v.Source.Datasets, func(d *zfs.Dataset) bool { return covers(d.Name) }) {
 			lost = append(lost, strconv.Quote(pattern))
 		}
@@ -63,8 +63,8 @@ func (v *View) astray(z *Freeze) (why string) {
 	return fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(lost, ", "))
 }
 
-// frozen are those that stand still for snapshots to be taken, by full name.
-func (v *View) frozen(snapshots []string) (out []freeze.Wanted, astray []Astray) {
+// freezesFor are those that stand still for snapshots to be taken, by full name.
+func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, astray []UnmatchedFreeze) {
 	for i := range v.Job.Freeze {
 		z := &v.Job.Freeze[i]
 		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
@@ -73,8 +73,8 @@ func (v *View) frozen(snapshots []string) (out []freeze.Wanted, astray []Astray)
 				w.Datasets = append(w.Datasets, dataset)
 			}
 		}
-		if why := v.astray(z); why != "" {
-			astray = append(astray, Astray{w, why})
+		if why := v.unmatchedPatterns(z); why != "" {
+			astray = append(astray, UnmatchedFreeze{w, why})
 		} else if len(w.Datasets) > 0 {
 			out = append(out, w)
 		}
@@ -82,10 +82,10 @@ func (v *View) frozen(snapshots []string) (out []freeze.Wanted, astray []Astray)
 	return out, astray
 }
 
-// together adds to the datasets that changed those that share an application with one
+// addFreezePartners adds to the datasets that changed those that share an application with one
 // of them: what it has in memory may change them when it is frozen, and its snapshots are
 // only good together.
-func (v *View) together(changed map[string]bool) {
+func (v *RunState) addFreezePartners(changed map[string]bool) {
 	for again := true; again; {
 		again = false
 		for i := range v.Job.Freeze {
@@ -103,7 +103,7 @@ func (v *View) together(changed map[string]bool) {
 }
 
 // Freezes tells whether an application stands still for snapshots of a dataset.
-func (v *View) freezes(dataset string) bool {
+func (v *RunState) freezes(dataset string) bool {
 	return slices.ContainsFunc(v.Job.Freeze, func(z Freeze) bool { return z.covers(v.Root, dataset) })
 }
 

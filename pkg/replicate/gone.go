@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Gone is a copy whose original the source no longer has.
-type Gone struct {
+// Orphan is a copy whose original the source no longer has.
+type Orphan struct {
 	Target  string `json:"target"`                // the target's name
 	Dataset string `json:"dataset"`               // there
 	Source  string `json:"source"`                // that it was a copy of
@@ -22,15 +22,15 @@ type Gone struct {
 	// Waited is the time that counts. Between two runs that is at most a quarter of what
 	// is to be waited: a clock that was wrong removes nothing.
 	Waited time.Duration `json:"waited"`
-	// Anew tells that the source's root is another than the one that had the original: as
+	// SourceReplaced tells that the source's root is another than the one that had the original: as
 	// after a loss. It is kept then.
-	Anew bool `json:"anew,omitempty"`
+	SourceReplaced bool `json:"anew,omitempty"`
 	// Held are the snapshots of the copy that may carry the job's hold.
 	Held []string `json:"held,omitempty"`
 }
 
 // Wait has the time count until now, of which grace is to pass.
-func (g *Gone) Wait(now time.Time, grace time.Duration) {
+func (g *Orphan) Wait(now time.Time, grace time.Duration) {
 	if passed := now.Sub(g.Seen); passed > 0 {
 		g.Waited += min(passed, grace/4)
 	}
@@ -38,16 +38,16 @@ func (g *Gone) Wait(now time.Time, grace time.Duration) {
 }
 
 // Due is when it may go at the soonest, zero where it never does.
-func (g *Gone) Due(t *Target) time.Time {
-	if !t.MirrorsDatasets() || g.Anew {
+func (g *Orphan) Due(t *Target) time.Time {
+	if !t.MirrorsDatasets() || g.SourceReplaced {
 		return time.Time{}
 	}
 	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
 }
 
-// Miss notes which datasets, of those that a run has brought to a target, the source no
+// NoteOrphans notes which datasets, of those that a run has brought to a target, the source no
 // longer has, and which it has again. The source is there, and was listed as a whole.
-func (v *View) Miss() {
+func (v *RunState) NoteOrphans() {
 	names, guids, root := map[string]bool{}, map[uint64]bool{}, uint64(0)
 	for _, d := range v.All {
 		names[d.Name], guids[d.GUID] = true, true
@@ -55,9 +55,9 @@ func (v *View) Miss() {
 			root = d.GUID
 		}
 	}
-	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		if names[g.Source] {
-			v.returned(g)
+			v.noteReturned(g)
 		}
 		return names[g.Source]
 	})
@@ -70,33 +70,33 @@ func (v *View) Miss() {
 	}
 	anew := was != 0 && was != root
 	v.State.Root = root
-	for _, g := range v.State.Gone {
-		g.Anew = g.Anew || anew
+	for _, g := range v.State.Orphans {
+		g.SourceReplaced = g.SourceReplaced || anew
 	}
 	for source, known := range v.State.Datasets {
 		if names[source] || known.GUID != 0 && guids[known.GUID] || !strings.HasPrefix(source, v.Root+"/") {
 			continue
 		}
 		for target, a := range known.Targets {
-			same := func(g *Gone) bool { return g.Target == target && g.Dataset == a.Target }
-			if a.BaseGUID == 0 || a.Target == "" || slices.ContainsFunc(v.State.Gone, same) {
+			same := func(g *Orphan) bool { return g.Target == target && g.Dataset == a.Target }
+			if a.BaseGUID == 0 || a.Target == "" || slices.ContainsFunc(v.State.Orphans, same) {
 				continue
 			}
-			g := &Gone{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, Anew: anew}
+			g := &Orphan{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, SourceReplaced: anew}
 			for _, h := range a.Held {
 				if h.There != "" {
 					g.Held = append(g.Held, h.There)
 				}
 			}
-			v.State.Gone = append(v.State.Gone, g)
+			v.State.Orphans = append(v.State.Orphans, g)
 		}
 	}
-	slices.SortFunc(v.State.Gone, func(a, b *Gone) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
+	slices.SortFunc(v.State.Orphans, func(a, b *Orphan) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
 }
 
-// returned notes that the source has a dataset of that name again. Its copy is still one that the
+// noteReturned notes that the source has a dataset of that name again. Its copy is still one that the
 // job brought there, and carries its holds.
-func (v *View) returned(g *Gone) {
+func (v *RunState) noteReturned(g *Orphan) {
 	a := v.State.Arrival(g.Source, g.Target)
 	for _, snapshot := range g.Held {
 		if h := (Held{There: snapshot}); !slices.Contains(a.Held, h) {
@@ -105,9 +105,9 @@ func (v *View) returned(g *Gone) {
 	}
 }
 
-// GoneAt are the copies at a target.
-func (s *State) GoneAt(target string) (all []*Gone) {
-	for _, g := range s.Gone {
+// OrphansAt are the copies at a target.
+func (s *State) OrphansAt(target string) (all []*Orphan) {
+	for _, g := range s.Orphans {
 		if g.Target == target {
 			all = append(all, g)
 		}
@@ -115,10 +115,10 @@ func (s *State) GoneAt(target string) (all []*Gone) {
 	return all
 }
 
-// KeepGone drops copies of a target that are gone as well, or are another dataset, and has
+// UpdateOrphans drops copies of a target that are gone as well, or are another dataset, and has
 // the time count for the others.
-func (v *View) KeepGone(t *Target, there func(name string) (guid uint64)) {
-	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+func (v *RunState) UpdateOrphans(t *Target, there func(name string) (guid uint64)) {
+	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		guid := there(g.Dataset)
 		if g.Target != t.Name {
 			return false
@@ -135,18 +135,18 @@ func (v *View) KeepGone(t *Target, there func(name string) (guid uint64)) {
 }
 
 // Overdue are the copies of a target that may go by the time that passed.
-func (v *View) Overdue(t *Target) (all []*Gone) {
-	for _, g := range v.State.GoneAt(t.Name) {
-		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.Anew && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
+func (v *RunState) Overdue(t *Target) (all []*Orphan) {
+	for _, g := range v.State.OrphansAt(t.Name) {
+		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
 			all = append(all, g)
 		}
 	}
 	return all
 }
 
-// removeGone decides which copies go with what the source no longer has: only those that
+// destroyOrphans decides which copies go with what the source no longer has: only those that
 // hold nothing but the job's snapshots, what is below first.
-func (v *View) removeGone(p *Pruning, t *Seen) {
+func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
 	there := v.Leftovers[t.Name]
 	if there == nil {
 		return
@@ -157,24 +157,24 @@ func (v *View) removeGone(p *Pruning, t *Seen) {
 		if d == nil || d.GUID != g.GUID {
 			continue
 		}
-		if why := v.stays(d, there, going); why != "" {
-			p.Stays[d.Name] = why
+		if why := v.keepReason(d, there, going); why != "" {
+			p.KeepReasons[d.Name] = why
 			continue
 		}
 		going[d.Name] = true
-		remove := zfs.Gone{Dataset: d.Name, GUID: d.GUID, Tag: Tag(v.Job.Name, t.Name)}
+		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: Tag(v.Job.Name, t.Name)}
 		for _, s := range d.Snapshots() {
 			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
 		}
 		p.Datasets, p.Gone = append(p.Datasets, d.Name), append(p.Gone, remove)
 	}
-	if n := len(p.Datasets); n > t.Mirror.AtMost() && !v.Beyond {
+	if n := len(p.Datasets); n > t.Mirror.AtMost() && !v.NoLimit {
 		p.refuseMirror("nothing was removed: %s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), t.Mirror.AtMost())
 	}
 }
 
-// stays tells why a copy is to stay though its original is gone.
-func (v *View) stays(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) string {
+// keepReason tells why a copy is to stay though its original is gone.
+func (v *RunState) keepReason(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) string {
 	for _, below := range there.Datasets {
 		if strings.HasPrefix(below.Name, d.Name+"/") && !going[below.Name] {
 			return below.Name + " is below it, and stays"
@@ -196,5 +196,5 @@ func (v *View) stays(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) 
 
 // Removed notes that a copy is gone.
 func (s *State) Removed(target, dataset string) {
-	s.Gone = slices.DeleteFunc(s.Gone, func(g *Gone) bool { return g.Target == target && g.Dataset == dataset })
+	s.Orphans = slices.DeleteFunc(s.Orphans, func(g *Orphan) bool { return g.Target == target && g.Dataset == dataset })
 }

@@ -28,7 +28,7 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	for run := range 3 {
 		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
 		require.Len(t, r.Remove, 176+run, "nothing could be destroyed, as all are held")
-		require.Zero(t, r.Beyond, "run %d", run)
+		require.Zero(t, r.OverLimit, "run %d", run)
 		h.Removed()
 		take(200 + run)
 	}

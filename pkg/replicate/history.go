@@ -31,8 +31,8 @@ type History struct {
 	Faster int64 `json:"faster,omitempty"`
 }
 
-// doubted is the date of a snapshot that counts for no other.
-const doubted = 0
+// untrusted is the date of a snapshot that counts for no other.
+const untrusted = 0
 
 // ahead is how far a sender's clock may be ahead of this host's: a date of that
 // future is taken for the time at which the snapshot was first seen.
@@ -60,7 +60,7 @@ func (h *History) Doubts() int {
 	}
 	n := 0
 	for _, at := range h.Dates {
-		if at == doubted {
+		if at == untrusted {
 			n++
 		}
 	}
@@ -79,10 +79,10 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 		fresh := p.Order > seen
 		h.Seen = max(h.Seen, p.Order)
 		switch {
-		case known && at != doubted:
+		case known && at != untrusted:
 			p.Time = time.Unix(at, 0)
 		case known:
-			dates[p.Order] = doubted
+			dates[p.Order] = untrusted
 			continue
 		case fresh && p.Time.After(now) && !p.Time.After(now.Add(ahead)):
 			p.Time, known = now.Truncate(time.Second), true
@@ -90,12 +90,12 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 			// Of one that is not new, this host's clock was wrong or is: it is left
 			// out for as long.
 			if fresh {
-				dates[p.Order] = doubted
+				dates[p.Order] = untrusted
 			}
 			continue
 		}
 		if p.Time.Before(newest.Add(-behind)) {
-			dates[p.Order] = doubted
+			dates[p.Order] = untrusted
 			continue
 		}
 		if known {
@@ -110,10 +110,10 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 	return believed
 }
 
-// hasten follows the pace at which snapshots are taken. Where they come slower
+// limitRate follows the pace at which snapshots are taken. Where they come slower
 // than before it does so at once; where they come faster, once half of the time
 // has passed that as many as last take.
-func (h *History) hasten(believed []Point, last int, now time.Time) {
+func (h *History) limitRate(believed []Point, last int, now time.Time) {
 	if last == 0 || len(believed) < 3 {
 		return
 	}

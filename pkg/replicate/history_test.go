@@ -44,7 +44,7 @@ func (v *vault) receive(at time.Time, good bool) string {
 
 func (v *vault) prune(now time.Time) {
 	r := v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now)
-	v.limit = max(v.limit, r.Beyond)
+	v.limit = max(v.limit, r.OverLimit)
 	gone := map[string]bool{}
 	for _, s := range r.Remove {
 		gone[s.Name] = !v.held[s.Name]
@@ -321,7 +321,7 @@ func TestBeyond(t *testing.T) {
 	now := v.sender(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
 	require.Zero(t, v.limit)
 	v.grid = &Grid{Hourly: 20}
-	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).Beyond)
+	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)
 }
 
 // last counts snapshots: who sends them faster pushes out what was there no

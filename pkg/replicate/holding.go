@@ -27,28 +27,28 @@ func bookmarkOf(job, dataset, snapshot string) string {
 	return name
 }
 
-// Holding moves a target's holds to the new bases. Arrivals, by dataset of the
+// HoldChange moves a target's holds to the new bases. Arrivals, by dataset of the
 // source, are to be written down before anything is placed, so that a crash at
 // any moment leaves no hold behind that the next run does not know of.
-type Holding struct {
+type HoldChange struct {
 	Target        string
-	Arrivals      map[string]*Arrival
-	Source, There Shift
+	Arrivals      map[string]*CopyState
+	Source, There HoldMove
 	// Bookmarks are to be made of what was sent: of each, by full name, the snapshot.
 	Bookmarks map[string]string
 }
 
-// Shift is what is to be held on one side, and what no more once that is. Each
+// HoldMove is what is to be held on one side, and what no more once that is. Each
 // side is on its own: that one cannot be held does not let the holds of the other
 // pile up.
-type Shift struct{ Place, Drop []string }
+type HoldMove struct{ Place, Drop []string }
 
-// holding is what is to be held for a target, nil where all is.
-func (v *View) holding(t *Seen) *Holding {
+// holdChange is what is to be held for a target, nil where all is.
+func (v *RunState) holdChange(t *TargetState) *HoldChange {
 	if t.Failed {
 		return nil
 	}
-	h := &Holding{Target: t.Name, Arrivals: map[string]*Arrival{}, Bookmarks: map[string]string{}}
+	h := &HoldChange{Target: t.Name, Arrivals: map[string]*CopyState{}, Bookmarks: map[string]string{}}
 	for _, at := range t.Arrived {
 		h.add(v, at)
 	}
@@ -59,8 +59,8 @@ func (v *View) holding(t *Seen) *Holding {
 }
 
 // add moves the holds of one dataset.
-func (h *Holding) add(v *View, at Arrived) {
-	var a Arrival
+func (h *HoldChange) add(v *RunState, at SentDataset) {
+	var a CopyState
 	if known := v.State.Datasets[at.Source]; known != nil && known.Targets[h.Target] != nil {
 		a = *known.Targets[h.Target]
 	}
@@ -85,8 +85,8 @@ func (h *Holding) add(v *View, at Arrived) {
 			held = append(held, Held{There: at.Target + "@" + snapshot})
 		}
 	}
-	if base != (Held{}) && v.wentBack(at.Source, a.BaseGUID) {
-		held = append(held, v.anywhere(at, base)...)
+	if base != (Held{}) && v.isRolledBack(at.Source, a.BaseGUID) {
+		held = append(held, v.possibleHolds(at, base)...)
 	}
 	for _, was := range held {
 		h.Source.drop(was.Source, base.Source)
@@ -102,10 +102,10 @@ func (h *Holding) add(v *View, at Arrived) {
 	h.Arrivals[at.Source] = &a
 }
 
-// wentBack reports whether the source no longer has the snapshot that a target's holds were on. It
+// isRolledBack reports whether the source no longer has the snapshot that a target's holds were on. It
 // was taken back behind it then, as zxfer restore --rollback does, which moves the holds to where
 // it went back to.
-func (v *View) wentBack(source string, base uint64) bool {
+func (v *RunState) isRolledBack(source string, base uint64) bool {
 	d := v.Source.Find(source)
 	if d == nil || base == 0 {
 		return false
@@ -114,14 +114,14 @@ func (v *View) wentBack(source string, base uint64) bool {
 	return !there
 }
 
-// mostReleased bounds the snapshots that anywhere names.
-const mostReleased = 1000
+// maxReleased bounds the snapshots that anywhere names.
+const maxReleased = 1000
 
-// anywhere returns the snapshots of a dataset, the newest ones if there are many, that may carry a
+// possibleHolds returns the snapshots of a dataset, the newest ones if there are many, that may carry a
 // hold besides the base.
-func (v *View) anywhere(at Arrived, base Held) (out []Held) {
+func (v *RunState) possibleHolds(at SentDataset, base Held) (out []Held) {
 	all := v.Source.Find(at.Source).Snapshots()
-	for _, s := range all[max(0, len(all)-mostReleased):] {
+	for _, s := range all[max(0, len(all)-maxReleased):] {
 		var h Held
 		if base.Source != "" {
 			h.Source = s.In(at.Source)
@@ -136,13 +136,13 @@ func (v *View) anywhere(at Arrived, base Held) (out []Held) {
 	return out
 }
 
-func (s *Shift) place(name string) {
+func (s *HoldMove) place(name string) {
 	if name != "" {
 		s.Place = append(s.Place, name)
 	}
 }
 
-func (s *Shift) drop(old, now string) {
+func (s *HoldMove) drop(old, now string) {
 	if old != "" && old != now {
 		s.Drop = append(s.Drop, old)
 	}
@@ -150,7 +150,7 @@ func (s *Shift) drop(old, now string) {
 
 // Placed takes the names out of the arrivals that certainly carry no hold, on the
 // source and on the target; whole tells that all was done that was to be.
-func (h *Holding) Placed(source, there []string, whole bool) {
+func (h *HoldChange) Placed(source, there []string, whole bool) {
 	bare := func(names []string) map[string]bool {
 		set := make(map[string]bool, len(names))
 		for _, n := range names {

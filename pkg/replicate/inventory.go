@@ -61,7 +61,7 @@ func Read(name string, text []byte) (*Inventory, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
-	if err := inv.meetings(); err != nil {
+	if err := inv.conflicts(); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
 	return inv, nil

@@ -73,7 +73,7 @@ func tomlText(s string) string {
 func ofJob(id string) (key, kind string) {
 	for _, o := range way.Options(way.JobFile) {
 		if o.ID == id {
-			return "transfer." + o.Key, o.Value(&way.Way{}).Type()
+			return "transfer." + o.Key, o.Value(&way.Settings{}).Type()
 		}
 	}
 	switch id {

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// landing is where a job's target puts the copy of its source, or that source: holds
+// destination is where a job's target puts the copy of its source, or that source: holds
 // and bookmarks there have the names of the job and its targets.
-type landing struct {
+type destination struct {
 	on, dataset string
 	below       bool // with datasets below
 	by          *member
@@ -23,28 +23,28 @@ type landing struct {
 }
 
 // room has the landings that may meet.
-func (l *landing) room() string { return l.source + "\x00" + l.on }
+func (l *destination) room() string { return l.source + "\x00" + l.on }
 
-func (l *landing) key() string {
+func (l *destination) key() string {
 	return l.room() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
 }
 
-// meetings refuses two hosts that would write to one dataset, or one below what the
+// conflicts refuses two hosts that would write to one dataset, or one below what the
 // other keeps in order; and two that by jobs of one name have one source. Hosts are told
 // apart by how they are written.
-func (inv *Inventory) meetings() error {
-	var all []*landing
+func (inv *Inventory) conflicts() error {
+	var all []*destination
 	for _, h := range inv.members() {
 		for _, job := range inv.jobs {
 			if inv.takes(h, job) {
-				all = append(all, landings(job, h)...)
+				all = append(all, destinations(job, h)...)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *landing) int { return strings.Compare(a.key(), b.key()) })
+	slices.SortStableFunc(all, func(a, b *destination) int { return strings.Compare(a.key(), b.key()) })
 	var errs []error
 	told := map[[3]string]bool{}
-	var above []*landing // each is that of the next, or has it below
+	var above []*destination // each is that of the next, or has it below
 	for _, l := range all {
 		for len(above) > 0 {
 			if up := above[len(above)-1]; up.room() == l.room() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
@@ -52,20 +52,20 @@ func (inv *Inventory) meetings() error {
 			}
 			above = above[:len(above)-1]
 		}
-		met := slices.IndexFunc(above, func(up *landing) bool { return up.by != l.by && (up.dataset == l.dataset || up.below) })
+		met := slices.IndexFunc(above, func(up *destination) bool { return up.by != l.by && (up.dataset == l.dataset || up.below) })
 		if met < 0 {
 			above = append(above, l)
 			continue
 		}
 		if jobs := [3]string{above[met].job, l.job, l.source}; !told[jobs] {
 			told[jobs] = true
-			errs = append(errs, inv.meet(above[met], l))
+			errs = append(errs, inv.conflict(above[met], l))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (inv *Inventory) meet(up, l *landing) error {
+func (inv *Inventory) conflict(up, l *destination) error {
 	where := l.dataset
 	if up.dataset != l.dataset {
 		where = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
@@ -86,9 +86,9 @@ func (inv *Inventory) meet(up, l *landing) error {
 		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.on)
 }
 
-// landings are where a host's job writes to, and its source; none where the job says it
+// destinations are where a host's job writes to, and its source; none where the job says it
 // wrongly, as validating the host's part tells.
-func landings(job map[string]any, h *member) (out []*landing) {
+func destinations(job map[string]any, h *member) (out []*destination) {
 	from, err := endpoint.Parse(h.text(job["source"]))
 	if err != nil {
 		return nil
@@ -96,7 +96,7 @@ func landings(job map[string]any, h *member) (out []*landing) {
 	below, _ := job["recursive"].(bool)
 	name, _ := job["name"].(string)
 	add := func(at endpoint.Endpoint, dataset, source string) {
-		l := &landing{on: strings.ToLower(at.HostName()), dataset: dataset, below: below, by: h, job: name, source: source}
+		l := &destination{on: strings.ToLower(at.HostName()), dataset: dataset, below: below, by: h, job: name, source: source}
 		if at.Local() {
 			l.on = h.name
 		}

@@ -63,7 +63,7 @@ func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention
 func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gone != 0 }
 
 // mirror decides which snapshots follow those that the source no longer has.
-func (v *View) mirror(p *Pruning, t *Seen) {
+func (v *RunState) mirror(p *Pruning, t *TargetState) {
 	has := map[uint64]bool{} // anywhere: a promotion moves snapshots to another dataset
 	for _, d := range slices.Concat(v.All, v.Source.Datasets) {
 		for _, s := range d.Snapshots() {
@@ -80,26 +80,26 @@ func (v *View) mirror(p *Pruning, t *Seen) {
 // mirrorOne decides for one dataset. Nothing goes by what a source does not tell: one that
 // is half received, or has no snapshot of the job any more. What came behind the newest
 // common snapshot is divergence, and stays.
-func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset, has map[uint64]bool) {
+func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, there *zfs.Dataset, has map[uint64]bool) {
 	p.Kept += v.Scope.Count(there)
-	base, _ := Base(source, there)
+	base, _ := CommonSnapshot(source, there)
 	protected := t.protected(source, there)
 	var gone []zfs.Version
 	for _, s := range there.Snapshots() {
 		switch why := protected[s.GUID]; {
 		case has[s.GUID] || !v.Scope.Has(s.Name):
 		case source.Inconsistent() || v.Scope.Count(source) == 0:
-			p.Stays[s.In(there.Name)] = "the source tells of no snapshot"
+			p.KeepReasons[s.In(there.Name)] = "the source tells of no snapshot"
 		case why != "":
 			p.Protected++
-			p.Stays[s.In(there.Name)] = why
+			p.KeepReasons[s.In(there.Name)] = why
 		case s.CreateTXG > base.CreateTXG:
-			p.Stays[s.In(there.Name)] = "newer than the newest common snapshot"
+			p.KeepReasons[s.In(there.Name)] = "newer than the newest common snapshot"
 		default:
 			gone = append(gone, s)
 		}
 	}
-	look := &Look{Of: source.GUID}
+	look := &PruneLook{Of: source.GUID}
 	if len(gone) == 0 {
 		look.Print = "mirror"
 	}
@@ -109,7 +109,7 @@ func (v *View) mirrorOne(p *Pruning, t *Seen, source, there *zfs.Dataset, has ma
 		of = known.Targets[t.Name].Of
 	}
 	switch {
-	case len(gone) == 0 || v.Beyond:
+	case len(gone) == 0 || v.NoLimit:
 	case of == 0:
 		look.Of = 0
 		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(gone), "snapshot", ""))

@@ -44,8 +44,8 @@ func TestMirror(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := adopting(t, listed(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).at(Arrival{Of: tt.of}).saw(listed(tt.there...))
-			v.Beyond = tt.beyond
+			v := adopting(t, listed(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).at(CopyState{Of: tt.of}).saw(listed(tt.there...))
+			v.NoLimit = tt.beyond
 			if tt.partial {
 				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
 			}
@@ -57,7 +57,7 @@ func TestMirror(t *testing.T) {
 			if tt.stays == nil {
 				tt.stays = map[string]string{}
 			}
-			require.Equal(t, tt.stays, p.Stays)
+			require.Equal(t, tt.stays, p.KeepReasons)
 			require.Equal(t, len(v.Targets[0].Listing.Datasets[0].Snapshots())-len(tt.remove), p.Kept)
 			require.Equal(t, tt.refused != "", p.Refused)
 			require.Contains(t, p.Error, tt.refused)
@@ -73,42 +73,42 @@ func TestMirror(t *testing.T) {
 func TestMiss(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change func(*View)
-		want   []Gone
+		change func(*RunState)
+		want   []Orphan
 	}{
-		"destroyed":        {func(*View) {}, []Gone{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"still there":      {func(v *View) { v.All = listed("tank", "tank/a").Datasets }, nil},
-		"renamed":          {func(v *View) { v.State.Datasets["tank/a"].GUID, v.All = 1001, listed("tank", "tank/new").Datasets }, nil},
-		"never arrived":    {func(v *View) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
-		"without a target": {func(v *View) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
-		"not below": {func(v *View) {
-			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &Known{}
+		"destroyed":        {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"still there":      {func(v *RunState) { v.All = listed("tank", "tank/a").Datasets }, nil},
+		"renamed":          {func(v *RunState) { v.State.Datasets["tank/a"].GUID, v.All = 1001, listed("tank", "tank/new").Datasets }, nil},
+		"never arrived":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
+		"not below": {func(v *RunState) {
+			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &DatasetState{}
 		}, nil},
-		"not recursive":  {func(v *View) { v.Job.Recursive = false }, nil},
-		"root recreated": {func(v *View) { v.State.Root = 7 }, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Anew: true}}},
-		"root known":     {func(v *View) { v.State.Root = 1000 }, []Gone{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"root recreated since an older version": {func(v *View) { v.State.Datasets["tank"] = &Known{GUID: 7} },
-			[]Gone{{Source: "tank/a", Dataset: "vault/t/a", Anew: true}}},
-		"back again": {func(v *View) {
-			v.State.Gone, v.All = []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, listed("tank", "tank/a").Datasets
+		"not recursive":  {func(v *RunState) { v.Job.Recursive = false }, nil},
+		"root recreated": {func(v *RunState) { v.State.Root = 7 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &DatasetState{GUID: 7} },
+			[]Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"back again": {func(v *RunState) {
+			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, listed("tank", "tank/a").Datasets
 		}, nil},
-		"missed before": {func(v *View) {
-			v.State.Gone = []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
-		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
-		"missed before, root recreated": {func(v *View) {
-			v.State.Root, v.State.Gone = 7, []*Gone{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
-		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), Anew: true}}},
-		"with a hold": {func(v *View) {
+		"missed before": {func(v *RunState) {
+			v.State.Orphans = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
+		"missed before, root recreated": {func(v *RunState) {
+			v.State.Root, v.State.Orphans = 7, []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
+		"with a hold": {func(v *RunState) {
 			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {There: "vault/t/a@1"}}
-		}, []Gone{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
 	} {
 		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
 		v.All = v.Source.Datasets
-		v.State.Datasets["tank/a"] = &Known{GUID: 5, Targets: map[string]*Arrival{"near": {Target: "vault/t/a", BaseGUID: 1}}}
+		v.State.Datasets["tank/a"] = &DatasetState{GUID: 5, Targets: map[string]*CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
 		tt.change(v)
-		v.Miss()
-		var got []Gone
-		for _, g := range v.State.Gone {
+		v.NoteOrphans()
+		var got []Orphan
+		for _, g := range v.State.Orphans {
 			require.Equal(t, "near", g.Target, name)
 			got = append(got, *g)
 		}
@@ -126,7 +126,7 @@ func TestMiss(t *testing.T) {
 func TestGoneWaits(t *testing.T) {
 	t.Parallel()
 	const grace = 4 * 24 * time.Hour
-	g := &Gone{Seen: hour(0)}
+	g := &Orphan{Seen: hour(0)}
 	for _, tt := range []struct {
 		now  time.Time
 		want time.Duration
@@ -140,7 +140,7 @@ func TestGoneWaits(t *testing.T) {
 	g.Waited = 2 * grace
 	require.Equal(t, hour(1000), g.Due(mirror))
 	require.Zero(t, g.Due(&Target{Mirror: &Mirror{}}), "datasets are not mirrored")
-	g.Anew = true
+	g.SourceReplaced = true
 	require.Zero(t, g.Due(mirror))
 }
 
@@ -148,27 +148,27 @@ func TestGoneWaits(t *testing.T) {
 func TestKeepGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		gone    Gone
+		gone    Orphan
 		there   uint64 // GUID of the copy
 		kept    bool
 		waited  time.Duration
 		overdue bool // after the grace period
 	}{
-		"first look":      {Gone{Source: "tank/a"}, 9, true, time.Hour, true},
-		"the same":        {Gone{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
-		"destroyed":       {Gone{Source: "tank/a", GUID: 9}, 0, false, 0, false},
-		"another dataset": {Gone{Source: "tank/a", GUID: 9}, 8, false, 0, false},
-		"root recreated":  {Gone{Source: "tank/a", GUID: 9, Anew: true}, 9, true, time.Hour, false},
-		"another root":    {Gone{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
+		"first look":      {Orphan{Source: "tank/a"}, 9, true, time.Hour, true},
+		"the same":        {Orphan{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
+		"destroyed":       {Orphan{Source: "tank/a", GUID: 9}, 0, false, 0, false},
+		"another dataset": {Orphan{Source: "tank/a", GUID: 9}, 8, false, 0, false},
+		"root recreated":  {Orphan{Source: "tank/a", GUID: 9, SourceReplaced: true}, 9, true, time.Hour, false},
+		"another root":    {Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
 	} {
 		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
 		target := &v.Job.Targets[0]
 		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
-		other := &Gone{Target: "far", Dataset: "vault/t/a"}
-		v.State.Gone = []*Gone{&tt.gone, other}
-		v.KeepGone(target, func(string) uint64 { return tt.there })
-		require.Equal(t, []*Gone{other}, v.State.GoneAt("far"), name)
-		require.Equal(t, tt.kept, len(v.State.GoneAt("near")) == 1, name)
+		other := &Orphan{Target: "far", Dataset: "vault/t/a"}
+		v.State.Orphans = []*Orphan{&tt.gone, other}
+		v.UpdateOrphans(target, func(string) uint64 { return tt.there })
+		require.Equal(t, []*Orphan{other}, v.State.OrphansAt("far"), name)
+		require.Equal(t, tt.kept, len(v.State.OrphansAt("near")) == 1, name)
 		require.Equal(t, tt.waited, tt.gone.Waited, name)
 		require.Empty(t, v.Overdue(target), name)
 		tt.gone.Waited = 4*24*time.Hour - 1
@@ -178,7 +178,7 @@ func TestKeepGone(t *testing.T) {
 		v.Job.Recursive = false
 		require.Empty(t, v.Overdue(target), name)
 		v.State.Removed("near", "vault/t/a")
-		require.Equal(t, []*Gone{other}, v.State.Gone, name)
+		require.Equal(t, []*Orphan{other}, v.State.Orphans, name)
 	}
 }
 
@@ -187,28 +187,28 @@ func TestRemoveGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		there   []string
-		change  func(v *View, there *zfs.Listing)
+		change  func(v *RunState, there *zfs.Listing)
 		remove  []string
 		stays   map[string]string
 		refused bool
 	}{
 		"overdue":            {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
 		"with children":      {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
-		"a similar name":     {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone = v.State.Gone[:1] }, remove: []string{"vault/t/a"}},
+		"a similar name":     {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
 		"more than allowed":  {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
-		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *View, _ *zfs.Listing) { v.Beyond = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
-		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone[0].GUID = 8 }},
-		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *View, _ *zfs.Listing) { v.State.Gone = v.State.Gone[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b is below it, and stays"}},
-		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *View, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
+		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
+		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
+		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b is below it, and stays"}},
+		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
 			stays: map[string]string{"vault/t/a": "it was written to since its newest snapshot"}},
-		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *View, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
-		"an interrupted receive": {there: []string{"vault/t/a@1"}, change: func(_ *View, l *zfs.Listing) {
+		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
+		"an interrupted receive": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) {
 			l.Datasets[0].Properties["receive_resume_token"] = zfs.Property{Value: "1-2"}
 		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
-		"an interrupted first receive": {there: []string{"vault/t/a"}, change: func(_ *View, l *zfs.Listing) {
+		"an interrupted first receive": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) {
 			l.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
 		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
-		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *View, _ *zfs.Listing) {
+		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *RunState, _ *zfs.Listing) {
 			scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"1"}}}).Scope()
 			require.NoError(t, err)
 			v.Scope = scope
@@ -221,7 +221,7 @@ func TestRemoveGone(t *testing.T) {
 			v.Leftovers = map[string]*zfs.Listing{"near": there}
 			for _, d := range there.Datasets {
 				d.Properties["written"] = zfs.Property{Value: "0"}
-				v.State.Gone = append(v.State.Gone, &Gone{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
+				v.State.Orphans = append(v.State.Orphans, &Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
 			}
 			if tt.change != nil {
 				tt.change(v, there)
@@ -233,7 +233,7 @@ func TestRemoveGone(t *testing.T) {
 			if tt.stays == nil {
 				tt.stays = map[string]string{}
 			}
-			require.Equal(t, tt.stays, p.Stays)
+			require.Equal(t, tt.stays, p.KeepReasons)
 			if len(p.Gone) > 0 {
 				last := p.Gone[len(p.Gone)-1]
 				require.Equal(t, Tag("j", "near"), last.Tag)

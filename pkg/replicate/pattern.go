@@ -18,7 +18,7 @@ func (c *Choice) Selects(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
 	}
-	if zfs.IsAside(dataset) || zfs.IsSetAside(dataset) {
+	if zfs.IsDrillClone(dataset) || zfs.IsDiverged(dataset) {
 		return false // it is gone when the drill is; or no copy any more
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")

@@ -33,15 +33,15 @@ func (s *Scope) Count(d *zfs.Dataset) int {
 // Removal is what retention makes of a dataset.
 type Removal struct {
 	Remove []zfs.Version
-	// Doubted are the names of snapshots whose dates are not believed.
-	Doubted []string
-	// Beyond is how many of Remove an earlier run kept, and neither the time that
+	// Untrusted are the names of snapshots whose dates are not believed.
+	Untrusted []string
+	// OverLimit is how many of Remove an earlier run kept, and neither the time that
 	// passed since nor newer snapshots have overtaken.
-	Beyond int
+	OverLimit int
 	// Waiting tells that some stay only until more time has passed.
 	Waiting bool
-	// Stays is why the others stay, by name.
-	Stays map[string]string
+	// KeepReasons is why the others stay, by name.
+	KeepReasons map[string]string
 }
 
 // Prunable returns the snapshots of a dataset that retention may remove: those
@@ -56,7 +56,7 @@ type Removal struct {
 //
 // That a snapshot is held, or has clones, is for the caller to find out.
 func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]string, h *History, now time.Time) Removal {
-	out := Removal{Stays: map[string]string{}}
+	out := Removal{KeepReasons: map[string]string{}}
 	if g == nil {
 		return out
 	}
@@ -74,7 +74,7 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		byName[v.Name] = v
 	}
 	believed := h.judge(points, now)
-	h.hasten(believed, g.Last, now)
+	h.limitRate(believed, g.Last, now)
 	byDate, kept, early := g.Keep(points), g.Keep(believed), map[string]bool{}
 	for _, p := range believed {
 		early[p.Name] = g.Last > 0 && now.Unix()-p.Time.Unix() < h.turn(g.Last)
@@ -88,34 +88,34 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	h.due = nil
 	for _, p := range points {
 		v := byName[p.Name]
-		if at, known := h.Dates[p.Order]; known && at == doubted {
-			out.Doubted = append(out.Doubted, p.Name)
+		if at, known := h.Dates[p.Order]; known && at == untrusted {
+			out.Untrusted = append(out.Untrusted, p.Name)
 		}
 		newest := ""
 		if v.GUID == latest.GUID {
 			newest = "newest"
 		}
 		if why := cmp.Or(kept[p.Name], byDate[p.Name], protected[v.GUID], newest); why != "" {
-			out.Stays[p.Name] = why
+			out.KeepReasons[p.Name] = why
 			continue
 		}
 		if early[p.Name] {
-			out.Waiting, out.Stays[p.Name] = true, "newer ones came too fast"
+			out.Waiting, out.KeepReasons[p.Name] = true, "newer ones came too fast"
 			continue
 		}
 		out.Remove = append(out.Remove, v)
 		h.due = append(h.due, p.Order)
 		gone[p.Name] = !left[p.Order] // that it goes now was decided before
 	}
-	out.Beyond = g.beyond(believed, gone, h.Kept, now)
+	out.OverLimit = g.overLimit(believed, gone, h.Kept, now)
 	return out
 }
 
-// beyond counts those of the believed points that go though an earlier run kept
+// overLimit counts those of the believed points that go though an earlier run kept
 // them (their order is at most last), and though they are not overtaken: the
 // grid does not keep them even where nothing new has come, or would keep them
 // whatever came since.
-func (g *Grid) beyond(believed []Point, gone map[string]bool, last uint64, now time.Time) int {
+func (g *Grid) overLimit(believed []Point, gone map[string]bool, last uint64, now time.Time) int {
 	var before []Point
 	for _, p := range believed {
 		if p.Order <= last {

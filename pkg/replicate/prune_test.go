@@ -61,7 +61,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 					target.Versions = append(target.Versions, v)
 				}
 			}
-			if base, ok := Base(source, target); ok {
+			if base, ok := CommonSnapshot(source, target); ok {
 				protected[base.GUID] = "base"
 			}
 		}
@@ -103,9 +103,9 @@ func TestBase(t *testing.T) {
 		return zfs.Version{Kind: kind, Name: fmt.Sprint(guid), GUID: guid, CreateTXG: guid}
 	}
 	source := &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("#", 2), v("@", 3), v("@", 5)}}
-	base, ok := Base(source, &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("@", 2), v("#", 3), v("@", 4)}})
+	base, ok := CommonSnapshot(source, &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("@", 2), v("#", 3), v("@", 4)}})
 	require.True(t, ok)
 	require.Equal(t, uint64(2), base.GUID, "a bookmark of the source is a base, one of the target is none")
-	_, ok = Base(source, &zfs.Dataset{})
+	_, ok = CommonSnapshot(source, &zfs.Dataset{})
 	require.False(t, ok)
 }

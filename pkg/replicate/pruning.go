@@ -28,20 +28,20 @@ type Pruning struct {
 	// Refused tells that Remove is more than one run may remove: all of it stays.
 	Refused bool `json:"refused,omitempty"`
 
-	// Stays is why snapshots of the job stay, by full name; not of the datasets that
+	// KeepReasons is why snapshots of the job stay, by full name; not of the datasets that
 	// are as an earlier run left them.
-	Stays map[string]string `json:"-"`
+	KeepReasons map[string]string `json:"-"`
 	// Removed is how many of Datasets are destroyed.
 	Removed int `json:"-"`
 	// Gone are Datasets, as their host is asked to destroy them.
-	Gone []zfs.Gone `json:"-"`
+	Gone []zfs.Orphan `json:"-"`
 	// Looked is what retention learnt of each dataset that it looked at, by the name
 	// of the source's.
-	Looked map[string]*Look `json:"-"`
+	Looked map[string]*PruneLook `json:"-"`
 }
 
-// Look is what retention learnt of a dataset on one side.
-type Look struct {
+// PruneLook is what retention learnt of a dataset on one side.
+type PruneLook struct {
 	Past *History
 	// Print is what the decision depended on, where there was nothing to remove: as
 	// long as it is the same there is no need to look again. "" = there was, or will
@@ -65,8 +65,8 @@ func (p *Pruning) Failed() error {
 	return fault.Failf(p.Hint, "%s: %s", p.Side, p.Error)
 }
 
-// Stay notes a snapshot that cannot be removed: it is held, or has clones.
-func (p *Pruning) Stay(name string) {
+// Keep notes a snapshot that cannot be removed: it is held, or has clones.
+func (p *Pruning) Keep(name string) {
 	p.Held = append(p.Held, name)
 	p.Kept++
 }
@@ -114,11 +114,11 @@ type candidate struct {
 }
 
 // prune decides what retention removes on every side that was seen.
-func (v *View) prune(d *Decision, b *bases) {
+func (v *RunState) prune(d *Decision, b *incrementalSources) {
 	if v.Job.Retention != nil {
 		var all []candidate
 		for _, s := range v.Source.Datasets {
-			all = append(all, candidate{source: s.Name, dataset: s, protected: b.of(s)})
+			all = append(all, candidate{source: s.Name, dataset: s, protected: b.needed(s)})
 		}
 		v.pruneSide(d, SourceSide, v.Job.Retention, all)
 	}
@@ -130,7 +130,7 @@ func (v *View) prune(d *Decision, b *bases) {
 			if p := newPruning(t.Name); t.Mirror != nil {
 				p.Mirror = true
 				v.mirror(p, t)
-				v.removeGone(p, t)
+				v.destroyOrphans(p, t)
 				d.Prunings = append(d.Prunings, p)
 			}
 			continue
@@ -145,7 +145,7 @@ func (v *View) prune(d *Decision, b *bases) {
 		}
 		v.pruneSide(d, t.Name, t.Retention, all)
 		if n := len(d.Prunings); n > 0 && d.Prunings[n-1].Side == t.Name {
-			v.removeGone(d.Prunings[n-1], t)
+			v.destroyOrphans(d.Prunings[n-1], t)
 		}
 	}
 }
@@ -159,16 +159,16 @@ func (p *Pruning) Rule() string {
 }
 
 func newPruning(side string) *Pruning {
-	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, Stays: map[string]string{}, Looked: map[string]*Look{}}
+	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, KeepReasons: map[string]string{}, Looked: map[string]*PruneLook{}}
 }
 
 // protected are the versions of a copy that retention must leave.
-func (t *Seen) protected(source, there *zfs.Dataset) map[uint64]string {
+func (t *TargetState) protected(source, there *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for guid := range t.Partial {
 		out[guid] = "an interrupted receive needs it"
 	}
-	base, ok := Base(source, there)
+	base, ok := CommonSnapshot(source, there)
 	if ok {
 		out[base.GUID] = "base of the next increment"
 		return out
@@ -180,13 +180,13 @@ func (t *Seen) protected(source, there *zfs.Dataset) map[uint64]string {
 }
 
 // pruneSide decides for the datasets of one side, or asks what it has to know.
-func (v *View) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
+func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
 	p := newPruning(side)
 	var some []candidate
 	var ask []string
 	for _, c := range all {
-		known := cmp.Or(v.State.Datasets[c.source], &Known{})
-		c.print = v.print(g, &c)
+		known := cmp.Or(v.State.Datasets[c.source], &DatasetState{})
+		c.print = v.fingerprintOf(g, &c)
 		if past := known.Past[side]; known.Pruned[side] == c.print && (past == nil || past.Doubts() == 0) {
 			p.Kept += v.Scope.Count(c.dataset)
 			continue
@@ -200,7 +200,7 @@ func (v *View) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
 	case v.Unasked[side] != nil:
 		p.Error = v.Unasked[side].Error()
 		for _, c := range some {
-			p.Looked[c.source] = &Look{}
+			p.Looked[c.source] = &PruneLook{}
 		}
 	case len(ask) > 0 && v.Created[side] == nil:
 		d.Ask[side] = ask
@@ -214,20 +214,20 @@ func (v *View) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
 }
 
 // pruneOne decides for one dataset.
-func (v *View) pruneOne(p *Pruning, g *Grid, c *candidate) {
+func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	past := History{Dataset: c.dataset.GUID}
 	if known := v.State.Datasets[c.source]; known != nil {
 		past = *known.Past[p.Side].Of(c.dataset.GUID)
 	}
 	found := g.Prunable(c.dataset, v.Scope, v.Created[p.Side][c.dataset.Name], c.protected, &past, v.Now)
-	if found.Beyond > v.Job.PruneAtMost() && !v.Beyond {
-		p.refuse(v.Job, c.dataset.Name, found.Beyond)
+	if found.OverLimit > v.Job.PruneAtMost() && !v.NoLimit {
+		p.refuse(v.Job, c.dataset.Name, found.OverLimit)
 	}
-	for _, name := range found.Doubted {
+	for _, name := range found.Untrusted {
 		p.Doubted = append(p.Doubted, c.dataset.Name+"@"+name)
 	}
-	for name, why := range found.Stays {
-		p.Stays[c.dataset.Name+"@"+name] = why
+	for name, why := range found.KeepReasons {
+		p.KeepReasons[c.dataset.Name+"@"+name] = why
 	}
 	p.Kept += v.Scope.Count(c.dataset) - len(found.Remove)
 	for _, have := range c.dataset.Snapshots() {
@@ -238,7 +238,7 @@ func (v *View) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	for _, gone := range found.Remove {
 		p.Remove = append(p.Remove, gone.In(c.dataset.Name))
 	}
-	look := &Look{Past: &past, Waiting: found.Waiting}
+	look := &PruneLook{Past: &past, Waiting: found.Waiting}
 	if len(found.Remove) == 0 && !found.Waiting {
 		look.Print = c.print
 	}
@@ -253,8 +253,8 @@ func (p *Pruning) refuse(j *Job, dataset string, beyond int) {
 		english.Plural(beyond, "snapshot", ""), dataset, j.PruneAtMost())
 }
 
-// print is all that retention depends on.
-func (v *View) print(g *Grid, c *candidate) string {
+// fingerprintOf is all that retention depends on.
+func (v *RunState) fingerprintOf(g *Grid, c *candidate) string {
 	latest, _ := c.dataset.Latest()
 	var protected []uint64
 	for _, have := range c.dataset.Versions {

@@ -24,7 +24,7 @@ func TestPruningCounts(t *testing.T) {
 	require.Empty(t, p.Held)
 	require.Empty(t, p.Doubted)
 	require.Equal(t, "retention", p.Rule())
-	p.Stay("tank@1")
+	p.Keep("tank@1")
 	require.Equal(t, []string{"tank@1"}, p.Held)
 	require.Equal(t, 5, p.Kept)
 	require.Empty(t, p.Looked["tank"].Print, "it removes something")
@@ -59,7 +59,7 @@ func TestPruneKeepsThePartialState(t *testing.T) {
 	v.Targets[0].Partial = map[uint64]bool{1: true}
 	p := Decide(v).Prunings[0]
 	require.Equal(t, []string{"vault/t@2"}, p.Remove)
-	require.Equal(t, "an interrupted receive needs it", p.Stays["vault/t@1"])
+	require.Equal(t, "an interrupted receive needs it", p.KeepReasons["vault/t@1"])
 	require.Equal(t, 2, p.Protected)
 }
 
@@ -68,17 +68,17 @@ func TestPruneLooksAgain(t *testing.T) {
 	t.Parallel()
 	settings := "[job.retention]\nlast = 2\n" + near
 	for name, tt := range map[string]struct {
-		change func(*View)
+		change func(*RunState)
 		looks  bool
 	}{
-		"nothing":             {func(*View) {}, false},
-		"a bookmark":          {func(v *View) { v.Source = listed("tank@1 @2 #2") }, false},
-		"another snapshot":    {func(v *View) { v.Source = listed("tank@1 @3") }, true},
-		"one snapshot less":   {func(v *View) { v.Source = listed("tank@2") }, true},
-		"another base":        {func(v *View) { v.Targets = nil; v.saw(listed("vault/t@1")) }, true},
-		"another grid":        {func(v *View) { v.Job.Retention = &Grid{Last: 3} }, true},
-		"doubted dates":       {func(v *View) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: doubted} }, true},
-		"dates by this clock": {func(v *View) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
+		"nothing":             {func(*RunState) {}, false},
+		"a bookmark":          {func(v *RunState) { v.Source = listed("tank@1 @2 #2") }, false},
+		"another snapshot":    {func(v *RunState) { v.Source = listed("tank@1 @3") }, true},
+		"one snapshot less":   {func(v *RunState) { v.Source = listed("tank@2") }, true},
+		"another base":        {func(v *RunState) { v.Targets = nil; v.saw(listed("vault/t@1")) }, true},
+		"another grid":        {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"doubted dates":       {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: untrusted} }, true},
+		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
 	} {
 		v := adopting(t, listed("tank@1 @2"), settings).saw(listed("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
@@ -104,7 +104,7 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	d = listed("tank@1 @2").Datasets[0]
 	r = g.Prunable(d, s, created, nil, &History{}, hour(9))
 	require.Equal(t, []zfs.Version{d.Versions[0]}, r.Remove)
-	require.Equal(t, map[string]string{"2": "newest"}, r.Stays)
+	require.Equal(t, map[string]string{"2": "newest"}, r.KeepReasons)
 }
 
 // The limit of one run is reached, but not exceeded.
@@ -123,17 +123,17 @@ func TestPruneLimit(t *testing.T) {
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &History{Dataset: 7, Seen: 9}
-	s := &State{Datasets: map[string]*Known{}}
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {Past: past, Print: "p", Of: 5}}})
-	s.Learn(&Pruning{Side: "far", Looked: map[string]*Look{"tank": {Print: "q"}}})
+	s := &State{Datasets: map[string]*DatasetState{}}
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {Past: past, Print: "p", Of: 5}}})
+	s.Learn(&Pruning{Side: "far", Looked: map[string]*PruneLook{"tank": {Print: "q"}}})
 	known := s.Datasets["tank"]
 	require.Equal(t, map[string]*History{"near": past}, known.Past)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {}}})
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {}}})
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*Look{"tank": {Waiting: true}}})
+	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {Waiting: true}}})
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
@@ -141,7 +141,7 @@ func TestLearn(t *testing.T) {
 func TestDone(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, due: []uint64{4}}, &History{Seen: 9, due: []uint64{4}}
-	(&Pruning{Looked: map[string]*Look{"a": {Past: done}, "b": {Past: waiting, Waiting: true}, "c": {}}}).Done()
+	(&Pruning{Looked: map[string]*PruneLook{"a": {Past: done}, "b": {Past: waiting, Waiting: true}, "c": {}}}).Done()
 	require.EqualValues(t, 9, done.Kept)
 	require.Equal(t, []uint64{4}, done.Left)
 	require.Zero(t, waiting.Kept)
@@ -156,7 +156,7 @@ func TestFailedPruning(t *testing.T) {
 	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
 	v := adopting(t, listed("tank@1"), "[job.retention]\nlast = 1\n")
 	v.Unasked = map[string]error{SourceSide: errors.New("it is away")}
-	require.Equal(t, &Look{}, Decide(v).Prunings[0].Looked["tank"])
+	require.Equal(t, &PruneLook{}, Decide(v).Prunings[0].Looked["tank"])
 }
 
 // The job counts its own and adopted snapshots, not bookmarks or others.

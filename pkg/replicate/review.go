@@ -20,7 +20,7 @@ const (
 // Review explains what the planner of a transfer to a target can only state, and
 // refuses what it cannot see. Nothing of it is mended: every hint names the
 // commands that would. It returns what else is to be told.
-func (v *View) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
+func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
 	sources := st.Source.ByName()
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
@@ -67,14 +67,14 @@ func on(host, name string) string { return host + ":" + name }
 
 // orphans finds the datasets of the target that hold the snapshots of the source
 // but whose name no dataset of the source has: by snapshot GUID.
-func (v *View) orphans(t *Target, st *plan.State) map[uint64]string {
+func (v *RunState) orphans(t *Target, st *plan.State) map[uint64]string {
 	named := map[string]bool{}
 	for _, d := range v.All {
 		named[t.CopyOf(v.Root, d.Name)] = true
 	}
 	out := map[uint64]string{}
 	for _, d := range st.Target.Datasets {
-		if named[d.Name] || zfs.IsSetAside(d.Name) {
+		if named[d.Name] || zfs.IsDiverged(d.Name) {
 			continue
 		}
 		for _, have := range d.Snapshots() {
@@ -108,7 +108,7 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 
 // recreated says so where a dataset has nothing in common with its copy
 // because it is another one of the same name.
-func (v *View) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
+func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
 	known := v.State.Datasets[c.Source]
 	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
 		return

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetAside is a copy that a run set aside, as long as it is there.
-type SetAside struct {
+// DivergedCopy is a copy that a run set aside, as long as it is there.
+type DivergedCopy struct {
 	Target  string    `json:"target"`  // the target's name
 	Dataset string    `json:"dataset"` // that it was a copy of, by its name on the target
 	As      string    `json:"as"`
@@ -19,10 +19,10 @@ type SetAside struct {
 	Since   time.Time `json:"since"`
 }
 
-// SetsAside notes, before it is done, that a copy is set aside with all that is below
+// Diverged notes, before it is done, that a copy is set aside with all that is below
 // it: the holds there go along, and nothing needs them any more.
-func (s *State) SetsAside(a SetAside) {
-	same := func(b SetAside) bool { return a.Target == b.Target && a.As == b.As }
+func (s *State) Diverged(a DivergedCopy) {
+	same := func(b DivergedCopy) bool { return a.Target == b.Target && a.As == b.As }
 	if !slices.ContainsFunc(s.Aside, same) {
 		s.Aside = append(s.Aside, a)
 	}
@@ -39,8 +39,8 @@ func (s *State) SetsAside(a SetAside) {
 	}
 }
 
-// AsideAt are the copies of a target that were set aside, by their names.
-func (s *State) AsideAt(target string) (names []string) {
+// DivergedAt are the copies of a target that were set aside, by their names.
+func (s *State) DivergedAt(target string) (names []string) {
 	for _, a := range s.Aside {
 		if a.Target == target {
 			names = append(names, a.As)
@@ -49,9 +49,9 @@ func (s *State) AsideAt(target string) (names []string) {
 	return names
 }
 
-// KeepAside drops those of a target that are not there any more, or are another dataset.
-func (s *State) KeepAside(target string, there func(name string) (guid uint64)) {
-	s.Aside = slices.DeleteFunc(s.Aside, func(a SetAside) bool { return a.Target == target && there(a.As) != a.GUID })
+// UpdateDiverged drops those of a target that are not there any more, or are another dataset.
+func (s *State) UpdateDiverged(target string, there func(name string) (guid uint64)) {
+	s.Aside = slices.DeleteFunc(s.Aside, func(a DivergedCopy) bool { return a.Target == target && there(a.As) != a.GUID })
 }
 
 // maxAside is how many copies of one dataset may be kept: what diverges more often does so
@@ -60,7 +60,7 @@ func (s *State) KeepAside(target string, there func(name string) (guid uint64)) 
 const maxAside = 3
 
 // Known tells a request what the source has beside the datasets that a target is sent.
-func (v *View) Known(t *Target, r *plan.Request) {
+func (v *RunState) Known(t *Target, r *plan.Request) {
 	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
 	for _, d := range v.All {
 		r.Unchosen[d.Name] = d
@@ -68,14 +68,14 @@ func (v *View) Known(t *Target, r *plan.Request) {
 	for _, d := range v.To(t.Name) {
 		delete(r.Unchosen, d.Name)
 	}
-	for _, name := range v.IdleAt(t.Name) {
+	for _, name := range v.UnchangedAt(t.Name) {
 		delete(r.Unchosen, name)
 		r.Idle[name] = true
 	}
 }
 
 // begins tells a request which copies a run set aside, and none began anew since.
-func (v *View) begins(t *Target, r *plan.Request) {
+func (v *RunState) begins(t *Target, r *plan.Request) {
 	r.Again = map[string]bool{}
 	for _, d := range v.To(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
@@ -92,29 +92,29 @@ func (v *View) begins(t *Target, r *plan.Request) {
 }
 
 // TookAlong tells that this run set the copy of a dataset aside, with one above it.
-func (v *View) TookAlong(t *Target, source string) bool {
-	return slices.ContainsFunc(v.State.Aside, func(a SetAside) bool {
+func (v *RunState) TookAlong(t *Target, source string) bool {
+	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
 		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
 	})
 }
 
 // Rotation has a request set aside what diverged, where the target's job has it so.
-func (v *View) Rotation(t *Target, r *plan.Request) {
+func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	v.begins(t, r)
 	if t.OnDivergence != "rotate" {
 		return
 	}
-	r.Rotate, r.Copies, r.Spent = zfs.SetAsideEnding(v.Started), map[string]bool{}, map[string]bool{}
+	r.Rotate, r.Copies, r.Spent = zfs.DivergedSuffix(v.Started), map[string]bool{}, map[string]bool{}
 	for source, known := range v.State.Datasets {
 		if a := known.Targets[t.Name]; a != nil && (a.BaseGUID != 0 || len(a.Held) > 0) {
 			r.Copies[t.CopyOf(v.Root, source)] = true
 		}
 	}
-	for _, g := range v.State.GoneAt(t.Name) { // the source may have another of its name by now
+	for _, g := range v.State.OrphansAt(t.Name) { // the source may have another of its name by now
 		r.Copies[g.Dataset] = true
 	}
 	r.Ours = maps.Clone(r.Copies)
-	sent := v.IdleAt(t.Name)
+	sent := v.UnchangedAt(t.Name)
 	for _, d := range v.To(t.Name) {
 		sent = append(sent, d.Name)
 	}

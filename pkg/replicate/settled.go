@@ -24,17 +24,17 @@ import (
 // would not show.
 const changeTicks = 2
 
-// Settled is what must be as it was for there to be nothing to do for a dataset.
-type Settled struct {
+// UnchangedCache is what must be as it was for there to be nothing to do for a dataset.
+type UnchangedCache struct {
 	Source  string            `json:"source"`  // stands for the dataset
 	Own     bool              `json:"own"`     // its newest snapshot is one of the job's own
 	Targets map[string]string `json:"targets"` // stand for its copies, by the target's name in the job file
 }
 
-// print stands for all about a dataset that decides whether there is anything
+// fingerprint stands for all about a dataset that decides whether there is anything
 // to do. A promotion moves snapshots without a trace in the clone's
 // zfs.ChangedProperty, but changes the origin.
-func print(d *zfs.Dataset, base uint64) string {
+func fingerprint(d *zfs.Dataset, base uint64) string {
 	return fmt.Sprintf("%s %s %q %q %d", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base)
 }
 
@@ -44,13 +44,13 @@ func CopyProperties() []string {
 }
 
 // CopyMoved tells that a copy is not as it was.
-func (s *Settled) CopyMoved(target string, there *zfs.Dataset, a *Arrival) bool {
-	return there.ResumeToken() != "" || s.Targets[target] != print(there, a.BaseGUID)
+func (s *UnchangedCache) CopyMoved(target string, there *zfs.Dataset, a *CopyState) bool {
+	return there.ResumeToken() != "" || s.Targets[target] != fingerprint(there, a.BaseGUID)
 }
 
 // Unmoved are the datasets of the source that are as they were, and need no
 // snapshot; of their copies nothing is said.
-func Unmoved(v *View, before map[string]*Settled) []string {
+func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
 		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.unmoved(d, s, known) {
@@ -60,13 +60,13 @@ func Unmoved(v *View, before map[string]*Settled) []string {
 	return out
 }
 
-func (v *View) unmoved(d *zfs.Dataset, s *Settled, known *Known) bool {
-	if v.freezes(d.Name) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != print(d, 0) {
+func (v *RunState) unmoved(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
+	if v.freezes(d.Name) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
 		return false
 	}
 	for i := range v.Job.Targets {
 		name := v.Job.Targets[i].Name
-		if v.Without[name][d.Name] {
+		if v.Excluded[name][d.Name] {
 			continue
 		}
 		if a := known.Targets[name]; a == nil || a.Error != "" || s.Targets[name] == "" {
@@ -78,22 +78,22 @@ func (v *View) unmoved(d *zfs.Dataset, s *Settled, known *Known) bool {
 
 // Settle are the datasets for which there was nothing to do, by name, after all
 // that was decided is done. What was left out is as it was before.
-func Settle(v *View, prunings []*Pruning, before map[string]*Settled) map[string]*Settled {
+func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
 	open := map[string]bool{} // to retention
 	for _, p := range prunings {
 		for source, l := range p.Looked {
 			open[source] = open[source] || l.Print == ""
 		}
 	}
-	out := map[string]*Settled{}
-	for name := range v.Idle {
+	out := map[string]*UnchangedCache{}
+	for name := range v.Unchanged {
 		out[name] = before[name]
 	}
 	for _, d := range v.Source.Datasets {
 		if open[d.Name] || d.Inconsistent() || !shows(d, v.Source.Began) {
 			continue
 		}
-		s := &Settled{Source: print(d, 0), Targets: map[string]string{}}
+		s := &UnchangedCache{Source: fingerprint(d, 0), Targets: map[string]string{}}
 		if latest, any := d.Latest(); any {
 			_, s.Own = v.Scope.Own(latest.Name)
 		}
@@ -106,9 +106,9 @@ func Settle(v *View, prunings []*Pruning, before map[string]*Settled) map[string
 
 // settleCopies fills in a dataset's copies; false where something was sent to any,
 // or is still to be done, or may have happened unseen.
-func (v *View) settleCopies(d *zfs.Dataset, s *Settled) bool {
+func (v *RunState) settleCopies(d *zfs.Dataset, s *UnchangedCache) bool {
 	for _, t := range v.Targets {
-		if v.Without[t.Name][d.Name] {
+		if v.Excluded[t.Name][d.Name] {
 			continue
 		}
 		there, at, known := t.Dataset(t.CopyOf(v.Root, d.Name)), t.arrival(d.Name), v.State.Datasets[d.Name]
@@ -119,7 +119,7 @@ func (v *View) settleCopies(d *zfs.Dataset, s *Settled) bool {
 		if a == nil || a.BaseGUID != at.Newest.GUID || a.Moving || there.ResumeToken() != "" || !shows(there, t.Listing.Began) {
 			return false
 		}
-		s.Targets[t.Name] = print(there, a.BaseGUID)
+		s.Targets[t.Name] = fingerprint(there, a.BaseGUID)
 	}
 	return true
 }

@@ -14,17 +14,17 @@ import (
 // State is what is known of a job's datasets after its last run.
 type State struct {
 	// Datasets are those of the source, by name.
-	Datasets map[string]*Known `json:"datasets"`
+	Datasets map[string]*DatasetState `json:"datasets"`
 	// Aside are the copies that were set aside and are still there.
-	Aside []SetAside `json:"set_aside,omitempty"`
+	Aside []DivergedCopy `json:"set_aside,omitempty"`
 	// Root is the GUID of the source's root when its datasets were last missed.
 	Root uint64 `json:"root_guid,string,omitempty"`
-	// Gone are the copies of datasets that the source no longer has.
-	Gone []*Gone `json:"gone,omitempty"`
+	// Orphans are the copies of datasets that the source no longer has.
+	Orphans []*Orphan `json:"gone,omitempty"`
 }
 
-// Known is what is known of one dataset of the source.
-type Known struct {
+// DatasetState is what is known of one dataset of the source.
+type DatasetState struct {
 	GUID           uint64 `json:"guid,string"`
 	EncryptionRoot string `json:"encryption_root,omitempty"`
 	// Pruned tells, by side, what retention found nothing more to remove of:
@@ -36,18 +36,18 @@ type Known struct {
 	// Past is what retention learnt of its snapshots, by side.
 	Past map[string]*History `json:"past,omitempty"`
 	// Targets is where it is, by the target's name in the job file.
-	Targets map[string]*Arrival `json:"targets"`
+	Targets map[string]*CopyState `json:"targets"`
 	// Alone is how it stands where its job has no target, else nil.
-	Alone *Alone `json:"alone,omitempty"`
+	Alone *LocalState `json:"alone,omitempty"`
 }
 
 // Identify notes which dataset it is.
-func (k *Known) Identify(d *zfs.Dataset) {
+func (k *DatasetState) Identify(d *zfs.Dataset) {
 	k.GUID, k.EncryptionRoot = d.GUID, d.Get("encryptionroot")
 }
 
 // Froze notes whether one of the applications of a dataset stood still for a snapshot.
-func (k *Known) Froze(snapshot string, proved bool) {
+func (k *DatasetState) Froze(snapshot string, proved bool) {
 	if k.Consistent == nil {
 		k.Consistent = map[string]bool{}
 	}
@@ -55,8 +55,8 @@ func (k *Known) Froze(snapshot string, proved bool) {
 	k.Consistent[snapshot] = proved && (before || !known)
 }
 
-// Alone is a dataset of a job without a target.
-type Alone struct {
+// LocalState is a dataset of a job without a target.
+type LocalState struct {
 	Snapshot string `json:"snapshot,omitempty"` // the newest that concerns the job
 	// Attempt succeeds where a snapshot of it was taken, or nothing new was found in it
 	// to take one of; of a job that takes none, where its retention was applied.
@@ -91,8 +91,8 @@ func (a *Attempt) Ended(began time.Time, err error) {
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }
 
-// Arrival is a dataset at one target.
-type Arrival struct {
+// CopyState is a dataset at one target.
+type CopyState struct {
 	Target         string `json:"target"`                    // the dataset there
 	EncryptionRoot string `json:"encryption_root,omitempty"` // there
 	Base           string `json:"base,omitempty"`            // newest common snapshot, as the source names it
@@ -120,33 +120,33 @@ type Held struct {
 
 // Arrival returns the state of a dataset at a target; it is made where there
 // is none.
-func (s *State) Arrival(source, target string) *Arrival {
+func (s *State) Arrival(source, target string) *CopyState {
 	d := s.Dataset(source)
 	if d.Targets[target] == nil {
-		d.Targets[target] = &Arrival{}
+		d.Targets[target] = &CopyState{}
 	}
 	return d.Targets[target]
 }
 
 // Alone returns the state of a dataset without a target; it is made where
 // there is none.
-func (s *State) Alone(source string) *Alone {
+func (s *State) Alone(source string) *LocalState {
 	d := s.Dataset(source)
 	if d.Alone == nil {
-		d.Alone = &Alone{}
+		d.Alone = &LocalState{}
 	}
 	return d.Alone
 }
 
 // Dataset returns the state of a dataset; it is made where there is none.
-func (s *State) Dataset(source string) *Known {
+func (s *State) Dataset(source string) *DatasetState {
 	d := s.Datasets[source]
 	if d == nil {
-		d = &Known{Targets: map[string]*Arrival{}}
+		d = &DatasetState{Targets: map[string]*CopyState{}}
 		s.Datasets[source] = d
 	}
 	if d.Targets == nil {
-		d.Targets = map[string]*Arrival{}
+		d.Targets = map[string]*CopyState{}
 	}
 	return d
 }
@@ -186,10 +186,10 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 	}
 }
 
-// EndAlone notes how a run without targets ended. missed is why snapshots of datasets
+// EndLocal notes how a run without targets ended. missed is why snapshots of datasets
 // could not be taken; failed is why retention was not applied.
-func (v *View) EndAlone(missed map[string]error, failed error) {
-	for name := range v.Idle {
+func (v *RunState) EndLocal(missed map[string]error, failed error) {
+	for name := range v.Unchanged {
 		v.State.Alone(name).Ended(v.Started, nil)
 	}
 	for _, d := range v.Source.Datasets {
@@ -216,9 +216,9 @@ func (v *View) EndAlone(missed map[string]error, failed error) {
 
 // Forget drops what the job does not concern any more, so that status calls
 // nothing late that nobody wants. What is held of it is stale: holds --gc.
-func (v *View) Forget() {
+func (v *RunState) Forget() {
 	concerned := map[string]bool{}
-	maps.Copy(concerned, v.Idle)
+	maps.Copy(concerned, v.Unchanged)
 	for _, d := range v.Source.Datasets {
 		concerned[d.Name] = true
 	}
@@ -240,13 +240,13 @@ func (v *View) Forget() {
 			})
 		}
 	}
-	maps.DeleteFunc(v.State.Datasets, func(name string, _ *Known) bool { return !concerned[name] })
-	v.State.Gone = slices.DeleteFunc(v.State.Gone, func(g *Gone) bool {
+	maps.DeleteFunc(v.State.Datasets, func(name string, _ *DatasetState) bool { return !concerned[name] })
+	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == g.Target })
 	})
 	for source, d := range v.State.Datasets {
-		maps.DeleteFunc(d.Targets, func(name string, _ *Arrival) bool {
-			return v.Without[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
+		maps.DeleteFunc(d.Targets, func(name string, _ *CopyState) bool {
+			return v.Excluded[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
 		})
 		if len(v.Job.Targets) > 0 {
 			d.Alone = nil

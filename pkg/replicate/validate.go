@@ -189,7 +189,7 @@ func (j *Job) between(t *Target) error {
 	if errFrom != nil || errTo != nil || from.Host == to.Host {
 		return nil
 	}
-	return InKeys(j.TransferTo(t).Between(from.Local(), to.Local()))
+	return InKeys(j.TransferTo(t).CheckHosts(from.Local(), to.Local()))
 }
 
 // aloneFaults are what is wrong with a job for the lack of a target.

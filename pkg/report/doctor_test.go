@@ -130,7 +130,7 @@ func TestEager(t *testing.T) {
 		o.Stderr, o.Now, o.Eager = &b, c.Now, true
 		text := NewText(o)
 		for i := range 130 {
-			done := text.Doing(fmt.Sprintf("measuring %d of 130: memory copy on local", i+1))
+			done := text.Activity(fmt.Sprintf("measuring %d of 130: memory copy on local", i+1))
 			c.add(500 * time.Millisecond)
 			text.Tick()
 			c.add(500 * time.Millisecond)

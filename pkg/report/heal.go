@@ -91,12 +91,12 @@ func since(d *job.HealedDataset) string {
 
 // whyNot returns what is known of a thing that is not proved to be healed. told says that
 // the line of its dataset has the reason.
-func whyNot(t *job.HealedThing, told bool) string {
+func whyNot(t *job.HealedObject, told bool) string {
 	var parts []string
 	if !told && t.Why != "" {
 		parts = append(parts, t.Why)
 	}
-	if t.Read != "" && t.Outcome != job.Mended {
+	if t.Read != "" && t.Outcome != job.Healed {
 		parts = append(parts, "it "+t.Read)
 	}
 	return strings.Join(parts, "; ")

@@ -88,11 +88,11 @@ func (j *JSON) Log(message string) {
 	j.event(Event{Event: "log", Message: message})
 }
 
-// Doing writes that something begins that no stream tells of.
-func (j *JSON) Doing(what string) (done func()) { return j.DoingSo(said(what)) }
+// Activity writes that something begins that no stream tells of.
+func (j *JSON) Activity(what string) (done func()) { return j.ActivityState(said(what)) }
 
-// DoingSo is Doing of what tells how far it is.
-func (j *JSON) DoingSo(what func() string) (done func()) {
+// ActivityState is Doing of what tells how far it is.
+func (j *JSON) ActivityState(what func() string) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "doing", Message: what()})

@@ -109,8 +109,8 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 	for _, name := range p.Remove {
 		fmt.Fprintf(b, "    %s\n", oneLine(name))
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Stays)) {
-		fmt.Fprintf(b, "    %s stays: %s\n", oneLine(name), oneLine(p.Stays[name]))
+	for _, name := range slices.Sorted(maps.Keys(p.KeepReasons)) {
+		fmt.Fprintf(b, "    %s stays: %s\n", oneLine(name), oneLine(p.KeepReasons[name]))
 	}
 }
 

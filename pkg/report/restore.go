@@ -11,7 +11,7 @@ import (
 )
 
 // restoreText is what a restore does for a dataset besides moving its streams.
-func restoreText(g *plan.Giving) string {
+func restoreText(g *plan.RestoredOwner) string {
 	if g == nil {
 		return ""
 	}

@@ -165,7 +165,7 @@ func TestTerminalColumns(t *testing.T) {
 	near.Ended(datasets[0], nil)
 	near.Started(2, datasets[1], 0)
 	near.Progress(2, meet.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})
-	done := text.Doing("releasing holds")
+	done := text.Activity("releasing holds")
 	show()
 	show()
 	done()

@@ -147,11 +147,11 @@ func (t part) Ended(d *plan.Dataset, err error) {
 	t.refresh()
 }
 
-// Doing shows what no stream tells of, while it lasts.
-func (t *Text) Doing(what string) (done func()) { return t.DoingSo(said(what)) }
+// Activity shows what no stream tells of, while it lasts.
+func (t *Text) Activity(what string) (done func()) { return t.ActivityState(said(what)) }
 
-// DoingSo is Doing of what tells how far it is.
-func (t *Text) DoingSo(what func() string) (done func()) {
+// ActivityState is Doing of what tells how far it is.
+func (t *Text) ActivityState(what func() string) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.doing.begin(what, t.opts.now())

@@ -141,12 +141,12 @@ func TestStatus(t *testing.T) {
 		return errs.String()
 	}
 	require.Equal(t, "no stream is running; 0 streams arrived, 0 B\n", status())
-	done := text.Doing("listing tank/home and backup1:vault")
+	done := text.Activity("listing tank/home and backup1:vault")
 	c.add(12 * time.Second)
 	require.Equal(t, "listing tank/home and backup1:vault, 12 s\n", status())
 	done()
 	percent := 0
-	done = text.DoingSo(func() string { return fmt.Sprintf("copying zxfer to beta, %d %%", percent) })
+	done = text.ActivityState(func() string { return fmt.Sprintf("copying zxfer to beta, %d %%", percent) })
 	c.add(2 * time.Second)
 	percent = 50
 	require.Equal(t, "copying zxfer to beta, 50 %, 2 s\n", status())
@@ -183,7 +183,7 @@ func TestTextALineAMinute(t *testing.T) {
 			}
 			return errs.String()
 		}
-		done := text.Doing("listing tank")
+		done := text.Activity("listing tank")
 		require.Equal(t, "listing tank, 1 min 0 s\nlisting tank, 2 min 0 s\n", wait(130, func(int) { text.Tick() }))
 		done()
 		require.Empty(t, wait(130, func(int) { text.Tick() }), "nothing is going on")

@@ -54,7 +54,7 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	a := &arrival{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxNoise)}, o: &o, wanted: own, relay: argument != "", shown: func() {}}
 	defer func() { a.shown() }()
 	var late atomic.Bool
-	a.patience = time.AfterFunc(o.patience(), func() { late.Store(true); p.interrupt() })
+	a.patience = time.AfterFunc(o.connectTimeout(), func() { late.Store(true); p.interrupt() })
 	defer a.patience.Stop()
 	stop := context.AfterFunc(ctx, p.interrupt)
 	err = a.wait()
@@ -66,7 +66,7 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case late.Load():
-		err = fmt.Errorf("no agent answered within %s", o.patience())
+		err = fmt.Errorf("no agent answered within %s", o.connectTimeout())
 	case errors.As(err, new(*fault.Error)):
 	case why != nil && a.said != "" && p.stderr.String() == "":
 		// Such as a login shell that is none: it says so on standard output.
@@ -139,7 +139,7 @@ func (a *arrival) needed(words []string) error {
 		return errors.New("it asked for zxfer a second time")
 	}
 	if !a.other {
-		fits, err := a.o.fitting(words[0], words[1])
+		fits, err := a.o.binaryFor(words[0], words[1])
 		switch {
 		case err != nil && a.o.Bootstrap && !a.relay:
 			return err
@@ -196,6 +196,6 @@ func (a *arrival) copy(coding string) error {
 func (a *arrival) Write(b []byte) (int, error) {
 	n, err := a.process.Write(b)
 	a.sent.Add(int64(n))
-	a.patience.Reset(a.o.patience())
+	a.patience.Reset(a.o.connectTimeout())
 	return n, err
 }

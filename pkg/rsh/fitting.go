@@ -75,9 +75,9 @@ func archOf(machine string) string {
 	return ""
 }
 
-// fitting is the zxfer for a system and a machine: nil for the running one. Others
+// binaryFor is the zxfer for a system and a machine: nil for the running one. Others
 // are in files beside it or in the package's directory.
-func (o *Options) fitting(system, machine string) (*build, error) {
+func (o *Options) binaryFor(system, machine string) (*build, error) {
 	goarch := archOf(machine)
 	switch {
 	case system != "Linux":

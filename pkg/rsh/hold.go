@@ -43,7 +43,7 @@ func Hold(ctx context.Context, o Options) (*Held, error) {
 	if h.script, err = run(context.WithoutCancel(ctx), o, "while read -r beat; do :; done"); err != nil {
 		return nil, err
 	}
-	patience := time.NewTimer(o.patience())
+	patience := time.NewTimer(o.connectTimeout())
 	defer patience.Stop()
 	select {
 	case <-h.script.out.ran:
@@ -53,7 +53,7 @@ func Hold(ctx context.Context, o Options) (*Held, error) {
 	case <-ctx.Done():
 		err = fmt.Errorf("%s: %w", o.Host, context.Cause(ctx))
 	case <-patience.C:
-		err = fmt.Errorf("%s: no shell answered within %s", o.Host, o.patience())
+		err = fmt.Errorf("%s: no shell answered within %s", o.Host, o.connectTimeout())
 	}
 	_ = h.Close() // what failed is known
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // waitingCall starts a call that waits until somebody dials in.
-func waitingCall(t *testing.T, s site.Full) <-chan error {
+func waitingCall(t *testing.T, s site.FullHost) <-chan error {
 	t.Helper()
 	ticket, err := s.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 10 * time.Minute})
 	require.NoError(t, err)

@@ -36,13 +36,13 @@ type Options struct {
 	mux    []string // options of ssh for a shared connection, see Hold
 }
 
-// defaultPatience is longer than sshd lets a user take to log in (120 seconds,
+// defaultConnectTimeout is longer than sshd lets a user take to log in (120 seconds,
 // LoginGraceTime in sshd_config(5)): whoever types a password is not hurried.
-const defaultPatience = 150 * time.Second
+const defaultConnectTimeout = 150 * time.Second
 
-func (o *Options) patience() time.Duration {
+func (o *Options) connectTimeout() time.Duration {
 	if o.Patience <= 0 {
-		return defaultPatience
+		return defaultConnectTimeout
 	}
 	return o.Patience
 }

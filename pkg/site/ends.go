@@ -117,12 +117,12 @@ func CauseOf(src transfer.Source, err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	return Blame(s.Cause(err), err)
+	return JoinCause(s.Cause(err), err)
 }
 
-// Blame is the error of a transfer that failed for what its source says. What the
+// JoinCause is the error of a transfer that failed for what its source says. What the
 // target would not take stays said, and what class that is.
-func Blame(source, target error) error {
+func JoinCause(source, target error) error {
 	planned := &zfs.Error{Kind: zfs.Unplanned}
 	if !errors.Is(target, planned) || errors.Is(source, planned) {
 		return source

@@ -67,11 +67,11 @@ func left(q freeze.Request, outcomes []freeze.Outcome) (errs []error) {
 	return errs
 }
 
-// scattered tells of each application what of its data the snapshots do not have; "" =
+// elsewhereMarks tells of each application what of its data the snapshots do not have; "" =
 // nothing that is known.
-type scattered []string
+type elsewhereMarks []string
 
-func (s scattered) tell(i int, o *freeze.Outcome) {
+func (s elsewhereMarks) tell(i int, o *freeze.Outcome) {
 	if o.Error == "" && s[i] != "" {
 		o.Error, o.Hint = s[i], "name all datasets of it in datasets; they have to be part of the job"
 	}
@@ -79,8 +79,8 @@ func (s scattered) tell(i int, o *freeze.Outcome) {
 
 // elsewhere looks where applications have their data. What is not to be seen here, as in
 // a container, or is on no ZFS, as on a disk of a volume, tells nothing.
-func (l *Local) elsewhere(ctx context.Context, q freeze.Request, places [][]string) scattered {
-	out := make(scattered, len(q.Wanted))
+func (l *Local) elsewhere(ctx context.Context, q freeze.Request, places [][]string) elsewhereMarks {
+	out := make(elsewhereMarks, len(q.Wanted))
 	known := map[uint64]string{} // by device: applications wait for the answers
 	for i, w := range q.Wanted {
 		if w.Host != "" && !strings.HasPrefix(w.Host, "/") {

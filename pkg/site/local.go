@@ -50,11 +50,11 @@ type Local struct {
 // listener.
 func NewLocal(version string, log func(string)) *Local {
 	l := newLocal(version, log)
-	cli := zfsexec.New(log)
-	l.direct, l.tools, l.scratch, l.module = cli.Under(l.life), cli, cli.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
+	commandLine := zfsexec.New(log)
+	l.direct, l.tools, l.scratch, l.module = commandLine.Under(l.life), commandLine, commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
 	// The helper takes longer to start than a small job has work for it: only
 	// who needs it waits, once.
-	l.backend = sync.OnceValues(func() (zfsexec.Backend, string) { return l.startBackend(cli) })
+	l.backend = sync.OnceValues(func() (zfsexec.Backend, string) { return l.startBackend(commandLine) })
 	return l
 }
 
@@ -66,14 +66,14 @@ func newLocal(version string, log func(string)) *Local {
 
 // startBackend prefers libzfs_core, which does in bulk and in one transaction
 // what the command line does name by name.
-func (l *Local) startBackend(cli *zfsexec.CLI) (zfsexec.Backend, string) {
+func (l *Local) startBackend(commandLine *zfsexec.CLI) (zfsexec.Backend, string) {
 	l.started.Store(true)
 	c, err := lzc.Start(l.life)
 	if err != nil {
 		if sysinfo.FindPyZFS(os.DirFS("/")) != sysinfo.Missing {
 			l.log(fmt.Sprintf("libzfs_core cannot be used, the zfs command line does its work: %v", err))
 		}
-		return cli, fmt.Sprintf("zfs command line (%v)", err)
+		return commandLine, fmt.Sprintf("zfs command line (%v)", err)
 	}
 	return c, c.Name()
 }
@@ -353,4 +353,4 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	return res, CauseOf(src, err)
 }
 
-var _ Full = (*Local)(nil)
+var _ FullHost = (*Local)(nil)

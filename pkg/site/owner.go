@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs/zfsexec"
 )
 
-// JoinKey looks for itself whether there is one key, whoever asks for it. With both
+// InheritKey looks for itself whether there is one key, whoever asks for it. With both
 // keys loaded zfs(8) wraps the dataset's anew, which cannot go wrong.
-func (l *Local) JoinKey(ctx context.Context, dataset string) error {
+func (l *Local) InheritKey(ctx context.Context, dataset string) error {
 	listing, err := l.List(ctx, ListQuery{Dataset: dataset})
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (l *Local) JoinKey(ctx context.Context, dataset string) error {
 		return nil // it does already
 	}
 	above := listing.KeyAbove(d)
-	if above == nil || !zfs.ProvedKey(d, above) {
+	if above == nil || !zfs.KeyIsProved(d, above) {
 		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", dataset}),
 			"%s: it is not proved that its key is that of what is above it", dataset)
 	}
@@ -33,13 +33,13 @@ func (l *Local) JoinKey(ctx context.Context, dataset string) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, dataset) })
 }
 
-// TakeKey relies on the word of the source, which may lie. The dataset then opens with no key
+// InheritKeyAsserted relies on the word of the source, which may lie. The dataset then opens with no key
 // until PartKey undoes it, and a change of the root's key panics the kernel: it expects each
 // key below to open with that of the root. So the root must be a copy whose key came from the
 // source too, or a root that nothing on this host can open.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c (spa_keystore_change_key_sync_impl)
-func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
+func (l *Local) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error {
 	listing, err := l.List(ctx, ListQuery{Dataset: t.Dataset})
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
 	}
 	above := listing.KeyAbove(d)
 	switch {
-	case above == nil || above.Name != t.Root || !zfs.UntoldKey(d, above) || !d.Prompts():
+	case above == nil || above.Name != t.Root || !zfs.KeyIsUnknown(d, above) || !d.Prompts():
 		return fault.Refusef("", "%s: its key cannot be that of %s, or it is in use", t.Dataset, t.Root)
 	case !above.KeyCameAlong() && !above.Prompts():
 		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", t.Dataset}),
@@ -62,8 +62,8 @@ func (l *Local) TakeKey(ctx context.Context, t zfs.KeyTake) error {
 	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.InheritKey(ctx, t.Dataset) })
 }
 
-// PartKey leaves clones alone, which share the key of their origin.
-func (l *Local) PartKey(ctx context.Context, dataset string) error {
+// MakeEncryptionRoot leaves clones alone, which share the key of their origin.
+func (l *Local) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	listing, err := l.List(ctx, ListQuery{Dataset: dataset})
 	if err != nil {
 		return err
@@ -77,5 +77,5 @@ func (l *Local) PartKey(ctx context.Context, dataset string) error {
 	case d.Get("encryptionroot") == dataset:
 		return nil
 	}
-	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.PartKey(ctx, dataset) })
+	return l.with(ctx, func(ctx context.Context, b zfsexec.Backend) error { return b.MakeEncryptionRoot(ctx, dataset) })
 }

@@ -22,7 +22,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Site is one host that has datasets. What it can do besides are roles: Digester,
+// Host is one host that has datasets. What it can do besides are roles: Digester,
 // Mover, Devices, Reader, Prober, Owner, Rehearser,
 // Curator, Freezer; see As.
 //
@@ -32,7 +32,7 @@ import (
 // lost connection to the host is ErrLost: nothing can be said about what the
 // host did, except that a Transfer without a Result never committed more than
 // its authenticated end allowed.
-type Site interface {
+type Host interface {
 	// Name is the host as messages name it: "local", or what the user typed.
 	Name() string
 	// Facts returns what does not change during a run.
@@ -51,7 +51,7 @@ type Site interface {
 // Datasets are what can be done with no more than zfs(8).
 type Datasets interface {
 	Lister
-	Keeper
+	Snapshots
 }
 
 // Lister tells what there is.
@@ -74,8 +74,8 @@ type Lister interface {
 	Holds(ctx context.Context, snapshots []string) (map[string][]string, error)
 }
 
-// Keeper makes, keeps and destroys versions, and prepares targets.
-type Keeper interface {
+// Snapshots makes, keeps and destroys versions, and prepares targets.
+type Snapshots interface {
 	// Snapshot takes all named snapshots ("pool/a@x") in one transaction, or none.
 	Snapshot(ctx context.Context, snapshots []string) error
 	// Hold places a user hold on each snapshot; a tag that is there already is no error.
@@ -124,18 +124,18 @@ type Mover interface {
 	Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (Result, error)
 }
 
-// Reader looks into snapshots without anybody else seeing it.
-type Reader interface {
+// FileReader looks into snapshots without anybody else seeing it.
+type FileReader interface {
 	// ReadFiles reads the files of a snapshot, mounted for it alone, and returns
 	// their digest. What cannot be read of them is told in it, and no error.
 	// progress may be nil.
 	ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (files.Digest, error)
 }
 
-// Owner hands datasets to those who use them, as a restore does in the end.
-type Owner interface {
-	// Adjust changes properties of a dataset.
-	Adjust(ctx context.Context, a zfs.Adjustment) error
+// Restorer hands datasets to those who use them, as a restore does in the end.
+type Restorer interface {
+	// SetProperties changes properties of a dataset.
+	SetProperties(ctx context.Context, a zfs.PropertyChange) error
 	// Mount mounts a filesystem at its mountpoint; one that is mounted is no error.
 	Mount(ctx context.Context, dataset string) error
 	// Unmount unmounts a filesystem, and what is mounted below it; that it is not
@@ -145,23 +145,23 @@ type Owner interface {
 	// the newer snapshots and bookmarks that the request names. If the dataset has any
 	// other newer one, it is refused. The same request completes one that was interrupted.
 	Rollback(ctx context.Context, r zfs.Rollback) error
-	// JoinKey has an encryption root take its key from the one above it again, where
+	// InheritKey has an encryption root take its key from the one above it again, where
 	// the properties of both prove that it is one key; else it is refused, as
 	// nothing would open the dataset any more.
-	JoinKey(ctx context.Context, dataset string) error
-	// TakeKey has an encryption root take its key from the one above it, which must be
+	InheritKey(ctx context.Context, dataset string) error
+	// InheritKeyAsserted has an encryption root take its key from the one above it, which must be
 	// the one that is named, where ZFS does not tell whether it is one key.
-	TakeKey(ctx context.Context, t zfs.KeyTake) error
-	// PartKey has what takes its key from above be an encryption root of the key that
+	InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error
+	// MakeEncryptionRoot has what takes its key from above be an encryption root of the key that
 	// it has; one that is one is no error. JoinKey undoes it, as long as both are one.
-	PartKey(ctx context.Context, dataset string) error
-	// Occupied tells, of the directories where a mount would hide something, what,
+	MakeEncryptionRoot(ctx context.Context, dataset string) error
+	// InUse tells, of the directories where a mount would hide something, what,
 	// and of the devices that are in use, by whom.
-	Occupied(ctx context.Context, paths []string) (map[string]string, error)
+	InUse(ctx context.Context, paths []string) (map[string]string, error)
 }
 
-// Prober looks at the host itself.
-type Prober interface {
+// Measurer looks at the host itself.
+type Measurer interface {
 	// Capture reads the files that facts are made of into a text archive
 	// (see package sysinfo). It holds no key, password or address. A brief one
 	// takes milliseconds, and lacks what programs would have to be run for.
@@ -186,14 +186,14 @@ type Healer interface {
 	Sync(ctx context.Context, dataset string) error
 }
 
-// Rehearser takes a copy up as after a loss, without anybody else seeing it.
-type Rehearser interface {
-	// CloneAside makes a clone that nothing mounts, and returns its name.
-	CloneAside(ctx context.Context, a zfs.Aside) (string, error)
-	// RemoveAside destroys the clones that were made so, and nothing else.
-	RemoveAside(ctx context.Context, a zfs.Asides) error
-	// RunAside runs a command in one, as root. That the command fails is no error.
-	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
+// DrillHost takes a copy up as after a loss, without anybody else seeing it.
+type DrillHost interface {
+	// CreateDrillClone makes a clone that nothing mounts, and returns its name.
+	CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error)
+	// DestroyDrillClones destroys the clones that were made so, and nothing else.
+	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
+	// RunInDrillClone runs a command in one, as root. That the command fails is no error.
+	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)
 }
 
 // Freezer holds applications still while it takes snapshots.
@@ -204,45 +204,45 @@ type Freezer interface {
 	SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error)
 }
 
-// Curator keeps a target right where streams alone cannot.
-type Curator interface {
-	// SetAside renames copies, for which new ones are begun; what is below goes with
+// Retention keeps a target right where streams alone cannot.
+type Retention interface {
+	// RenameDiverged renames copies, for which new ones are begun; what is below goes with
 	// them. One that is set aside already is no error; none asks whether that is allowed.
-	SetAside(ctx context.Context, all []zfs.SetAside) error
-	// RemoveGone destroys copies of which the original is gone: each only if nothing
+	RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
+	// DestroyOrphans destroys copies of which the original is gone: each only if nothing
 	// speaks for it (zfs.Gone.Leaves), which is fault.Refused. One that is gone is no
 	// error; none asks whether that is allowed.
-	RemoveGone(ctx context.Context, all []zfs.Gone) error
+	DestroyOrphans(ctx context.Context, all []zfs.Orphan) error
 }
 
-// Full is a Site in every role: zxfer itself acts there.
-type Full interface {
-	Site
+// FullHost is a Site in every role: zxfer itself acts there.
+type FullHost interface {
+	Host
 	Digester
 	Mover
 	Devices
-	Reader
-	Prober
-	Owner
+	FileReader
+	Measurer
+	Restorer
 	Healer
-	Rehearser
+	DrillHost
 	Freezer
-	Curator
+	Retention
 }
 
-// As returns a Site in the role R, and a refusal where the host does not have it.
-func As[R any](s Site) (role R, err error) {
+// RoleOf returns a Site in the role R, and a refusal where the host does not have it.
+func RoleOf[R any](s Host) (role R, err error) {
 	role, ok := s.(R)
 	if !ok {
-		err = fault.Refusef("choose another wire, for which zxfer runs there", "%s: without zxfer there it cannot %s", s.Name(), task[R]())
+		err = fault.Refusef("choose another wire, for which zxfer runs there", "%s: without zxfer there it cannot %s", s.Name(), missingAbility[R]())
 	}
 	return role, err
 }
 
-// In has f called with a Site in a role.
-func In[R any](f func(R) error) func(Site) error {
-	return func(s Site) error {
-		role, err := As[R](s)
+// WithRole has f called with a Site in a role.
+func WithRole[R any](f func(R) error) func(Host) error {
+	return func(s Host) error {
+		role, err := RoleOf[R](s)
 		if err != nil {
 			return err
 		}
@@ -250,32 +250,32 @@ func In[R any](f func(R) error) func(Site) error {
 	}
 }
 
-// Ask has a role's operation answer, by a way to a Site: Do or Again of a host.
-func Ask[R, A, B any](ctx context.Context, by func(context.Context, func(Site) error) error, op func(R, context.Context, A) (B, error), args A) (answer B, err error) {
-	err = by(ctx, In(func(role R) (err error) { answer, err = op(role, ctx, args); return err }))
+// Call has a role's operation answer, by a way to a Site: Do or Again of a host.
+func Call[R, A, B any](ctx context.Context, by func(context.Context, func(Host) error) error, op func(R, context.Context, A) (B, error), args A) (answer B, err error) {
+	err = by(ctx, WithRole(func(role R) (err error) { answer, err = op(role, ctx, args); return err }))
 	return answer, err
 }
 
-// task is what a host without a role cannot do.
-func task[R any]() string {
+// missingAbility is what a host without a role cannot do.
+func missingAbility[R any]() string {
 	switch any((*R)(nil)).(type) {
 	case *Digester:
 		return "compute digests"
 	case *Devices:
 		return "copy devices"
-	case *Owner:
+	case *Restorer:
 		return "give restored datasets back"
 	case *Mover:
 		return "move a stream by itself"
-	case *Reader:
+	case *FileReader:
 		return "read files"
 	case *Healer:
 		return "tell what is damaged"
-	case *Rehearser:
+	case *DrillHost:
 		return "clone a copy to look at it"
 	case *Freezer:
 		return "hold applications still for a snapshot"
-	case *Curator:
+	case *Retention:
 		return "set a copy aside, or remove one"
 	}
 	return "be looked at and measured"

@@ -61,11 +61,11 @@ func TestTakeKeyWithALyingSource(t *testing.T) {
 				h.Set(root, zfs.FlagsProperty, "w")
 			}
 			before := h.Get(copied, "encryptionroot")
-			take := zfs.KeyTake{Dataset: copied, Root: root}
+			take := zfs.AssertedKey{Dataset: copied, Root: root}
 			if tt.claim != "" {
 				take.Root = tt.claim
 			}
-			err := On(h, "test", func(string) {}).TakeKey(t.Context(), take)
+			err := On(h, "test", func(string) {}).InheritKeyAsserted(t.Context(), take)
 			if tt.joins {
 				require.NoError(t, err)
 				require.Equal(t, root, h.Get(copied, "encryptionroot"))
@@ -78,6 +78,6 @@ func TestTakeKeyWithALyingSource(t *testing.T) {
 			require.Equal(t, before, h.Get(copied, "encryptionroot"))
 		})
 	}
-	err := On(zfsmem.New("vault"), "test", func(string) {}).TakeKey(t.Context(), zfs.KeyTake{Dataset: "vault/gone", Root: "vault"})
+	err := On(zfsmem.New("vault"), "test", func(string) {}).InheritKeyAsserted(t.Context(), zfs.AssertedKey{Dataset: "vault/gone", Root: "vault"})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})
 }

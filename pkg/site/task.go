@@ -107,12 +107,14 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 	return t.check()
 }
 
-// noSuchEnd is said of an end of a later build.
-const noSuchEnd = "there is no end"
+// unknownEnd is said of an end of a later build.
+const unknownEnd = "there is no end"
 
-// Unheard tells that a host refused a task because its build, an earlier one, does
+// UnsupportedByPeer tells that a host refused a task because its build, an earlier one, does
 // not have an end of it.
-func Unheard(err error) bool { return err != nil && strings.Contains(err.Error(), noSuchEnd) }
+func UnsupportedByPeer(err error) bool {
+	return err != nil && strings.Contains(err.Error(), unknownEnd)
+}
 
 // one is the one end that there is, of the kinds that there may be.
 func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
@@ -121,7 +123,7 @@ func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, e
 	}
 	for k, body := range ends {
 		if kinds[k] == nil {
-			return e, fmt.Errorf(noSuchEnd+" %q", cut(string(k)))
+			return e, fmt.Errorf(unknownEnd+" %q", cut(string(k)))
 		}
 		return kinds[k](body)
 	}

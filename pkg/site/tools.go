@@ -13,14 +13,14 @@ import (
 // direct is what a Local does just as its tools do it.
 type direct interface {
 	Datasets
-	Adjust(ctx context.Context, a zfs.Adjustment) error
+	SetProperties(ctx context.Context, a zfs.PropertyChange) error
 	Mount(ctx context.Context, dataset string) error
 	Unmount(ctx context.Context, dataset string) error
 	Rollback(ctx context.Context, r zfs.Rollback) error
-	Occupied(ctx context.Context, paths []string) (map[string]string, error)
-	RemoveAside(ctx context.Context, a zfs.Asides) error
+	InUse(ctx context.Context, paths []string) (map[string]string, error)
+	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
 	Mark(ctx context.Context, property, value string, snapshots []string) error
-	Curator
+	Retention
 	zfsexec.Pools // but for what a dataset has of its pool
 }
 
@@ -40,9 +40,9 @@ type Tools interface {
 	RunDirectory() string
 
 	InheritKey(ctx context.Context, dataset string) error
-	PartKey(ctx context.Context, dataset string) error
-	CloneAside(ctx context.Context, a zfs.Aside) (string, error)
-	RunAside(ctx context.Context, a zfs.AsideCommand) (zfs.AsideResult, error)
+	MakeEncryptionRoot(ctx context.Context, dataset string) error
+	CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error)
+	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)
 }
 
 // On returns a Site of this host that acts on other tools than its own.

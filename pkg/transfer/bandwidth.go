@@ -25,7 +25,7 @@ func (o Options) limitedBlock() int {
 }
 
 // NewBandwidth makes the bucket; watches are one for each goroutine that waits.
-func NewBandwidth(o Options, watches Watches) *Bandwidth {
+func NewBandwidth(o Options, watches WaitTimers) *Bandwidth {
 	if o.BandLimit <= 0 {
 		return nil
 	}
@@ -38,7 +38,7 @@ func NewBandwidth(o Options, watches Watches) *Bandwidth {
 }
 
 // Wait waits until n bytes may pass.
-func (b *Bandwidth) Wait(ctx context.Context, n int, w *wire.Stopwatch) error {
+func (b *Bandwidth) Wait(ctx context.Context, n int, w *wire.WaitTimer) error {
 	if b == nil {
 		return nil
 	}

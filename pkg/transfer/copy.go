@@ -17,8 +17,8 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 	opt = opt.Filled()
 	c := &copying{src: src, writer: newWriter(sink, opt)}
 	c.reader = newReader(src, c.ring, opt.limitedBlock())
-	c.limit = NewBandwidth(opt, Watches{&c.limited})
-	c.write.in = plus(c.write.in, Watches{&c.limited}.mean)
+	c.limit = NewBandwidth(opt, WaitTimers{&c.limited})
+	c.write.in = plus(c.write.in, WaitTimers{&c.limited}.mean)
 	c.each = func(ctx context.Context, p *piece) error {
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
@@ -38,7 +38,7 @@ type copying struct {
 	life    *Life
 	reader  *reader
 	limit   *Bandwidth
-	limited wire.Stopwatch
+	limited wire.WaitTimer
 }
 
 func (c *copying) unwind(cause error) {

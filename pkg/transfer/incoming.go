@@ -19,7 +19,7 @@ type Incoming struct {
 	link *wire.Link
 	// Full meter, for each connection, the time that there was no room for what
 	// came.
-	Full Watches
+	Full WaitTimers
 	// Ack is what the confirmation tells.
 	Ack []byte
 
@@ -31,8 +31,8 @@ type Incoming struct {
 // NewIncoming is the end that receives.
 func NewIncoming(link *wire.Link) *Incoming {
 	link.Receiving()
-	in := &Incoming{link: link, Full: NewWatches(len(link.Conns()))}
-	var read Watches
+	in := &Incoming{link: link, Full: NewWaitTimers(len(link.Conns()))}
+	var read WaitTimers
 	for _, c := range link.Conns() {
 		read = append(read, c.ReadWait())
 	}

@@ -178,7 +178,7 @@ func (l *Life) watch() (stop func()) {
 				return
 			case now := <-tick.C:
 				if l.Over != nil {
-					l.Over.wire().MindLosses()
+					l.Over.wire().WatchLosses()
 				}
 				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now

@@ -29,20 +29,20 @@ func (m *meter) stage(life time.Duration) Stage {
 	return s
 }
 
-// Watches are stopwatches of a stage, one for each of its goroutines.
-type Watches []*wire.Stopwatch
+// WaitTimers are stopwatches of a stage, one for each of its goroutines.
+type WaitTimers []*wire.WaitTimer
 
-// NewWatches returns n of them.
-func NewWatches(n int) Watches {
-	out := make(Watches, n)
+// NewWaitTimers returns n of them.
+func NewWaitTimers(n int) WaitTimers {
+	out := make(WaitTimers, n)
 	for i := range out {
-		out[i] = new(wire.Stopwatch)
+		out[i] = new(wire.WaitTimer)
 	}
 	return out
 }
 
 // Mean is the time that they measured, on average.
-func (w Watches) Mean() time.Duration {
+func (w WaitTimers) Mean() time.Duration {
 	var sum time.Duration
 	for _, s := range w {
 		sum += s.Elapsed()
@@ -51,10 +51,10 @@ func (w Watches) Mean() time.Duration {
 }
 
 // mean is Mean for a meter.
-func (w Watches) mean(time.Duration) time.Duration { return w.Mean() }
+func (w WaitTimers) mean(time.Duration) time.Duration { return w.Mean() }
 
 // allBut is the time of a stage that waits except for what w measures.
-func allBut(w *wire.Stopwatch) func(time.Duration) time.Duration {
+func allBut(w *wire.WaitTimer) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return life - min(life, w.Elapsed()) }
 }
 

@@ -27,11 +27,11 @@ type Outgoing struct {
 	// Have, where set, takes what the receiver tells that it holds already.
 	Have func(position uint64, payload []byte) error
 	// Empty meter, for each connection, the time that there was nothing to send.
-	Empty Watches
+	Empty WaitTimers
 
 	limit   *Bandwidth
-	limited Watches // by connection
-	meter   meter   // waits out for the network
+	limited WaitTimers // by connection
+	meter   meter      // waits out for the network
 
 	life  *Life
 	ended atomic.Bool   // all is written; what remains is the receiver's
@@ -43,9 +43,9 @@ type Outgoing struct {
 // NewOutgoing is the end that sends a "stream" or "device".
 func NewOutgoing(link *wire.Link, what string, opt Options) *Outgoing {
 	n := len(link.Conns())
-	o := &Outgoing{link: link, what: what, over: make(chan struct{}), Empty: NewWatches(n), limited: NewWatches(n)}
+	o := &Outgoing{link: link, what: what, over: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
 	o.limit = NewBandwidth(opt, o.limited)
-	var written Watches
+	var written WaitTimers
 	for _, c := range link.Conns() {
 		written = append(written, c.WriteWait())
 	}

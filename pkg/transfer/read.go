@@ -10,10 +10,10 @@ import (
 	"zxfer/pkg/wire"
 )
 
-// patience is how long a block is filled while the next stage has nothing to
+// readTimeout is how long a block is filled while the next stage has nothing to
 // do. A fast source fills blocks sooner; a trickle goes on after this time, or
 // with the first bytes if those took longer.
-const patience = 5 * time.Millisecond
+const readTimeout = 5 * time.Millisecond
 
 // maxEmptyReads in a row are taken for a Source that will never say more.
 const maxEmptyReads = 100
@@ -24,7 +24,7 @@ type reader struct {
 	ring  *ring
 	block int
 	meter meter
-	full  wire.Stopwatch // time that the ring had no room
+	full  wire.WaitTimer // time that the ring had no room
 	hash  *xxh3.Hasher128
 	// each prepares a piece before it is put; nil where there is nothing to do.
 	each func(*piece)
@@ -34,7 +34,7 @@ type reader struct {
 
 func newReader(src Source, r *ring, block int) *reader {
 	d := &reader{src: src, ring: r, block: block, hash: xxh3.New128()}
-	d.meter.name, d.meter.out = StageRead, Watches{&d.full}.mean
+	d.meter.name, d.meter.out = StageRead, WaitTimers{&d.full}.mean
 	return d
 }
 
@@ -88,7 +88,7 @@ func (d *reader) fill(room []byte) (n int, err error) {
 			if empty++; empty >= maxEmptyReads {
 				err = io.ErrNoProgress
 			}
-		case n < len(room) && idle && time.Since(began) >= patience:
+		case n < len(room) && idle && time.Since(began) >= readTimeout:
 			return n, nil
 		}
 	}

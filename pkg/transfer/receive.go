@@ -27,9 +27,9 @@ func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progr
 	}
 	r.expand = newExpander(opt, r.ring)
 	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && len(link.Conns()) == 1 {
-		full := new(wire.Stopwatch)
+		full := new(wire.WaitTimer)
 		r.pipe, r.spliced = p, full
-		r.in.meter.out, r.write.in = Watches{full}.mean, allBut(full)
+		r.in.meter.out, r.write.in = WaitTimers{full}.mean, allBut(full)
 	}
 	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
 		Abandon: func() error { return r.said }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
@@ -50,7 +50,7 @@ type receiving struct {
 	digest string
 
 	pipe    PipeSink        // on the zero-copy path, else nil
-	spliced *wire.Stopwatch // there: the pipe had no room
+	spliced *wire.WaitTimer // there: the pipe had no room
 	seen    []byte          // there: what the sink wanted to see
 }
 

@@ -94,7 +94,7 @@ func (r *ring) release(b *wire.Block) {
 }
 
 // put waits until there is room for a piece. full meters the wait.
-func (r *ring) put(p *piece, full *wire.Stopwatch) error {
+func (r *ring) put(p *piece, full *wire.WaitTimer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
@@ -122,7 +122,7 @@ func (r *ring) put(p *piece, full *wire.Stopwatch) error {
 
 // take waits for the next piece; nil is the end, with the error that it was
 // closed with. empty meters the wait.
-func (r *ring) take(empty *wire.Stopwatch) (*piece, error) {
+func (r *ring) take(empty *wire.WaitTimer) (*piece, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting, began := false, time.Time{}

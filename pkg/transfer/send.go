@@ -126,7 +126,7 @@ func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
 }
 
 // wait waits for the worker of a piece.
-func (p *piece) wait(ctx context.Context, w *wire.Stopwatch) error {
+func (p *piece) wait(ctx context.Context, w *wire.WaitTimer) error {
 	if p.ready == nil {
 		return nil
 	}

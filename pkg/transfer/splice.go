@@ -119,7 +119,7 @@ func (r *receiving) splice() (wire.Account, error) {
 }
 
 // splicePayload moves one payload of n bytes, all but what must be withheld.
-func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *wire.Stopwatch) error {
+func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *wire.WaitTimer) error {
 	// What is kept after this frame: its own last bytes, and of a short frame
 	// also some of what was kept before.
 	own := min(n, r.tail.keep)
@@ -165,7 +165,7 @@ const (
 )
 
 // look copies the next n bytes of a payload to the sink.
-func (r *receiving) look(c *wire.Conn, sink PipeSink, n int, full *wire.Stopwatch) error {
+func (r *receiving) look(c *wire.Conn, sink PipeSink, n int, full *wire.WaitTimer) error {
 	if cap(r.seen) < n {
 		r.seen = make([]byte, n)
 	}

@@ -14,7 +14,7 @@ type tail struct {
 
 // newTail asks a sink what it must not see too soon.
 func newTail(s Sink) tail {
-	if w, ok := s.(Withholder); ok {
+	if w, ok := s.(TailHolder); ok {
 		n := max(0, w.Withhold())
 		return tail{keep: n, held: make([]byte, 0, n)}
 	}

@@ -57,9 +57,9 @@ type PipeSink interface {
 	Passed(n int64)
 }
 
-// Withholder is a Sink that must not see the last bytes of the stream before
+// TailHolder is a Sink that must not see the last bytes of the stream before
 // the stream's end was verified, as without them it cannot take effect.
-type Withholder interface {
+type TailHolder interface {
 	// Withhold is how many bytes that is.
 	Withhold() int
 }

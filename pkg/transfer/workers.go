@@ -10,12 +10,12 @@ type workers struct {
 	do    func(*piece)
 	queue chan *piece
 	meter meter
-	idle  Watches
+	idle  WaitTimers
 	run   sync.WaitGroup
 }
 
 func newWorkers(stage string, n int, do func(*piece)) *workers {
-	w := &workers{do: do, queue: make(chan *piece, 2*n), idle: NewWatches(n)}
+	w := &workers{do: do, queue: make(chan *piece, 2*n), idle: NewWaitTimers(n)}
 	for _, watch := range w.idle {
 		watch.Start()
 	}

@@ -12,7 +12,7 @@ type writer struct {
 	ring  *ring
 	tail  tail
 	write meter
-	empty wire.Stopwatch // time that the ring had nothing
+	empty wire.WaitTimer // time that the ring had nothing
 	// each is called with a piece before it is written.
 	each func(context.Context, *piece) error
 
@@ -23,7 +23,7 @@ type writer struct {
 func newWriter(sink Sink, opt Options) *writer {
 	w := &writer{sink: sink, tail: newTail(sink)}
 	w.ring = newRing(opt.Buffer, opt.Block, w.tail.keep)
-	w.write.name, w.write.in = StageWrite, Watches{&w.empty}.mean
+	w.write.name, w.write.in = StageWrite, WaitTimers{&w.empty}.mean
 	return w
 }
 

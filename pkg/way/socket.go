@@ -25,13 +25,13 @@ const maxWindow = 1<<30 - 1
 func sockets() []Option {
 	return []Option{
 		{
-			ID: "window", Key: "window", At: everywhere, Idle: OneHost | Still | OverSSH,
+			ID: "window", Key: "window", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
 			help:  "socket buffers of this size instead of the kernel's autotuning",
-			value: func(w *Way) option.Value { return option.Size(&w.Window, maxWindow) },
+			value: func(w *Settings) option.Value { return option.Size(&w.Window, maxWindow) },
 		}, {
-			ID: "congestion", Key: "congestion", At: everywhere, Idle: OneHost | Still | OverSSH | ByNC,
+			ID: "congestion", Key: "congestion", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
 			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: as each kernel is set, and where the sending one has cubic or reno and also bbr, that, once a long line loses more than one of 300 packets",
-			value: func(w *Way) option.Value { return algorithm(&w.Congestion) },
+			value: func(w *Settings) option.Value { return algorithm(&w.Congestion) },
 		},
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Hours is a time of the day, in the host's time zone, with its bandwidth.
-type Hours struct {
+// BandwidthWindow is a time of the day, in the host's time zone, with its bandwidth.
+type BandwidthWindow struct {
 	From      TimeOfDay `toml:"from"`
 	To        TimeOfDay `toml:"to"` // before From: over midnight
 	Bandwidth size.Size `toml:"bandwidth"`

@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Way is how bytes cross. The zero value lets all be chosen. Its TOML is that of
+// Settings is how bytes cross. The zero value lets all be chosen. Its TOML is that of
 // a job file's [job.transfer].
-type Way struct {
+type Settings struct {
 	Wire        string `toml:"wire,omitempty"`         // auto, signed, tls, plain, ssh, nc; "" = auto
 	TrustedLink bool   `toml:"trusted_link,omitempty"` // consent to plain and nc
 	Streams     int    `toml:"streams,omitempty"`      // TCP connections, 0 = chosen
@@ -32,9 +32,9 @@ type Way struct {
 	// Bandwidth limits all connections of a stream together, bytes per
 	// second; 0 = none.
 	Bandwidth size.Size `toml:"bandwidth,omitempty"`
-	// Hours are times of the day with another limit; the first that holds
+	// BandwidthWindows are times of the day with another limit; the first that holds
 	// the time counts. A stream keeps the limit that it began with.
-	Hours []Hours `toml:"bandwidth_window,omitempty"`
+	BandwidthWindows []BandwidthWindow `toml:"bandwidth_window,omitempty"`
 }
 
 // How often what was cut is tried again before it is given up, unless that is
@@ -59,9 +59,9 @@ const (
 
 // BandwidthAt is the limit that a stream begins with at a time, in bytes per
 // second; 0 = none. The time's own zone counts.
-func (w *Way) BandwidthAt(now time.Time) int64 {
+func (w *Settings) BandwidthAt(now time.Time) int64 {
 	minute := TimeOfDay(now.Hour()*60 + now.Minute())
-	for _, h := range w.Hours {
+	for _, h := range w.BandwidthWindows {
 		inside := minute >= h.From && minute < h.To
 		if h.To <= h.From {
 			inside = minute >= h.From || minute < h.To

@@ -15,7 +15,7 @@ import (
 
 func TestBandwidthAt(t *testing.T) {
 	t.Parallel()
-	w := &Way{Bandwidth: 100, Hours: []Hours{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
+	w := &Settings{Bandwidth: 100, BandwidthWindows: []BandwidthWindow{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
 	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 0, "05:59": 0, "06:00": 100} {
 		at, err := time.Parse("15:04", clock)
 		require.NoError(t, err)
@@ -59,10 +59,10 @@ func TestTheTableHasEveryField(t *testing.T) {
 	for _, o := range Options(everywhere) {
 		require.False(t, ids[o.ID], o.ID)
 		ids[o.ID] = true
-		require.Equal(t, o.At&JobFile != 0, o.Key != "", o.ID)
+		require.Equal(t, o.Places&JobFile != 0, o.Key != "", o.ID)
 		keys[o.Key] = true
 		require.NotEmpty(t, o.Help(), o.ID)
-		var w Way
+		var w Settings
 		before := o.Value(&w).String()
 		require.Empty(t, o.given(&w), o.ID)
 		for _, s := range []string{"1", "true", "10.0.0.1", "zstd", "source", "tls"} {
@@ -73,7 +73,7 @@ func TestTheTableHasEveryField(t *testing.T) {
 		require.NotEmpty(t, o.given(&w), o.ID)
 		option.Expand(o.Help(), func(id, _ string) string { require.Contains(t, ids, "wire"); return id })
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Way]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Settings]()) {
 		key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
 		require.True(t, f.Anonymous || key == "-" || keys[key], "no option sets %s", f.Name)
 		delete(keys, key)
@@ -85,37 +85,37 @@ func TestTheTableHasEveryField(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		way  Way
-		at   At
+		way  Settings
+		at   Place
 		want []string
 	}{
-		"nothing":                  {Way{}, Send, nil},
-		"consent":                  {Way{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
-		"no consent":               {Way{Wire: Plain}, JobFile, []string{"{{wire plain}} needs {{trusted-link}}: bytes cross unencrypted and unauthenticated"}},
-		"a measurement needs none": {Way{Wire: Plain}, Doctor, nil},
-		"consent to nothing":       {Way{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
-		"out of bounds":            {Way{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
-		"words":                    {Way{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
-		"congestion of ssh":        {Way{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
-		"ssh": {Way{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
+		"nothing":                  {Settings{}, Send, nil},
+		"consent":                  {Settings{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
+		"no consent":               {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} needs {{trusted-link}}: bytes cross unencrypted and unauthenticated"}},
+		"a measurement needs none": {Settings{Wire: Plain}, Doctor, nil},
+		"consent to nothing":       {Settings{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
+		"out of bounds":            {Settings{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
+		"words":                    {Settings{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"congestion of ssh":        {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
+		"ssh": {Settings{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
 			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
-		"nc":                    {Way{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
-		"nothing is compressed": {Way{Compress: "off", CompressThreads: 2}, Dev, []string{"{{compress-threads}} has no effect with {{compress off}}"}},
+		"nc":                    {Settings{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
+		"nothing is compressed": {Settings{Compress: "off", CompressThreads: 2}, Dev, []string{"{{compress-threads}} has no effect with {{compress off}}"}},
 	} {
 		var got []string
-		for _, err := range c.way.Faults(c.at) {
+		for _, err := range c.way.Check(c.at) {
 			require.Equal(t, fault.Usage, fault.ClassOf(err), name)
 			got = append(got, err.Error())
 		}
 		require.Equal(t, c.want, got, name)
 	}
-	large := Way{Socket: Socket{Window: 64 << 30}}
-	require.Empty(t, large.Faults(JobFile))
+	large := Settings{Socket: Socket{Window: 64 << 30}}
+	require.Empty(t, large.Check(JobFile))
 	require.Equal(t, size.Size(maxWindow), large.Window, "a file's window is bounded as a flag's is")
-	w := Way{Wire: "tls", Streams: 2, RSH: "ssh -v"}
-	require.ErrorContains(t, w.Useless(OneHost, "here"), "{{wire}} has no effect here")
-	require.ErrorContains(t, w.Useless(Alone, "here"), "{{rsh}} has no effect here")
-	require.NoError(t, (&Way{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).Useless(OneHost|Still, "here"), "as it would be anyhow")
+	w := Settings{Wire: "tls", Streams: 2, RSH: "ssh -v"}
+	require.ErrorContains(t, w.RefuseIneffective(OneHost, "here"), "{{wire}} has no effect here")
+	require.ErrorContains(t, w.RefuseIneffective(NoRemoteHost, "here"), "{{rsh}} has no effect here")
+	require.NoError(t, (&Settings{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).RefuseIneffective(OneHost|NothingMoved, "here"), "as it would be anyhow")
 }
 
 func TestCongestion(t *testing.T) {
@@ -142,7 +142,7 @@ func TestBetween(t *testing.T) {
 		{NC, false, false, "{{wire nc}} is between this host and another one"},
 		{SSH, true, false, ""}, {SSH, false, false, "{{wire ssh}} needs one end on this host"}, {Auto, false, false, ""},
 	} {
-		err := (&Way{Wire: c.wire}).Between(c.source, c.target)
+		err := (&Settings{Wire: c.wire}).CheckHosts(c.source, c.target)
 		if c.want == "" {
 			require.NoError(t, err)
 			continue

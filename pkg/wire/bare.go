@@ -9,33 +9,33 @@ import (
 	"net"
 )
 
-// Bare is a Listener for one peer that speaks no protocol, such as nc: what
+// Unauthenticated is a Listener for one peer that speaks no protocol, such as nc: what
 // follows the secret is the peer's own, in both directions. Only the
 // connection is authenticated, by a secret that crosses in the clear and is
 // good once; nothing on it is.
-type Bare struct{ l *Listener }
+type Unauthenticated struct{ l *Listener }
 
-// ListenBare opens a listener for one bare connection. Mode and Streams of the
+// ListenUnauthenticated opens a listener for one bare connection. Mode and Streams of the
 // offer are ignored; all else is as for Listen.
-func ListenBare(ctx context.Context, o Offer, log func(msg string)) (*Bare, error) {
+func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (*Unauthenticated, error) {
 	o.Mode, o.Streams = Plain, 1
 	l, err := listenFor(ctx, o, log, true, handshakeTimeout)
 	if err != nil {
 		return nil, err
 	}
-	return &Bare{l}, nil
+	return &Unauthenticated{l}, nil
 }
 
 // Address is where the peer connects to, "ADDRESS:PORT".
-func (b *Bare) Address() string { return b.l.ticket.Address }
+func (b *Unauthenticated) Address() string { return b.l.ticket.Address }
 
 // Secret is what the peer writes first, followed by a line feed. It must not
 // be printed or logged.
-func (b *Bare) Secret() string { return hex.EncodeToString(b.l.ticket.Secret) }
+func (b *Unauthenticated) Secret() string { return hex.EncodeToString(b.l.ticket.Secret) }
 
 // Accept returns the connection whose first bytes were the secret, from behind
 // them on. It can succeed once. When ctx ends, the listener stays open.
-func (b *Bare) Accept(ctx context.Context) (*net.TCPConn, error) {
+func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 	link, err := b.l.Accept(ctx)
 	if err != nil {
 		return nil, err
@@ -44,13 +44,13 @@ func (b *Bare) Accept(ctx context.Context) (*net.TCPConn, error) {
 }
 
 // Close ends the listener, and the connection if it was not accepted.
-func (b *Bare) Close() error { return b.l.Close() }
+func (b *Unauthenticated) Close() error { return b.l.Close() }
 
 // errSecret is a stranger of a bare listener.
 var errSecret = errors.New("it does not begin with the secret")
 
-// authenticateBare reads the secret, and not a byte more.
-func (l *Listener) authenticateBare(c *net.TCPConn) (*Conn, error) {
+// authenticateWithoutSession reads the secret, and not a byte more.
+func (l *Listener) authenticateWithoutSession(c *net.TCPConn) (*Conn, error) {
 	want := hex.AppendEncode(nil, l.ticket.Secret)
 	want = append(want, '\n')
 	got := make([]byte, len(want))

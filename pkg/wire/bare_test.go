@@ -13,7 +13,7 @@ import (
 func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	t.Parallel()
 	logged := make(chan string, 10)
-	l, err := ListenBare(t.Context(), Offer{Address: "127.0.0.1", Deadline: unlimited}, func(s string) { logged <- s })
+	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: unlimited}, func(s string) { logged <- s })
 	require.NoError(t, err)
 	defer l.Close()
 	require.Len(t, l.Secret(), 64)
@@ -55,7 +55,7 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 
 func TestBareWaitsNoLongerThanItsDeadline(t *testing.T) {
 	t.Parallel()
-	l, err := ListenBare(t.Context(), Offer{Address: "127.0.0.1", Deadline: 10 * time.Millisecond}, nil)
+	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: 10 * time.Millisecond}, nil)
 	require.NoError(t, err)
 	_, err = l.Accept(t.Context())
 	require.ErrorIs(t, err, ErrNobody)

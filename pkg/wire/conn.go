@@ -20,8 +20,8 @@ type Conn struct {
 	stream int
 	mode   Mode
 	tcp    *net.TCPConn
-	rw     net.Conn // tcp, or TLS over cork over tcp
-	cork   *cork    // nil but in mode tls
+	rw     net.Conn     // tcp, or TLS over cork over tcp
+	cork   *frameBuffer // nil but in mode tls
 
 	writing sync.Mutex // guards what follows
 	send    *tagger
@@ -39,8 +39,8 @@ type Conn struct {
 
 	interrupted atomic.Bool
 	crossed     atomic.Int64
-	readWait    Stopwatch
-	writeWait   Stopwatch
+	readWait    WaitTimer
+	writeWait   WaitTimer
 }
 
 // tally counts the Data frames of one direction.
@@ -57,7 +57,7 @@ func (t *tally) add(h Header) {
 func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
 	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
 	if t, ok := rw.(*tls.Conn); ok {
-		c.cork = t.NetConn().(*cork)
+		c.cork = t.NetConn().(*frameBuffer)
 		c.cork.readWait, c.cork.writeWait = &c.readWait, &c.writeWait
 	}
 	return c
@@ -68,10 +68,10 @@ func (c *Conn) Stream() int { return c.stream }
 
 // ReadWait is the time that reads spent in the kernel: nearly all of it waiting
 // for the network.
-func (c *Conn) ReadWait() *Stopwatch { return &c.readWait }
+func (c *Conn) ReadWait() *WaitTimer { return &c.readWait }
 
 // WriteWait is the time that writes spent in the kernel.
-func (c *Conn) WriteWait() *Stopwatch { return &c.writeWait }
+func (c *Conn) WriteWait() *WaitTimer { return &c.writeWait }
 
 // WireBytes is how many bytes of frames crossed the connection so far, in both
 // directions, without what TLS adds.
@@ -272,14 +272,14 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	return n, nil
 }
 
-// enough is how many bytes a reader is woken for, where it needs as many: over a slow
+// readLimit is how many bytes a reader is woken for, where it needs as many: over a slow
 // line they come by the packet. The kernel wakes it sooner where it has no room for so many.
-const enough = 128 << 10
+const readLimit = 128 << 10
 
 // waitFor says that the next read needs so many bytes: the kernel must never wait for
 // more. It is told to wait for many only where a frame did not come whole.
 func (c *Conn) waitFor(need int, short bool) {
-	if need = min(need, enough); need == c.low || need > c.low && !short {
+	if need = min(need, readLimit); need == c.low || need > c.low && !short {
 		return
 	}
 	if c.cork != nil { // its records hold fewer bytes than they are long

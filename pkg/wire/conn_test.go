@@ -240,7 +240,7 @@ func TestSpliceBothWays(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			var wait Stopwatch
+			var wait WaitTimer
 			for i := uint64(0); ; i++ {
 				n, err := PipeHolds(pipe, &wait)
 				if err == io.EOF {
@@ -258,7 +258,7 @@ func TestSpliceBothWays(t *testing.T) {
 	pipe, err := outW.SyscallConn()
 	require.NoError(t, err)
 	in := NewBlock(MaxControl, 0)
-	var full Stopwatch
+	var full WaitTimer
 	for {
 		h, err := b.ReadHeader(in)
 		require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 			for range rounds {
 				h, err := b.ReadHeader(in)
 				if err == nil {
-					err = b.SpliceTo(pipe, h.Payload, new(Stopwatch))
+					err = b.SpliceTo(pipe, h.Payload, new(WaitTimer))
 				}
 				if err != nil {
 					return err
@@ -336,7 +336,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.NoError(t, err)
 		pipe, err := w.SyscallConn()
 		require.NoError(t, err)
-		err = b.SpliceTo(pipe, h.Payload, new(Stopwatch))
+		err = b.SpliceTo(pipe, h.Payload, new(WaitTimer))
 		require.ErrorIs(t, err, ErrPipe)
 		require.NotErrorIs(t, err, ErrCut)
 	})
@@ -350,7 +350,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		pipe, err := w.SyscallConn()
 		require.NoError(t, err)
 		time.AfterFunc(20*time.Millisecond, func() { _ = a.tcp.Close() })
-		err = b.SpliceTo(pipe, 1000, new(Stopwatch))
+		err = b.SpliceTo(pipe, 1000, new(WaitTimer))
 		require.ErrorIs(t, err, ErrCut)
 		require.NotErrorIs(t, err, ErrPipe)
 	})

@@ -14,28 +14,28 @@ const (
 	firstRead = 16 << 10
 )
 
-// cork sits between crypto/tls and its connection. The former writes and reads
+// frameBuffer sits between crypto/tls and its connection. The former writes and reads
 // every record of 16 KiB by itself; cork makes that one system call for many.
-type cork struct {
+type frameBuffer struct {
 	*net.TCPConn
 	in        *bufio.Reader
 	filled    bool // what it reads into was too small
-	readWait  *Stopwatch
-	writeWait *Stopwatch
+	readWait  *WaitTimer
+	writeWait *WaitTimer
 
 	mu   sync.Mutex // alerts are written while records are read
 	held bool
 	out  []byte
 }
 
-func newCork(c *net.TCPConn) *cork {
-	k := &cork{TCPConn: c, readWait: new(Stopwatch), writeWait: new(Stopwatch)}
+func newFrameBuffer(c *net.TCPConn) *frameBuffer {
+	k := &frameBuffer{TCPConn: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
 	k.in = bufio.NewReaderSize(meteredReader{k}, firstRead)
 	return k
 }
 
 // meteredReader reads from the connection itself.
-type meteredReader struct{ k *cork }
+type meteredReader struct{ k *frameBuffer }
 
 func (r meteredReader) Read(p []byte) (int, error) {
 	r.k.readWait.Start()
@@ -45,7 +45,7 @@ func (r meteredReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (k *cork) Read(p []byte) (int, error) {
+func (k *frameBuffer) Read(p []byte) (int, error) {
 	if k.filled && k.in.Size() < corkSize && k.in.Buffered() == 0 {
 		k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
 	}
@@ -53,20 +53,20 @@ func (k *cork) Read(p []byte) (int, error) {
 }
 
 // hold keeps what is written from now on back, up to corkSize, until flush.
-func (k *cork) hold() {
+func (k *frameBuffer) hold() {
 	k.mu.Lock()
 	k.held = true
 	k.mu.Unlock()
 }
 
-func (k *cork) flush() error {
+func (k *frameBuffer) flush() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.held = false
 	return k.push()
 }
 
-func (k *cork) Write(p []byte) (int, error) {
+func (k *frameBuffer) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.out)+len(p) > corkSize {
@@ -81,7 +81,7 @@ func (k *cork) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (k *cork) push() error {
+func (k *frameBuffer) push() error {
 	if len(k.out) == 0 {
 		return nil
 	}

@@ -20,7 +20,7 @@ func TestCorkGrows(t *testing.T) {
 	in, err := l.Accept()
 	require.NoError(t, err)
 	defer in.Close()
-	k := newCork(in.(*net.TCPConn))
+	k := newFrameBuffer(in.(*net.TCPConn))
 	read := func(sent int) {
 		text := make([]byte, sent)
 		for i := range text {

@@ -112,7 +112,7 @@ func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Con
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(past()) })
 	var rw net.Conn = tcp
 	if d.config != nil {
-		t := tls.Client(newCork(tcp), d.config)
+		t := tls.Client(newFrameBuffer(tcp), d.config)
 		if err := t.HandshakeContext(ctx); err != nil {
 			stop()
 			return nil, err

@@ -294,7 +294,7 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 		return nil, err
 	}
 	if l.bare {
-		conn, err := l.authenticateBare(c)
+		conn, err := l.authenticateWithoutSession(c)
 		if err != nil {
 			return nil, err
 		}
@@ -302,7 +302,7 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 	}
 	var rw net.Conn = c
 	if l.config != nil {
-		t := tls.Server(newCork(c), l.config)
+		t := tls.Server(newFrameBuffer(c), l.config)
 		if err := t.Handshake(); err != nil {
 			return nil, err
 		}

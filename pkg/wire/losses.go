@@ -16,10 +16,10 @@ const (
 	judged         = 4096                 // segments since the last look
 )
 
-// MindLosses gives the connections of this end, which sends, bbr where losses call for
+// WatchLosses gives the connections of this end, which sends, bbr where losses call for
 // it, the kernel has it, and nobody chose an algorithm. It is called every so often,
 // by one goroutine.
-func (l *Link) MindLosses() {
+func (l *Link) WatchLosses() {
 	if l.chosen {
 		return
 	}

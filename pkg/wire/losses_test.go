@@ -34,7 +34,7 @@ func TestMindLosses(t *testing.T) {
 		d, _ := connect(t, l, l.Ticket())
 		require.Equal(t, asked != "", d.chosen)
 		was := d.Network().Congestion
-		d.MindLosses()
+		d.WatchLosses()
 		require.Equal(t, was, d.Network().Congestion)
 		require.Zero(t, d.minded)
 	}

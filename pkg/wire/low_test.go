@@ -90,7 +90,7 @@ func TestSplicingIsNotWokenForEachPacket(t *testing.T) {
 	h, err := b.ReadHeader(in)
 	require.NoError(t, err)
 	require.Equal(t, size, h.Payload)
-	require.NoError(t, b.SpliceTo(raw, size-part, new(Stopwatch)))
+	require.NoError(t, b.SpliceTo(raw, size-part, new(WaitTimer)))
 	require.NoError(t, b.ReadPart(make([]byte, part)))
 	h, err = b.ReadFrame(in)
 	require.NoError(t, err)

@@ -99,7 +99,7 @@ func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) (
 // SpliceTo moves the next n bytes of the payload of a Data frame into a pipe.
 // full meters the time that it waited for room in the pipe. Errors of the pipe
 // match ErrPipe, all others ErrCut.
-func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *Stopwatch) error {
+func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 	socket, err := c.tcp.SyscallConn()
 	if err != nil {
 		return c.receiveError(err)
@@ -193,7 +193,7 @@ func ready(fd int, events int16) bool {
 
 // PipeHolds waits until a pipe holds bytes and returns how many; io.EOF once
 // its writers are gone and it is empty. empty meters the wait.
-func PipeHolds(pipe syscall.RawConn, empty *Stopwatch) (n int, err error) {
+func PipeHolds(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
 	rerr := pipe.Read(func(fd uintptr) bool {
 		empty.Stop()
 		for {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Stopwatch adds up the time that one goroutine spends waiting. Start and Stop
+// WaitTimer adds up the time that one goroutine spends waiting. Start and Stop
 // belong to that goroutine; Elapsed may be called by any, and counts a wait
 // that has not ended. The zero value is ready.
-type Stopwatch struct{ total, since atomic.Int64 }
+type WaitTimer struct{ total, since atomic.Int64 }
 
 // epoch makes clock readings monotonic and small.
 var epoch = time.Now()
@@ -16,10 +16,10 @@ var epoch = time.Now()
 func clock() int64 { return int64(time.Since(epoch)) + 1 }
 
 // Start begins a wait.
-func (s *Stopwatch) Start() { s.since.Store(clock()) }
+func (s *WaitTimer) Start() { s.since.Store(clock()) }
 
 // Stop ends the wait, if there is one.
-func (s *Stopwatch) Stop() {
+func (s *WaitTimer) Stop() {
 	if since := s.since.Load(); since != 0 {
 		s.total.Add(clock() - since)
 		s.since.Store(0)
@@ -27,7 +27,7 @@ func (s *Stopwatch) Stop() {
 }
 
 // Elapsed is the time waited so far.
-func (s *Stopwatch) Elapsed() time.Duration {
+func (s *WaitTimer) Elapsed() time.Duration {
 	total := s.total.Load()
 	if since := s.since.Load(); since != 0 {
 		total += clock() - since
@@ -36,4 +36,4 @@ func (s *Stopwatch) Elapsed() time.Duration {
 }
 
 // Running tells whether there is a wait that has not ended.
-func (s *Stopwatch) Running() bool { return s.since.Load() != 0 }
+func (s *WaitTimer) Running() bool { return s.since.Load() != 0 }

@@ -17,17 +17,17 @@ const (
 	AsideProperty = "zxfer:drill"
 )
 
-// AsideOf is the name of a clone, beside all else, of what a pool has.
-func AsideOf(pool, id string) string { return pool + "/" + AsidePrefix + id }
+// DrillCloneName is the name of a clone, beside all else, of what a pool has.
+func DrillCloneName(pool, id string) string { return pool + "/" + AsidePrefix + id }
 
-// IsAside tells whether a dataset has such a name, or is below one that has.
-func IsAside(dataset string) bool {
+// IsDrillClone tells whether a dataset has such a name, or is below one that has.
+func IsDrillClone(dataset string) bool {
 	_, below, _ := strings.Cut(dataset, "/")
 	return strings.HasPrefix(below, AsidePrefix)
 }
 
-// Aside is a clone to be made.
-type Aside struct {
+// DrillClone is a clone to be made.
+type DrillClone struct {
 	Snapshot string `json:"snapshot"`
 	Job      string `json:"job"` // that it is for
 	Writable bool   `json:"writable,omitempty"`
@@ -39,18 +39,18 @@ type Aside struct {
 	Among []string `json:"among,omitempty"`
 }
 
-// MaxAsides bounds the clones of what one key may drill: a drill has one at a time, and
+// MaxDrillClones bounds the clones of what one key may drill: a drill has one at a time, and
 // the next removes what one that was killed left.
-const MaxAsides = 16
+const MaxDrillClones = 16
 
-// Asides are the clones that were made for a job of snapshots of datasets.
-type Asides struct {
+// DrillClones are the clones that were made for a job of snapshots of datasets.
+type DrillClones struct {
 	Job      string   `json:"job"`
 	Datasets []string `json:"datasets"`
 }
 
-// AsideCommand is to be run in such a clone.
-type AsideCommand struct {
+// DrillCommand is to be run in such a clone.
+type DrillCommand struct {
 	Clone string   `json:"clone"`
 	Argv  []string `json:"argv"` // no shell reads it
 	// Environment is "NAME=value"; the names begin with ZXFER_DRILL_.
@@ -62,7 +62,7 @@ type AsideCommand struct {
 }
 
 // Check refuses what is none.
-func (a AsideCommand) Check() error {
+func (a DrillCommand) Check() error {
 	switch {
 	case len(a.Argv) == 0 || !path.IsAbs(a.Argv[0]):
 		return fmt.Errorf("a command begins with an absolute path, and %q does not", a.Argv)
@@ -80,11 +80,11 @@ func (a AsideCommand) Check() error {
 	return err
 }
 
-// MaxAsideOutput bounds what is kept of what a command says, in bytes.
-const MaxAsideOutput = 4 << 10
+// MaxDrillOutput bounds what is kept of what a command says, in bytes.
+const MaxDrillOutput = 4 << 10
 
-// AsideResult is what came of the command.
-type AsideResult struct {
+// DrillResult is what came of the command.
+type DrillResult struct {
 	Failure string `json:"failure,omitempty"` // "" = exit code 0
 	Output  string `json:"output,omitempty"`  // the end of what it said
 }

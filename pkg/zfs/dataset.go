@@ -115,8 +115,8 @@ func (d *Dataset) Snapshots() []Version {
 	return out
 }
 
-// PassOver leaves out the snapshots whose names begin so.
-func (l *Listing) PassOver(prefix string) {
+// Skip leaves out the snapshots whose names begin so.
+func (l *Listing) Skip(prefix string) {
 	for _, d := range l.Datasets {
 		d.Versions = slices.DeleteFunc(d.Versions, func(v Version) bool { return v.Kind == Snapshot && strings.HasPrefix(v.Name, prefix) })
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// GoneProperty marks a copy that is being removed, as its original is gone: its value is the
+// OrphanProperty marks a copy that is being removed, as its original is gone: its value is the
 // tag of the job's holds.
-const GoneProperty = "zxfer:gone"
+const OrphanProperty = "zxfer:gone"
 
-// Gone is a copy that is to be destroyed, with all its snapshots and nothing else.
-type Gone struct {
+// Orphan is a copy that is to be destroyed, with all its snapshots and nothing else.
+type Orphan struct {
 	Dataset string `json:"dataset"`
 	GUID    uint64 `json:"guid,string"`
 	// Tag is that of the holds of the job that brought it there: one of its snapshots is
@@ -21,11 +21,11 @@ type Gone struct {
 }
 
 // Check refuses what is none.
-func (g Gone) Check() error {
+func (g Orphan) Check() error {
 	if _, err := ParseDataset(g.Dataset); err != nil {
 		return err
 	}
-	if ParentOf(g.Dataset) == "" || !strings.HasPrefix(g.Tag, "zxfer:") || IsSetAside(g.Dataset) {
+	if ParentOf(g.Dataset) == "" || !strings.HasPrefix(g.Tag, "zxfer:") || IsDiverged(g.Dataset) {
 		return fmt.Errorf("%s is no copy that goes with its original", g.Dataset)
 	}
 	if err := CheckTag(g.Tag); err != nil {
@@ -42,9 +42,9 @@ func (g Gone) Check() error {
 // Holds are what is known of a snapshot beside its name.
 type Holds struct{ Tags, Clones []string }
 
-// Leaves tells why a copy, as it was listed with what is below it, is to stay; "" where
+// RefusalReason tells why a copy, as it was listed with what is below it, is to stay; "" where
 // nothing speaks for it. of has the holds and clones of its snapshots, by full name.
-func (g Gone) Leaves(l *Listing, of map[string]Holds) string {
+func (g Orphan) RefusalReason(l *Listing, of map[string]Holds) string {
 	d := l.Find(g.Dataset)
 	if d.GUID != g.GUID {
 		return "it is another dataset than it was"
@@ -61,7 +61,7 @@ func (g Gone) Leaves(l *Listing, of map[string]Holds) string {
 	for _, s := range g.Snapshots {
 		ours[s] = true
 	}
-	mark := d.Properties[GoneProperty]
+	mark := d.Properties[OrphanProperty]
 	marked := mark.Local() && mark.Value == g.Tag
 	if begun := marked && len(d.Snapshots()) == 0; !begun && d.WrittenTo() {
 		return "it was written to since its newest snapshot"

@@ -14,13 +14,13 @@ func TestBeforeAside(t *testing.T) {
 		"v/home.zxfer-2026-11-23T10-15-00Z/a":    "v/home/a",
 		"v/a.zxfer-x.zxfer-2026-11-23T10-15-00Z": "v/a.zxfer-x",
 	} {
-		got, ok := BeforeAside(name)
+		got, ok := NameBeforeRename(name)
 		require.True(t, ok, name)
 		require.Equal(t, before, got)
 	}
 	for _, name := range []string{"v/home", "v/home.zxfer-", "v/home.zxfer-2026", "v/.zxfer-2026-11-23T10-15-00Z",
 		"v/home.zxfer-2026-13-23T10-15-00Z", "v/home.zxfer-2026-11-23T10-15-00Zx", "v/home.zxfer-2026-11-23T10-15-00Z-old"} {
-		require.False(t, IsSetAside(name), name)
+		require.False(t, IsDiverged(name), name)
 	}
 }
 
@@ -29,7 +29,7 @@ func FuzzBeforeAside(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		before, ok := BeforeAside(name)
+		before, ok := NameBeforeRename(name)
 		if !ok {
 			require.Equal(t, name, before)
 			return
@@ -43,7 +43,7 @@ func FuzzBeforeAside(f *testing.F) {
 func TestGoneLeaves(t *testing.T) {
 	t.Parallel()
 	const tag = "zxfer:j:t"
-	g := Gone{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}
+	g := Orphan{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}
 	for name, c := range map[string]struct {
 		change func(d *Dataset, l *Listing, of map[string]Holds)
 		why    string
@@ -51,11 +51,11 @@ func TestGoneLeaves(t *testing.T) {
 		"nothing": {func(*Dataset, *Listing, map[string]Holds) {}, ""},
 		"cut short before": {func(d *Dataset, _ *Listing, of map[string]Holds) {
 			of["v/a@x"] = Holds{}
-			d.Properties[GoneProperty] = Property{Value: tag, Source: "local"}
+			d.Properties[OrphanProperty] = Property{Value: tag, Source: "local"}
 		}, ""},
 		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]Holds) {
 			of["v/a@x"] = Holds{}
-			d.Properties[GoneProperty] = Property{Value: tag, Source: "inherited from v"}
+			d.Properties[OrphanProperty] = Property{Value: tag, Source: "inherited from v"}
 		}, "no snapshot of it is held by the job"},
 		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.GUID = 2 }, "another dataset"},
 		"something below": {func(_ *Dataset, l *Listing, _ map[string]Holds) {
@@ -80,8 +80,8 @@ func TestGoneLeaves(t *testing.T) {
 			d := &Dataset{Name: "v/a", GUID: 1, Properties: map[string]Property{}, Versions: []Version{{Kind: Snapshot, Name: "x", GUID: 10}}}
 			l, of := &Listing{Root: "v/a", Datasets: []*Dataset{d}}, map[string]Holds{"v/a@x": {Tags: []string{tag}}}
 			c.change(d, l, of)
-			require.Contains(t, g.Leaves(l, of), c.why)
-			require.Equal(t, c.why == "", g.Leaves(l, of) == "")
+			require.Contains(t, g.RefusalReason(l, of), c.why)
+			require.Equal(t, c.why == "", g.RefusalReason(l, of) == "")
 		})
 	}
 }

@@ -7,9 +7,9 @@ func (d *Dataset) HasPassphrase() bool {
 	return d.Get("keyformat") == "passphrase" && salt != "" && salt != "0"
 }
 
-// ProvedKey tells whether two encryption roots have one key for sure: a passphrase
+// KeyIsProved tells whether two encryption roots have one key for sure: a passphrase
 // with one salt, which is random and new with each zfs change-key.
-func ProvedKey(a, b *Dataset) bool {
+func KeyIsProved(a, b *Dataset) bool {
 	return a.HasPassphrase() && b.HasPassphrase() && SameKey(a, b) && a.Get("pbkdf2iters") != "" && b.Get("pbkdf2iters") != ""
 }
 
@@ -25,15 +25,15 @@ func SameKey(a, b *Dataset) bool {
 	return true
 }
 
-// UntoldKey tells whether two datasets may have one key, of which ZFS shows nothing: one
+// KeyIsUnknown tells whether two datasets may have one key, of which ZFS shows nothing: one
 // that is no passphrase.
-func UntoldKey(a, b *Dataset) bool {
+func KeyIsUnknown(a, b *Dataset) bool {
 	format := a.Get("keyformat")
 	return format != "" && format != "none" && format != "passphrase" && SameKey(a, b)
 }
 
-// KeyTake has a dataset take its key from an encryption root above it.
-type KeyTake struct {
+// AssertedKey has a dataset take its key from an encryption root above it.
+type AssertedKey struct {
 	Dataset string `json:"dataset"`
 	Root    string `json:"root"`
 }
@@ -61,7 +61,7 @@ func (l *Listing) KeyAbove(d *Dataset) *Dataset {
 // where its key is. It is nil where there is none.
 func (l *Listing) KeyToJoin(d *Dataset) *Dataset {
 	above := l.KeyAbove(d)
-	if above == nil || !ProvedKey(d, above) || !d.Prompts() {
+	if above == nil || !KeyIsProved(d, above) || !d.Prompts() {
 		return nil
 	}
 	return above
@@ -80,8 +80,8 @@ func (d *Dataset) KeyCameAlong() bool {
 	return flags.Local() && flags.Value == "w"
 }
 
-// Adjustment is a change of a dataset's properties.
-type Adjustment struct {
+// PropertyChange is a change of a dataset's properties.
+type PropertyChange struct {
 	Dataset string            `json:"dataset"`
 	Set     map[string]string `json:"set,omitempty"`
 	// Revert are no longer set here: what came with the dataset, what is set above it,

@@ -13,12 +13,12 @@ const (
 	setAsideStamp = setAsideMark + "2006-01-02T15-04-05Z"
 )
 
-// SetAsideEnding is what the name of a copy that is set aside then ends in.
-func SetAsideEnding(at time.Time) string { return at.UTC().Format(setAsideStamp) }
+// DivergedSuffix is what the name of a copy that is set aside then ends in.
+func DivergedSuffix(at time.Time) string { return at.UTC().Format(setAsideStamp) }
 
-// BeforeAside is the name that a dataset had before it, or one above it, was set aside;
+// NameBeforeRename is the name that a dataset had before it, or one above it, was set aside;
 // false for one that is not.
-func BeforeAside(dataset string) (before string, ok bool) {
+func NameBeforeRename(dataset string) (before string, ok bool) {
 	parts := strings.Split(dataset, "/")
 	for i, p := range parts {
 		at := strings.LastIndex(p, setAsideMark)
@@ -32,30 +32,30 @@ func BeforeAside(dataset string) (before string, ok bool) {
 	return strings.Join(parts, "/"), ok
 }
 
-// IsSetAside tells whether a dataset, or one above it, is a copy that was set aside.
-func IsSetAside(dataset string) bool {
-	_, ok := BeforeAside(dataset)
+// IsDiverged tells whether a dataset, or one above it, is a copy that was set aside.
+func IsDiverged(dataset string) bool {
+	_, ok := NameBeforeRename(dataset)
 	return ok
 }
 
-// SetAside is a copy that is to be set aside, with all that is below it.
-type SetAside struct {
+// DivergedCopy is a copy that is to be set aside, with all that is below it.
+type DivergedCopy struct {
 	Dataset string `json:"dataset"`
 	GUID    uint64 `json:"guid,string"`
 	As      string `json:"as"` // its name then
 }
 
 // Check refuses another name than one of a copy that was set aside.
-func (a SetAside) Check() error {
+func (a DivergedCopy) Check() error {
 	if _, err := ParseDataset(a.Dataset); err != nil {
 		return err
 	}
 	if _, err := ParseDataset(a.As); err != nil {
 		return err
 	}
-	before, ok := BeforeAside(a.As)
+	before, ok := NameBeforeRename(a.As)
 	beside := ParentOf(a.As) == ParentOf(a.Dataset) && ParentOf(a.Dataset) != ""
-	if !ok || !beside || before != a.Dataset || IsSetAside(a.Dataset) {
+	if !ok || !beside || before != a.Dataset || IsDiverged(a.Dataset) {
 		return fmt.Errorf("%s cannot be set aside as %q", a.Dataset, a.As)
 	}
 	return nil

@@ -57,14 +57,14 @@ func Metrics(states []*State) *Exposition {
 	}
 	for _, m := range []struct {
 		name, help string
-		value      func(*replicate.Arrival) (float64, bool)
+		value      func(*replicate.CopyState) (float64, bool)
 	}{
 		{"zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
-			func(a *replicate.Arrival) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
+			func(a *replicate.CopyState) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
 		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
-			func(a *replicate.Arrival) (float64, bool) { return truth(a.Error != ""), true }},
+			func(a *replicate.CopyState) (float64, bool) { return truth(a.Error != ""), true }},
 		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
-			func(a *replicate.Arrival) (float64, bool) { return float64(a.Bytes), true }},
+			func(a *replicate.CopyState) (float64, bool) { return float64(a.Bytes), true }},
 	} {
 		e.Family(m.name, m.help)
 		for _, s := range states {
@@ -73,9 +73,9 @@ func Metrics(states []*State) *Exposition {
 				if a := s.Datasets[source].Alone; a != nil { // the empty target is none to Prometheus
 					at = maps.Clone(at)
 					if at == nil {
-						at = map[string]*replicate.Arrival{}
+						at = map[string]*replicate.CopyState{}
 					}
-					at[""] = &replicate.Arrival{Attempt: a.Attempt}
+					at[""] = &replicate.CopyState{Attempt: a.Attempt}
 				}
 				for _, target := range slices.Sorted(maps.Keys(at)) {
 					if v, ok := m.value(at[target]); ok {
@@ -145,7 +145,7 @@ func kept(e *Exposition, states []*State) {
 			return all
 		}},
 		{"zxfer_replicate_gone", "Copies whose originals are gone from the source.", func(s *State) (all []string) {
-			for _, g := range s.Gone {
+			for _, g := range s.Orphans {
 				all = append(all, g.Target)
 			}
 			return all

@@ -20,7 +20,7 @@ func FuzzMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, job, source, target string) {
 		of := func(job, source, target string) string {
 			return string(Metrics([]*State{{Job: job, LastRun: &Run{Started: time.Unix(1, 0), Ended: time.Unix(2, 0)},
-				State: replicate.State{Datasets: map[string]*replicate.Known{source: {Targets: map[string]*replicate.Arrival{target: {Attempt: replicate.Attempt{Success: time.Unix(1, 0)}}}}}}}}).Bytes())
+				State: replicate.State{Datasets: map[string]*replicate.DatasetState{source: {Targets: map[string]*replicate.CopyState{target: {Attempt: replicate.Attempt{Success: time.Unix(1, 0)}}}}}}}}).Bytes())
 		}
 		got, want := of(job, source, target), of("j", "s", "t")
 		require.True(t, utf8.ValidString(got))

@@ -21,7 +21,7 @@ type Settled struct {
 	// Job stands for the job's settings.
 	Job string `json:"job"`
 	// Datasets are those of the source, by name.
-	Datasets map[string]*replicate.Settled `json:"datasets"`
+	Datasets map[string]*replicate.UnchangedCache `json:"datasets"`
 }
 
 // Settled reads what is settled under the settings of a job; nothing where that
@@ -32,12 +32,12 @@ func (s *Store) Settled(j *replicate.Job) *Settled {
 		return &Settled{} // under no name is anything settled
 	}
 	sum := sha256.Sum256(text)
-	st := &Settled{Version: settledVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.Settled{}}
+	st := &Settled{Version: settledVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
 	var found Settled
 	text, err = s.read("settled.json")
 	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
 		maps.Copy(st.Datasets, found.Datasets)
-		maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.Settled) bool { return d == nil })
+		maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.UnchangedCache) bool { return d == nil })
 	}
 	return st
 }

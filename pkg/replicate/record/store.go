@@ -160,7 +160,7 @@ func (r *Run) sound() *Run {
 
 // State reads the state of the job; an empty one where there is none yet.
 func (s *Store) State() (*State, error) {
-	st := &State{Job: filepath.Base(s.dir), State: replicate.State{Datasets: map[string]*replicate.Known{}}}
+	st := &State{Job: filepath.Base(s.dir), State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 	text, err := s.read("state.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil
@@ -174,14 +174,14 @@ func (s *Store) State() (*State, error) {
 	}
 	st.Job = filepath.Base(s.dir) // whatever it says: its directory may be a user's
 	if st.Datasets == nil {
-		st.Datasets = map[string]*replicate.Known{}
+		st.Datasets = map[string]*replicate.DatasetState{}
 	}
 	if st.LastRun != nil {
 		st.LastRun.sound()
 	}
-	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.Known) bool { return d == nil })
+	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.DatasetState) bool { return d == nil })
 	for _, d := range st.Datasets {
-		maps.DeleteFunc(d.Targets, func(_ string, a *replicate.Arrival) bool { return a == nil })
+		maps.DeleteFunc(d.Targets, func(_ string, a *replicate.CopyState) bool { return a == nil })
 	}
 	return st, nil
 }

@@ -152,7 +152,7 @@ func TestLock(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.Known{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
+	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
 	st.Arrival("tank/a", "near").Success = at
 	st.Arrival("tank/b", "near").Error = "broken"
 	text := string(Metrics([]*State{st}).Bytes())

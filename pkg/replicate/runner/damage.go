@@ -19,7 +19,7 @@ const damageWithin = 30 * time.Second
 // lookForDamage notes which pools of the job have data errors. Targets that the run had
 // nothing for are not reached for it, but where they had some; of a side that cannot be
 // asked counts what was known before.
-func (w *work) lookForDamage(ctx context.Context) {
+func (w *jobRun) lookForDamage(ctx context.Context) {
 	for i, s := range append([]*side{w.source}, w.targets...) {
 		before := w.damagedBefore(func(d *record.Damage) bool { return d.Target == s.targetName() })
 		asked := true
@@ -34,7 +34,7 @@ func (w *work) lookForDamage(ctx context.Context) {
 }
 
 // damagedBefore are such pools that the run before knew of.
-func (w *work) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
+func (w *jobRun) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
 	if w.state.LastRun == nil {
 		return nil
 	}
@@ -43,10 +43,10 @@ func (w *work) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
 
 // damage asks for the errors of a side's pool. A host that does not tell, as by a
 // restricted key, says nothing of it.
-func (w *work) damage(ctx context.Context, s *side) error {
+func (w *jobRun) damage(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageWithin)
 	defer cancel()
-	found, err := site.Ask(ctx, s.host.Do, site.Healer.Damage, s.at.Name)
+	found, err := site.Call(ctx, s.host.Do, site.Healer.Damage, s.at.Name)
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}

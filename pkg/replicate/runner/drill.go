@@ -26,7 +26,7 @@ type DrillOptions struct {
 
 // drilling is one drill of a job.
 type drilling struct {
-	*work
+	*jobRun
 	DrillOptions
 	rec  *record.Drill
 	away bool // the source is
@@ -61,7 +61,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 		return nil, fault.Usagef("", "job %q has no [[job.target]]: there is no copy to drill", j.Name)
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
-	d := &drilling{work: w, DrillOptions: o,
+	d := &drilling{jobRun: w, DrillOptions: o,
 		rec: &record.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*record.DrilledRun{}}}
 	err = d.targetsOf(ctx)
 	d.rec.Notes = w.run.Notes
@@ -77,12 +77,12 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 // targetsOf drills all targets, one after the other: a drill is no hurry, and leaves
 // the disks to others.
 func (d *drilling) targetsOf(ctx context.Context) error {
-	_, err := d.work.source.list(ctx, site.ListQuery{Dataset: d.work.source.at.Name, Alone: true})
+	_, err := d.jobRun.source.list(ctx, site.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
 	if d.away = err != nil; d.away {
 		d.note("copies are read, and compared with nothing: %v", err)
 	}
 	var errs []error
-	for _, t := range d.work.targets {
+	for _, t := range d.jobRun.targets {
 		if err := d.drillTarget(ctx, t); err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
 		}
@@ -94,9 +94,9 @@ func (d *drilling) targetsOf(ctx context.Context) error {
 }
 
 func (d *drilling) drillTarget(ctx context.Context, t *side) error {
-	root := t.target.CopyOf(d.work.source.at.Name, d.work.source.at.Name)
+	root := t.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
 	if root == "" {
-		return fmt.Errorf("%s holds no copy of %s", t.at, d.work.source.at)
+		return fmt.Errorf("%s holds no copy of %s", t.at, d.jobRun.source.at)
 	}
 	listed := d.doing("listing %s", t.at)
 	there, err := t.list(ctx, site.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
@@ -109,7 +109,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
 	}
 	// What a drill that was killed left behind.
-	left := zfs.Asides{Job: d.job.Name}
+	left := zfs.DrillClones{Job: d.job.Name}
 	for _, c := range there.Datasets {
 		left.Datasets = append(left.Datasets, c.Name)
 	}
@@ -118,7 +118,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 	}
 	for _, name := range copies {
 		c := &drillCopy{drilling: d, t: t, as: d.job.DrillAt(t.target),
-			rec: &record.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.work.source.at.Name, name)}}
+			rec: &record.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
 		c.drill(ctx)
 		d.rec.Copies = append(d.rec.Copies, c.rec)
 		if ctx.Err() != nil {
@@ -131,7 +131,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 // copies are the datasets of the source that a target has a copy of, or should have.
 // That of a folder between, which has no snapshots and never had any, is none.
 func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []string) {
-	above := d.work.source.at.Name
+	above := d.jobRun.source.at.Name
 	for _, c := range there.Datasets {
 		source := above + strings.TrimPrefix(c.Name, root)
 		if len(c.Snapshots()) > 0 && d.job.Named(t.target, above, source) {
@@ -150,10 +150,10 @@ func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []str
 // clonesWithin bounds the removal of clones, which goes on after a drill was told to end.
 const clonesWithin = 2 * time.Minute
 
-func (s *side) removeClones(ctx context.Context, a zfs.Asides) error {
+func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clonesWithin)
 	defer cancel()
-	return s.do(ctx, site.In(func(st site.Rehearser) error { return st.RemoveAside(ctx, a) }))
+	return s.do(ctx, site.WithRole(func(st site.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
 }
 
 // alert runs the job's alert, where not all is good.

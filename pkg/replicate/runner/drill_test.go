@@ -48,7 +48,7 @@ func (r *replica) drill(t *testing.T, o DrillOptions) (*record.Drill, error) {
 	t.Helper()
 	d, err := r.runner(t).Drill(t.Context(), r.job, o)
 	for _, n := range r.datasets("dst") {
-		require.False(t, zfs.IsAside(n), "no clone stays: %s", n)
+		require.False(t, zfs.IsDrillClone(n), "no clone stays: %s", n)
 	}
 	return d, err
 }
@@ -188,19 +188,19 @@ func TestDrillCleansUp(t *testing.T) {
 	r, _, _ := drilled(t, nil)
 	snapshot := "dst/copy@" + r.names("dst/copy")[0]
 	for _, job := range []string{"j", "other"} {
-		_, err := r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: job})
+		_, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: job})
 		require.NoError(t, err)
 	}
 	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
 	require.NoError(t, err)
 	var left []string
 	for _, n := range r.datasets("dst") {
-		if zfs.IsAside(n) {
+		if zfs.IsDrillClone(n) {
 			left = append(left, r.Get(n, zfs.AsideProperty))
 		}
 	}
 	require.Equal(t, []string{"other"}, left)
-	require.NoError(t, r.RemoveAside(t.Context(), zfs.Asides{Job: "other", Datasets: []string{"dst/copy"}}))
+	require.NoError(t, r.DestroyDrillClones(t.Context(), zfs.DrillClones{Job: "other", Datasets: []string{"dst/copy"}}))
 
 	r.Remove("dst/copy/a")
 	d, err := r.drill(t, DrillOptions{})
@@ -267,7 +267,7 @@ func TestDrillIsInterrupted(t *testing.T) {
 	require.True(t, errors.Is(err, context.Canceled) || d.Outcome == outcome.Interrupted)
 	require.Equal(t, outcome.Interrupted, d.Outcome)
 	for _, n := range r.datasets("dst") {
-		require.False(t, zfs.IsAside(n), n)
+		require.False(t, zfs.IsDrillClone(n), n)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestDrillIsInterrupted(t *testing.T) {
 func (r *replica) failing(on string, after int, err error) {
 	around := r.Around
 	r.Around = func(c context.Context, op string, names []string, do func() error) error {
-		if op == on && (on != zfs.OpGet || zfs.IsAside(names[0])) {
+		if op == on && (on != zfs.OpGet || zfs.IsDrillClone(names[0])) {
 			if after--; after < 0 {
 				return err
 			}
@@ -382,10 +382,10 @@ func TestHoldsOfDrills(t *testing.T) {
 	left := map[string]string{} // by job
 	for _, job := range []string{"j", "gone"} {
 		var err error
-		left[job], err = r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: job})
+		left[job], err = r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: job})
 		require.NoError(t, err)
 	}
-	mine, err := r.CloneAside(t.Context(), zfs.Aside{Snapshot: snapshot, Job: "gone"})
+	mine, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: "gone"})
 	require.NoError(t, err)
 	r.Edit(func(all map[string]*zfs.Dataset) { delete(all[mine].Properties, zfs.AsideProperty) })
 	holds := func(release bool) (clones []*HeldSnapshot) {

@@ -91,10 +91,10 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
 	defer c.doing("drilling %s of %s", snapshot, c.t.name)()
-	c.clone, err = site.Ask(ctx, c.t.do, site.Rehearser.CloneAside,
-		zfs.Aside{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
+	c.clone, err = site.Call(ctx, c.t.do, site.DrillHost.CreateDrillClone,
+		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
-		if gone := c.t.removeClones(ctx, zfs.Asides{Job: c.job.Name, Datasets: []string{c.rec.Target}}); gone != nil {
+		if gone := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); gone != nil {
 			c.note("%s: the clone of %s could not be removed, which the next drill tries again: %v", c.t.name, snapshot, gone)
 		}
 	}()
@@ -128,12 +128,12 @@ func (c *drillCopy) look(ctx context.Context) error {
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
-	there.PassOver(zfs.HealPrefix) // which can neither be mounted nor cloned
+	there.Skip(zfs.HealPrefix) // which can neither be mounted nor cloned
 	if c.there = there.Find(c.rec.Target); c.there == nil || len(c.there.Snapshots()) == 0 {
 		return c.notGood(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
 	}
 	if !c.away {
-		here, err := c.work.source.list(ctx, site.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
+		here, err := c.jobRun.source.list(ctx, site.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
 		if err != nil {
 			c.note("%s is compared with nothing: %v", c.rec.Target, err)
 		}
@@ -172,7 +172,7 @@ func both[D any](ctx context.Context, c *drillCopy, name, keyFile string, progre
 	if c.here != "" {
 		c.rec.Compared, c.rec.Note = false, ""
 		g.Go(func() (err error) {
-			if here, err = read(gctx, c.work.source, c.here, "", nil); err != nil {
+			if here, err = read(gctx, c.jobRun.source, c.here, "", nil); err != nil {
 				c.rec.Note = "not compared: " + err.Error()
 			}
 			c.rec.Compared = err == nil
@@ -216,7 +216,7 @@ func (c *drillCopy) stream(ctx context.Context) error {
 			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d site.Digest, err error) {
 				dataset, name, _ := strings.Cut(snapshot, "@")
 				q := site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
-				err = s.do(ctx, site.In(func(st site.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
+				err = s.do(ctx, site.WithRole(func(st site.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
 				return d, err
 			})
 		return there.Bytes, err
@@ -250,7 +250,7 @@ func (c *drillCopy) run(ctx context.Context) error {
 	}
 	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// Not twice, should the connection be lost: the first may still be running.
-	out, err := site.Ask(ctx, c.t.host.Do, site.Rehearser.RunAside, zfs.AsideCommand{Clone: c.clone, Argv: as.Command,
+	out, err := site.Call(ctx, c.t.host.Do, site.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
 			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 	if err = replicate.InKeys(err); errors.Is(err, site.ErrLost) {

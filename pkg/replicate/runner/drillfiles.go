@@ -73,7 +73,7 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(tr
 		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
 			q := q
 			q.Snapshot, q.KeyFile = name, keyFile
-			err = s.do(ctx, site.In(func(st site.Reader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
+			err = s.do(ctx, site.WithRole(func(st site.FileReader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
 			return d, err
 		})
 }

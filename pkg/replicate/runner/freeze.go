@@ -53,12 +53,12 @@ func of(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 }
 
 // snapshotAtOnce takes snapshots in one transaction while applications stand still.
-func (w *work) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
+func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
 	if len(frozen) == 0 {
-		return w.source.host.Do(ctx, func(st site.Site) error { return st.Snapshot(ctx, names) })
+		return w.source.host.Do(ctx, func(st site.Host) error { return st.Snapshot(ctx, names) })
 	}
 	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
-	r, err := site.Ask(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, q)
+	r, err := site.Call(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, q)
 	if err != nil {
 		return notByKey(err)
 	}
@@ -98,12 +98,12 @@ func notByKey(err error) error {
 
 // deniedFreezing asks the source whether anything may be frozen there, and looks whether
 // all that is to be is there.
-func (w *work) deniedFreezing(ctx context.Context, astray []replicate.Astray) (all []Denied) {
+func (w *jobRun) deniedFreezing(ctx context.Context, astray []replicate.UnmatchedFreeze) (all []Denied) {
 	deny := func(key string, err error) {
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
 	if len(w.job.Freeze) > 0 { // of nothing, which no host does
-		_, err := site.Ask(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, freeze.Request{})
+		_, err := site.Call(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, freeze.Request{})
 		if errors.Is(err, site.ErrForbidden) {
 			deny("freeze", notByKey(err))
 		}
@@ -117,8 +117,8 @@ func (w *work) deniedFreezing(ctx context.Context, astray []replicate.Astray) (a
 const mendDatasets = "write into datasets of [[job.freeze]] what is the application's, and look whether include, exclude and property leave it in the job"
 
 // strayed has what cannot be frozen as it is written fail as any freeze does.
-func (w *work) strayed(astray []replicate.Astray, names []string) error {
-	required := slices.IndexFunc(astray, func(z replicate.Astray) bool { return z.Required })
+func (w *jobRun) strayed(astray []replicate.UnmatchedFreeze, names []string) error {
+	required := slices.IndexFunc(astray, func(z replicate.UnmatchedFreeze) bool { return z.Required })
 	if required >= 0 {
 		names = nil
 	}
@@ -133,7 +133,7 @@ func (w *work) strayed(astray []replicate.Astray, names []string) error {
 }
 
 // froze notes what came of one, in the record and of each dataset.
-func (w *work) froze(z *freeze.Wanted, o freeze.Outcome, names []string) {
+func (w *jobRun) froze(z *freeze.Wanted, o freeze.Outcome, names []string) {
 	w.run.Frozen = append(w.run.Frozen, record.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
 	if o.Error != "" {
 		w.note("not consistent: %s: %s", z.Label(), o.Error)

@@ -272,7 +272,7 @@ func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, 
 	return r, site.ErrForbidden
 }
 
-func (k keyed) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+func (k keyed) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 	st, err := k.replica.Open(ctx, l)
 	return bolted{st.(captured).Local}, err
 }

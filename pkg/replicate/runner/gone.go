@@ -17,11 +17,11 @@ import (
 // lookAside finds out which copies that no run brings anything to are still there: those
 // that were set aside, and those whose originals are gone. A target that does not say so
 // is taken to have them as before, and no time counts for it.
-func (w *work) lookAside(ctx context.Context, v *replicate.View) {
-	v.Miss()
+func (w *jobRun) lookAside(ctx context.Context, v *replicate.RunState) {
+	v.NoteOrphans()
 	for _, t := range v.Targets {
-		names := w.state.AsideAt(t.Name)
-		for _, g := range w.state.GoneAt(t.Name) {
+		names := w.state.DivergedAt(t.Name)
+		for _, g := range w.state.OrphansAt(t.Name) {
 			names = append(names, g.Dataset)
 		}
 		if t.Failed || len(names) == 0 {
@@ -36,14 +36,14 @@ func (w *work) lookAside(ctx context.Context, v *replicate.View) {
 			guid, _ := strconv.ParseUint(found[name]["guid"].Value, 10, 64) // none of a name that is gone
 			return guid
 		}
-		w.state.KeepAside(t.Name, there)
-		v.KeepGone(t.Target, there)
+		w.state.UpdateDiverged(t.Name, there)
+		v.UpdateOrphans(t.Target, there)
 	}
 	w.lookLeft(ctx, v)
 }
 
 // lookLeft lists the copies that may go by the time that passed, with what is below them.
-func (w *work) lookLeft(ctx context.Context, v *replicate.View) {
+func (w *jobRun) lookLeft(ctx context.Context, v *replicate.RunState) {
 	v.Leftovers = map[string]*zfs.Listing{}
 	for _, t := range v.Targets {
 		if t.Failed {
@@ -70,7 +70,7 @@ func (w *work) lookLeft(ctx context.Context, v *replicate.View) {
 
 // removeGone destroys what was decided to go, and tells how many datasets are gone. One that
 // something speaks for stays, and is told of.
-func (w *work) removeGone(ctx context.Context, p *replicate.Pruning) (removed int) {
+func (w *jobRun) removeGone(ctx context.Context, p *replicate.Pruning) (removed int) {
 	if len(p.Gone) == 0 || p.Error != "" {
 		return 0
 	}
@@ -78,7 +78,7 @@ func (w *work) removeGone(ctx context.Context, p *replicate.Pruning) (removed in
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.Gone {
-		err := w.side(p.Side).do(ctx, site.In(func(st site.Curator) error { return st.RemoveGone(ctx, []zfs.Gone{g}) }))
+		err := w.side(p.Side).do(ctx, site.WithRole(func(st site.Retention) error { return st.DestroyOrphans(ctx, []zfs.Orphan{g}) }))
 		switch {
 		case err == nil:
 			removed++
@@ -106,16 +106,16 @@ type Denied struct {
 }
 
 // denied asks the targets that are to be kept right whether that is allowed.
-func (w *work) denied(ctx context.Context) (all []Denied) {
+func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 	for _, t := range w.targets {
 		for _, may := range []struct {
 			key, when string
 			set       bool
-			asks      func(site.Site) error
+			asks      func(site.Host) error
 		}{
-			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", site.In(func(st site.Curator) error { return st.SetAside(ctx, nil) })},
-			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st site.Site) error { return st.Destroy(ctx, nil) }},
-			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), site.In(func(st site.Curator) error { return st.RemoveGone(ctx, nil) })},
+			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", site.WithRole(func(st site.Retention) error { return st.RenameDiverged(ctx, nil) })},
+			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st site.Host) error { return st.Destroy(ctx, nil) }},
+			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), site.WithRole(func(st site.Retention) error { return st.DestroyOrphans(ctx, nil) })},
 		} {
 			if !may.set {
 				continue

@@ -126,7 +126,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 					}
 				}
 			}
-			for _, g := range st.GoneAt(j.Targets[k].Name) {
+			for _, g := range st.OrphansAt(j.Targets[k].Name) {
 				for _, h := range g.Held { // the mark by which its host knows it
 					names[h] = names[h] || j.Targets[k].MirrorsDatasets()
 				}
@@ -197,7 +197,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	}
 	var names []string
 	for _, of := range found {
-		names = append(names, slices.DeleteFunc(strings.Split(of["clones"].Value, ","), func(n string) bool { return !zfs.IsAside(n) })...)
+		names = append(names, slices.DeleteFunc(strings.Split(of["clones"].Value, ","), func(n string) bool { return !zfs.IsDrillClone(n) })...)
 	}
 	slices.Sort(names)
 	var out []*HeldSnapshot
@@ -215,7 +215,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 			continue
 		}
 		dataset, _, _ := strings.Cut(h.Snapshot, "@")
-		if err := p.removeClones(ctx, zfs.Asides{Job: h.Job, Datasets: []string{dataset}}); err != nil {
+		if err := p.removeClones(ctx, zfs.DrillClones{Job: h.Job, Datasets: []string{dataset}}); err != nil {
 			return out, err
 		}
 		h.Released = true

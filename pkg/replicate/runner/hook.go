@@ -57,7 +57,7 @@ func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
 }
 
 // before runs the hooks that come first.
-func (w *work) before(ctx context.Context) error {
+func (w *jobRun) before(ctx context.Context) error {
 	for i := range w.job.Before {
 		h := &w.job.Before[i]
 		err := w.hook(ctx, h, "before the run", HookEnvironment("before", w.job, w.run), nil)
@@ -73,7 +73,7 @@ func (w *work) before(ctx context.Context) error {
 
 // after runs the hooks that come last, and the alert where there is need.
 // They run also when the run was interrupted.
-func (w *work) after(ctx context.Context) {
+func (w *jobRun) after(ctx context.Context) {
 	run := func(h *replicate.Hook, kind, name string) {
 		if err := w.hook(context.WithoutCancel(ctx), h, name, HookEnvironment(kind, w.job, w.run), w.run); err != nil {
 			w.note("%s: %v", name, err)
@@ -88,7 +88,7 @@ func (w *work) after(ctx context.Context) {
 }
 
 // hook runs one hook, with a record on its standard input, if any.
-func (w *work) hook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
+func (w *jobRun) hook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
 	defer w.doing("running %s, %s", h.Command[0], name)()
 	if rec == nil {
 		return runHook(ctx, h, env, nil)

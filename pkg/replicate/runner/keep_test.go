@@ -29,7 +29,7 @@ func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 	return out
 }
 
-func (r *replica) arrival(t *testing.T, source string) *replicate.Arrival {
+func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	t.Helper()
 	st, err := record.Peek(r.dir, "j").State()
 	require.NoError(t, err)

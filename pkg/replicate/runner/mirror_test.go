@@ -85,7 +85,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 			at := p.Prunings[0]
 			require.True(t, at.Mirror)
 			if c.fails == "" {
-				require.Len(t, at.Remove, len(r.names("dst/copy/a"))-len(c.left), "%v", at.Stays)
+				require.Len(t, at.Remove, len(r.names("dst/copy/a"))-len(c.left), "%v", at.KeepReasons)
 			}
 			for range 2 { // and no later run does more
 				run, _ := r.run(t)
@@ -156,7 +156,7 @@ func TestACopyGoesInTime(t *testing.T) {
 	require.Equal(t, 1, run.Targets[0].Removed, "%v", run.Notes)
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 	require.Contains(t, r.datasets("dst"), "dst/copy")
-	require.Empty(t, r.stateOf(t).Gone)
+	require.Empty(t, r.stateOf(t).Orphans)
 }
 
 func TestCopiesThatStay(t *testing.T) {
@@ -216,7 +216,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 			r.passDays(t, 8)
 		}
 		r.fail("", "", nil)
-		require.Empty(t, r.stateOf(t).Gone)
+		require.Empty(t, r.stateOf(t).Orphans)
 	})
 	t.Run("the root is gone", func(t *testing.T) {
 		t.Parallel()
@@ -240,7 +240,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.passDays(t, 8)
 		r.Create("src/a", nil)
 		r.passDays(t, 1)
-		require.Empty(t, r.stateOf(t).Gone)
+		require.Empty(t, r.stateOf(t).Orphans)
 	})
 	t.Run("the clock was wrong", func(t *testing.T) {
 		t.Parallel()

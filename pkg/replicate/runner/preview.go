@@ -47,7 +47,7 @@ type DrillPreview struct {
 }
 
 // drillPreview looks at the targets as they are; nil where nothing is said of drills.
-func (w *work) drillPreview(v *replicate.View) *DrillPreview {
+func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 	if !w.job.Drills() {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	p.Datasets = len(v.Source.Datasets)
 	d := replicate.Decide(v)
 	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
-	p.Denied = w.deniedFreezing(ctx, d.Astray)
+	p.Denied = w.deniedFreezing(ctx, d.Unmatched)
 	taken := pretend(*v.Source, p.Snapshots)
 	v.Source, w.coming = &taken, map[string]map[string]string{}
 	for _, t := range w.targets {
@@ -119,7 +119,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			b = run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		}
 		p.Targets = append(p.Targets, b.preview())
-		p.Targets[len(p.Targets)-1].LeftOut = len(v.Without[t.name])
+		p.Targets[len(p.Targets)-1].LeftOut = len(v.Excluded[t.name])
 		w.coming[t.name] = b.foresee(&taken)
 		v.Targets = append(v.Targets, b.seen())
 	}
@@ -128,7 +128,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	d = w.decide(ctx, v)
 	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {
-		w.showHeld(ctx, side, freed(side.Side, d.Holdings))
+		w.showHeld(ctx, side, freed(side.Side, d.HoldChanges))
 	}
 	p.Drill = w.drillPreview(v)
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
@@ -142,7 +142,7 @@ func (b *batch) foresee(source *zfs.Listing) map[string]string {
 		return nil
 	}
 	coming, before := map[string]string{}, b.result.Target.ByName()
-	b.result.Target = b.result.Report.Plan.Foresee(*source, b.result.Target)
+	b.result.Target = b.result.Report.Plan.Predict(*source, b.result.Target)
 	after := b.result.Target.ByName()
 	for _, d := range b.result.Datasets {
 		there, was := after[d.Target], before[d.Target]
@@ -164,7 +164,7 @@ func (b *batch) foresee(source *zfs.Listing) map[string]string {
 }
 
 // freed is how many of the job's own holds on a snapshot of a side move on.
-func freed(side string, all []*replicate.Holding) map[string]uint64 {
+func freed(side string, all []*replicate.HoldChange) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, h := range all {
 		var drop []string
@@ -205,5 +205,5 @@ func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
 			names[dataset] = name
 		}
 	}
-	return plan.Pretend(l, func(dataset string) string { return names[dataset] })
+	return plan.Simulate(l, func(dataset string) string { return names[dataset] })
 }

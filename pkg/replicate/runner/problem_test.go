@@ -17,7 +17,7 @@ import (
 func ran(ended string, targets ...*record.TargetRun) *record.State {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	return &record.State{LastRun: &record.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
-		State: replicate.State{Datasets: map[string]*replicate.Known{}}}
+		State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 }
 
 // tried notes what came of a dataset in that run.

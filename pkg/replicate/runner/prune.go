@@ -31,7 +31,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if err != nil {
 		return nil, err
 	}
-	v.Beyond = beyond
+	v.NoLimit = beyond
 	var errs []error
 	for _, t := range w.targets {
 		b := batch{side: t, result: &job.BatchResult{}}
@@ -69,7 +69,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 
 // prune applies retention at the end of a run. What fails makes the run fail,
 // though the data did arrive.
-func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) {
+func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error) {
 	for _, p := range d.Prunings {
 		removed := w.apply(ctx, p, true)
 		i := slices.IndexFunc(w.targets, func(t *side) bool { return t.name == p.Side })
@@ -93,7 +93,7 @@ func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) 
 	if len(d.Bookmarks) == 0 {
 		return failed
 	}
-	if err := w.source.do(ctx, func(st site.Site) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+	if err := w.source.do(ctx, func(st site.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
 		w.note("bookmarks: %v", err)
 		return failed
 	}
@@ -103,7 +103,7 @@ func (w *work) prune(ctx context.Context, d *replicate.Decision) (failed error) 
 
 // apply takes over what retention learnt of a side and, where that is wanted, does
 // what it decided. It tells how many snapshots are gone.
-func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int {
+func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool) int {
 	w.state.Learn(p)
 	if !remove {
 		return 0
@@ -119,14 +119,14 @@ func (w *work) apply(ctx context.Context, p *replicate.Pruning, remove bool) int
 }
 
 // showHeld finds out what of a pruning is held, for showing.
-func (w *work) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
+func (w *jobRun) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
 	defer w.doing("asking what is held on %s", p.Side)()
 	w.side(p.Side).showHeld(ctx, p, w.coming[p.Side], freed)
 }
 
 // hold moves a target's holds, and bookmarks what was sent. What fails is noted:
 // the data did arrive.
-func (w *work) hold(ctx context.Context, h *replicate.Holding) {
+func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
 	for source, a := range h.Arrivals {
 		w.state.Dataset(source).Targets[h.Target] = a
 	}
@@ -150,7 +150,7 @@ func (w *work) hold(ctx context.Context, h *replicate.Holding) {
 	there, err := target.place(ctx, tag, h.There.Place)
 	placedThere := done(err)
 	if len(h.Bookmarks) > 0 {
-		done(during("bookmark", w.source.do(ctx, func(st site.Site) error { return st.Bookmark(ctx, h.Bookmarks) })))
+		done(during("bookmark", w.source.do(ctx, func(st site.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
 	}
 	if placed {
 		source, err = w.source.release(ctx, tag, h.Source.Drop)

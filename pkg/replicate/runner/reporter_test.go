@@ -31,7 +31,7 @@ func (r told) note(format string, args ...any) {
 }
 
 func (r told) Log(message string)                    { r.note("log %s", message) }
-func (r told) Doing(string) func()                   { return func() {} }
+func (r told) Activity(string) func()                { return func() {} }
 func (r told) Planned(p *job.Report)                 { r.note("planned %d", p.Plan.Steps()) }
 func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
 func (told) Progress(int, meet.Progress)             {}

@@ -47,9 +47,9 @@ func (r *Runner) command(words string) string { return "zxfer replicate " + word
 // Close ends all connections.
 func (r *Runner) Close() error { return r.hosts.Close() }
 
-// work is one run of a job: what of it stays, and its record. What it finds goes
+// jobRun is one run of a job: what of it stays, and its record. What it finds goes
 // from stage to stage, as a replicate.View and what is decided by that.
-type work struct {
+type jobRun struct {
 	*Runner
 	job     *replicate.Job
 	scope   *replicate.Scope
@@ -67,8 +67,8 @@ type work struct {
 	state  *record.State
 }
 
-func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error) {
-	w = &work{Runner: r, job: j, store: store,
+func (r *Runner) work(j *replicate.Job, store *record.Store) (w *jobRun, err error) {
+	w = &jobRun{Runner: r, job: j, store: store,
 		run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
@@ -95,12 +95,12 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *work, err error
 // locked begins what changes the records of a job. If something else holds the lock of the
 // job, locked waits for its end, or without wait fails with record.ErrRunning
 // (fault.Refused), which names the command.
-func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *work, unlock func(), err error) {
+func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *jobRun, unlock func(), err error) {
 	store, err := record.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
-	waited := r.reporter(j.Name, "").Doing(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
+	waited := r.reporter(j.Name, "").Activity(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
 	unlock, err = store.Lock(ctx, wait)
 	waited()
 	switch {
@@ -157,7 +157,7 @@ func (r *Runner) Hold(ctx context.Context, j *replicate.Job) (unlock func(), err
 }
 
 // move does the work between the hooks. Its error concerns the whole run.
-func (w *work) move(ctx context.Context) error {
+func (w *jobRun) move(ctx context.Context) error {
 	defer w.warm(ctx)()
 	settled := w.store.Settled(w.job)
 	v, err := w.surveyChanged(ctx, settled)
@@ -171,13 +171,13 @@ func (w *work) move(ctx context.Context) error {
 	}
 	// What there is, is sent all the same.
 	for i, b := range w.send(ctx, v) {
-		w.run.Targets[i] = b.record(len(v.IdleAt(b.name)))
+		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
 		b.learn(v, missed)
 		v.Targets = append(v.Targets, b.seen())
 	}
 	w.lookAside(ctx, v)
 	d := w.decide(ctx, v)
-	for _, h := range d.Holdings { // what arrived is to be held also where the run was interrupted
+	for _, h := range d.HoldChanges { // what arrived is to be held also where the run was interrupted
 		w.hold(context.WithoutCancel(ctx), h)
 	}
 	var pruneErr error
@@ -185,7 +185,7 @@ func (w *work) move(ctx context.Context) error {
 		pruneErr = w.prune(ctx, d)
 	}
 	if len(w.targets) == 0 {
-		v.EndAlone(missed, cmp.Or(pruneErr, ctx.Err()))
+		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
 	if ctx.Err() == nil && snapErr == nil {
 		settled.Datasets = replicate.Settle(v, d.Prunings, settled.Datasets)
@@ -198,7 +198,7 @@ func (w *work) move(ctx context.Context) error {
 
 // warm reaches the targets while the source is looked at. What goes wrong whoever needs
 // one is told.
-func (w *work) warm(ctx context.Context) (done func()) {
+func (w *jobRun) warm(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, t := range w.targets {
@@ -209,7 +209,7 @@ func (w *work) warm(ctx context.Context) (done func()) {
 
 // decide returns what is to be done by all that was seen. What decides about
 // retention and is in no listing is asked for.
-func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decision {
+func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.Decision {
 	v.Now = w.Now()
 	d := replicate.Decide(v)
 	if len(d.Ask) > 0 {
@@ -233,7 +233,7 @@ func (w *work) decide(ctx context.Context, v *replicate.View) *replicate.Decisio
 
 // created asks a side when snapshots were taken; the source of those that a preview
 // only has arrive.
-func (w *work) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
+func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
 	var there, coming []string
 	for _, n := range snapshots {
 		if of := w.coming[side][n]; of != "" {
@@ -261,7 +261,7 @@ func (w *work) created(ctx context.Context, side string, snapshots []string) (ma
 }
 
 // side is the one of that name.
-func (w *work) side(name string) *side {
+func (w *jobRun) side(name string) *side {
 	for _, t := range w.targets {
 		if t.name == name {
 			return t
@@ -281,12 +281,12 @@ func (r *Runner) reporter(name, target string) job.Reporter {
 }
 
 // doing tells that something is under way, until done is called.
-func (w *work) doing(format string, args ...any) (done func()) {
-	return w.reporter(w.job.Name, "").Doing(w.job.Name + ": " + fmt.Sprintf(format, args...))
+func (w *jobRun) doing(format string, args ...any) (done func()) {
+	return w.reporter(w.job.Name, "").Activity(w.job.Name + ": " + fmt.Sprintf(format, args...))
 }
 
 // note is something that went wrong without making the run fail.
-func (w *work) note(format string, args ...any) {
+func (w *jobRun) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	w.run.Notes = append(w.run.Notes, text)
 	w.Log(w.job.Name + ": " + text)

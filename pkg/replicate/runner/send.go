@@ -22,10 +22,10 @@ import (
 const defaultParallel = 2
 
 // send moves the batches of all targets at once.
-func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
+func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
-	if len(v.Idle) > 0 {
+	if len(v.Unchanged) > 0 {
 		copies = replicate.Decide(v).Copies // before the first begins, which may change the state
 	}
 	all := make([]*batch, len(w.targets))
@@ -45,16 +45,16 @@ func (w *work) send(ctx context.Context, v *replicate.View) []*batch {
 }
 
 // nothingFor refuses a target that takes none of what the job does.
-func nothingFor(w *work, t *side, v *replicate.View) error {
-	all := len(v.Source.Datasets) + len(v.Idle)
-	if len(v.Without[t.name]) < all {
+func nothingFor(w *jobRun, t *side, v *replicate.RunState) error {
+	all := len(v.Source.Datasets) + len(v.Unchanged)
+	if len(v.Excluded[t.name]) < all {
 		return nil
 	}
 	return noneLeft(&t.target.Choice, w.source, all)
 }
 
 // request is the batch for one target.
-func (w *work) request(t *side, v *replicate.View) job.Batch {
+func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
 	survey, sent := *v.Source, w.job.SentTo(t.target)
 	survey.Datasets = v.To(t.name)
 	var since time.Time
@@ -72,7 +72,7 @@ func (w *work) request(t *side, v *replicate.View) job.Batch {
 			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
 			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
-		Way: t.transfer.Way, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
+		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
@@ -113,14 +113,14 @@ func run(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Rep
 }
 
 // seen is the target after that.
-func (b *batch) seen() *replicate.Seen {
-	s := &replicate.Seen{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.Partial(&b.result.Target), Cut: map[string]bool{}}
+func (b *batch) seen() *replicate.TargetState {
+	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.Partial(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // what was cut may still be arriving while the target is looked at
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
 		case d.There != "":
-			s.Arrived = append(s.Arrived, replicate.Arrived{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
+			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
 		}
 	}
 	return s
@@ -169,9 +169,9 @@ func datasetRun(d *job.DatasetResult) record.DatasetRun {
 
 // learn takes it over into the state. Where no snapshot of a dataset could be taken,
 // for which missed has the reason, what was there arrived, and what should be did not.
-func (b *batch) learn(v *replicate.View, missed map[string]error) {
+func (b *batch) learn(v *replicate.RunState, missed map[string]error) {
 	st := v.State
-	for _, name := range v.IdleAt(b.name) {
+	for _, name := range v.UnchangedAt(b.name) {
 		if v.TookAlong(b.target, name) {
 			continue // the next run sees that it is not there, and sends it
 		}
@@ -187,7 +187,7 @@ func (b *batch) learn(v *replicate.View, missed map[string]error) {
 		}
 		return
 	}
-	seen, sources := replicate.Seen{Listing: &b.result.Target}, v.Source.ByName()
+	seen, sources := replicate.TargetState{Listing: &b.result.Target}, v.Source.ByName()
 	for _, d := range b.result.Datasets {
 		a := st.Arrival(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
@@ -225,7 +225,7 @@ func (q quiet) Log(message string) { q.log(message) }
 // then must stay on the source.
 type sending struct {
 	job.Reporter
-	w       *work
+	w       *jobRun
 	to      string
 	plan    *plan.Plan
 	written bool
@@ -262,7 +262,7 @@ func (s *sending) writeDown() {
 			s.w.state.Arrival(d.Source, s.to).Sending = d.Arrive.CreateTXG
 		}
 		if a := d.Aside; a != nil {
-			s.w.state.SetsAside(replicate.SetAside{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
+			s.w.state.Diverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
 		}
 	}
 	if err := s.w.store.Save(s.w.state); err != nil {

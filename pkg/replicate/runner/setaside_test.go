@@ -37,7 +37,7 @@ func (r *replica) take(name string) {
 // asides are the copies that were set aside, those of what is below left out.
 func (r *replica) asides() (names []string) {
 	for _, n := range r.datasets("dst") {
-		if zfs.IsSetAside(n) && !zfs.IsSetAside(zfs.ParentOf(n)) {
+		if zfs.IsDiverged(n) && !zfs.IsDiverged(zfs.ParentOf(n)) {
 			names = append(names, n)
 		}
 	}
@@ -218,7 +218,7 @@ func TestSettingAsideGoesOn(t *testing.T) {
 			require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
 			aside := r.asides()
 			require.Len(t, aside, 1)
-			require.Equal(t, aside, r.stateOf(t).AsideAt("t"))
+			require.Equal(t, aside, r.stateOf(t).DivergedAt("t"))
 			require.Equal(t, []string{"s1", "other"}, r.names(aside[0]))
 			require.Equal(t, []string{"dst/copy/a@s2"}, r.heldBy(t, "dst/copy/a", aside[0]))
 		})

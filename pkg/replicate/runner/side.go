@@ -24,7 +24,7 @@ type side struct {
 	at       endpoint.Endpoint
 	target   *replicate.Target // nil of the source
 	transfer *replicate.Transfer
-	host     *hosts.Host
+	host     *hosts.Conn
 }
 
 func newSide(at *hosts.Set, name, where string, tr *replicate.Transfer) (*side, error) {
@@ -32,7 +32,7 @@ func newSide(at *hosts.Set, name, where string, tr *replicate.Transfer) (*side, 
 	if err != nil {
 		return nil, err
 	}
-	return &side{name: name, at: e, transfer: tr, host: at.At(e.Host, &tr.Way)}, nil
+	return &side{name: name, at: e, transfer: tr, host: at.Get(e.Host, &tr.Settings)}, nil
 }
 
 // targetName is the target's name, "" of the source.
@@ -44,8 +44,8 @@ func (s *side) targetName() string {
 }
 
 // do does what may be done twice.
-func (s *side) do(ctx context.Context, f func(site.Site) error) error {
-	return replicate.InKeys(s.host.Again(ctx, f))
+func (s *side) do(ctx context.Context, f func(site.Host) error) error {
+	return replicate.InKeys(s.host.Retry(ctx, f))
 }
 
 func (s *side) list(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
@@ -83,7 +83,7 @@ func (s *side) place(ctx context.Context, tag string, names []string) (bare []st
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, func(st site.Site) error { return st.Hold(ctx, tag, names) })
+	err = s.do(ctx, func(st site.Host) error { return st.Hold(ctx, tag, names) })
 	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
 		bare = names
 	}
@@ -95,7 +95,7 @@ func (s *side) release(ctx context.Context, tag string, names []string) (bare []
 	if len(names) == 0 {
 		return nil, nil
 	}
-	if err = s.do(ctx, func(st site.Site) error { return st.Release(ctx, tag, names) }); err == nil {
+	if err = s.do(ctx, func(st site.Host) error { return st.Release(ctx, tag, names) }); err == nil {
 		bare = names
 	}
 	return bare, during("release", err)
@@ -129,7 +129,7 @@ func (s *side) showHeld(ctx context.Context, p *replicate.Pruning, coming map[st
 		refs, _ := strconv.ParseUint(of["userrefs"].Value, 10, 64) // of a snapshot that is there, a number
 		held := refs > freed[n] || strings.Trim(of["clones"].Value, "-") != ""
 		if held {
-			p.Stay(n)
+			p.Keep(n)
 		}
 		return held || of == nil
 	})
@@ -171,7 +171,7 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := s.do(ctx, func(st site.Site) error { return st.Destroy(ctx, names) })
+	err := s.do(ctx, func(st site.Host) error { return st.Destroy(ctx, names) })
 	if err == nil {
 		return names, nil
 	}
@@ -183,13 +183,13 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(rest) < len(names) {
 		for _, n := range names {
 			if busy[n] {
-				p.Stay(n)
+				p.Keep(n)
 			}
 		}
 		return s.destroy(ctx, rest, p)
 	}
 	if len(names) == 1 {
-		p.Stay(names[0])
+		p.Keep(names[0])
 		return nil, nil
 	}
 	a, err := s.destroy(ctx, names[:len(names)/2], p)

@@ -19,14 +19,14 @@ import (
 // takeSnapshots takes them all in one transaction, and looks again. Where ZFS
 // refuses that, datasets that can be snapshotted are, in as few as it takes; why
 // the others were not is in missed.
-func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *replicate.View, missed map[string]error, err error) {
+func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now *replicate.RunState, missed map[string]error, err error) {
 	d := replicate.Decide(v)
 	all := d.Snapshots
 	missed = map[string]error{}
 	if len(all) == 0 {
 		return v, missed, nil
 	}
-	if err := w.strayed(d.Astray, all); err != nil {
+	if err := w.strayed(d.Unmatched, all); err != nil {
 		return v, missed, err
 	}
 	names, restoring := notRestoring(v, all, missed)
@@ -63,7 +63,7 @@ func (w *work) takeSnapshots(ctx context.Context, v *replicate.View) (now *repli
 
 // notRestoring leaves out what a restore is bringing: a snapshot would be in the way of
 // the next stream.
-func notRestoring(v *replicate.View, names []string, missed map[string]error) (others []string, err error) {
+func notRestoring(v *replicate.RunState, names []string, missed map[string]error) (others []string, err error) {
 	arriving := map[string]bool{}
 	for _, d := range v.Source.Datasets {
 		arriving[d.Name] = d.Properties[zfs.RestoreProperty].Local()
@@ -82,7 +82,7 @@ func notRestoring(v *replicate.View, names []string, missed map[string]error) (o
 
 // snapshot takes snapshots while applications stand still, by halves where they cannot
 // be taken at once, and returns the first reason why one was not.
-func (w *work) snapshot(ctx context.Context, names []string, frozen []freeze.Wanted, missed map[string]error) error {
+func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Wanted, missed map[string]error) error {
 	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen))
 	if err == nil {
 		return nil

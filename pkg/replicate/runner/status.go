@@ -134,7 +134,7 @@ type JobStatus struct {
 	// not believe.
 	Doubted int `json:"doubted,omitempty"`
 	// Aside are the copies that were set aside, as they diverged, and are still there.
-	Aside []replicate.SetAside `json:"set_aside,omitempty"`
+	Aside []replicate.DivergedCopy `json:"set_aside,omitempty"`
 	// Gone are the copies whose originals the source no longer has.
 	Gone []GoneStatus `json:"gone,omitempty"`
 	// Drill is how the copies stood in drills, nil where there was none and none is due.
@@ -186,7 +186,7 @@ type GoneStatus struct {
 
 // goneOf are those of a job.
 func goneOf(j *replicate.Job, st *record.State) (all []GoneStatus) {
-	for _, g := range st.Gone {
+	for _, g := range st.Orphans {
 		s := GoneStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
 		for i := range j.Targets {
 			if j.Targets[i].Name == g.Target {

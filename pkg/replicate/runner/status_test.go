@@ -81,7 +81,7 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 }
 
 func stateOfOne(a replicate.Attempt) *record.State {
-	s := &record.State{State: replicate.State{Datasets: map[string]*replicate.Known{}}}
+	s := &record.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 	s.Arrival("tank/a", "near").Attempt = a
 	return s
 }
@@ -262,7 +262,7 @@ func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 // older is a replica whose hosts have OpenZFS 2.1.
 type older struct{ *replica }
 
-func (o older) Open(ctx context.Context, l hosts.Line) (site.Site, error) {
+func (o older) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 	s, err := o.replica.Open(ctx, l)
 	return &oldHost{s.(captured).Local}, err
 }

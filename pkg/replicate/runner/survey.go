@@ -24,11 +24,11 @@ import (
 const worthwhile = 4
 
 // survey lists the source with all its snapshots.
-func (w *work) survey(ctx context.Context) (*replicate.View, error) {
+func (w *jobRun) survey(ctx context.Context) (*replicate.RunState, error) {
 	return w.list(ctx, site.ListQuery{Versions: true, Changed: true})
 }
 
-func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, error) {
+func (w *jobRun) list(ctx context.Context, q site.ListQuery) (*replicate.RunState, error) {
 	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
 	defer w.doing("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
@@ -49,8 +49,8 @@ func (w *work) list(ctx context.Context, q site.ListQuery) (*replicate.View, err
 	if len(l.Datasets) == 0 {
 		return nil, missing(ctx, w.source, w.targets, known, back)
 	}
-	v := &replicate.View{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
-		Root: q.Dataset, All: l.Datasets, Source: &l, Idle: map[string]bool{}}
+	v := &replicate.RunState{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
+		Root: q.Dataset, All: l.Datasets, Source: &l, Unchanged: map[string]bool{}}
 	v.Choose()
 	w.state.Follow(l.Datasets)
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
@@ -74,7 +74,7 @@ func noneLeft(c *replicate.Choice, source *side, of int) error {
 
 // surveyChanged is survey for a run: it leaves out what is settled. Where
 // little is, or where that cannot be told, it lists everything.
-func (w *work) surveyChanged(ctx context.Context, settled *record.Settled) (*replicate.View, error) {
+func (w *jobRun) surveyChanged(ctx context.Context, settled *record.Settled) (*replicate.RunState, error) {
 	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
@@ -94,20 +94,20 @@ func (w *work) surveyChanged(ctx context.Context, settled *record.Settled) (*rep
 	}
 	for _, name := range may {
 		if !moved[name] {
-			v.Idle[name] = true
+			v.Unchanged[name] = true
 		}
 	}
 	return w.look(ctx, v)
 }
 
 // movedCopies finds the datasets of which any copy is not as it was.
-func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settled *record.Settled, names []string) (map[string]bool, error) {
+func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, settled *record.Settled, names []string) (map[string]bool, error) {
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
 		var copies []string
 		for _, n := range names {
-			if v.Without[t.name][n] {
+			if v.Excluded[t.name][n] {
 				continue
 			}
 			copies = append(copies, t.target.CopyOf(v.Root, n))
@@ -126,7 +126,7 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settle
 	moved := map[string]bool{}
 	for i, t := range targets {
 		for _, n := range names {
-			if v.Without[t.name][n] {
+			if v.Excluded[t.name][n] {
 				continue
 			}
 			there := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
@@ -140,11 +140,11 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.View, settle
 
 // look lists anew, with their snapshots, the datasets that are not left out. What is
 // above them is as it was where it was looked at before.
-func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, error) {
+func (w *jobRun) look(ctx context.Context, v *replicate.RunState) (*replicate.RunState, error) {
 	q := site.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
 	now, err := *v, error(nil)
-	if len(v.Idle) == 0 {
-		var all *replicate.View
+	if len(v.Unchanged) == 0 {
+		var all *replicate.RunState
 		if all, err = w.list(ctx, q); err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 		l := *v.Source
 		now.Source, l.Datasets = &l, nil
 		for _, d := range v.Source.Datasets {
-			if !v.Idle[d.Name] {
+			if !v.Unchanged[d.Name] {
 				q.Only = append(q.Only, d.Name)
 			}
 		}
@@ -170,7 +170,7 @@ func (w *work) look(ctx context.Context, v *replicate.View) (*replicate.View, er
 }
 
 // missing says what became of a source dataset that is not there.
-func missing(ctx context.Context, source *side, targets []*side, known *replicate.Known, back string) error {
+func missing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
 		return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
@@ -194,7 +194,7 @@ func missing(ctx context.Context, source *side, targets []*side, known *replicat
 
 // restores are the commands that bring a source back from its copies, "" where it has
 // none.
-func restores(source *side, targets []*side, known *replicate.Known, recursive bool) string {
+func restores(source *side, targets []*side, known *replicate.DatasetState, recursive bool) string {
 	if known == nil {
 		return ""
 	}
@@ -215,7 +215,7 @@ func restores(source *side, targets []*side, known *replicate.Known, recursive b
 
 // followRename is how a job follows its source to a new name: where that makes another
 // name of a copy, the copy is to be renamed first.
-func followRename(source *side, targets []*side, known *replicate.Known, name string) string {
+func followRename(source *side, targets []*side, known *replicate.DatasetState, name string) string {
 	at := source.at
 	at.Name = name
 	hint := fmt.Sprintf("write source = %q into the job file", at)

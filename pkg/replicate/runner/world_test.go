@@ -88,7 +88,7 @@ func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error
 	return l, err
 }
 
-func (r *replica) Open(context.Context, hosts.Line) (site.Site, error) {
+func (r *replica) Open(context.Context, hosts.Address) (site.Host, error) {
 	l := site.On(r, "test", func(line string) { r.t.Log(line) })
 	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
 	return captured{l, r}, nil
@@ -114,7 +114,7 @@ var capture = sync.OnceValues(func() ([]byte, error) { return probe.Capture(cont
 
 func (captured) Capture(context.Context, bool) ([]byte, error) { return capture() }
 
-func (r *replica) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (r *replica) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 

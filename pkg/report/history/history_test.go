@@ -20,7 +20,7 @@ import (
 type silent struct{ log []string }
 
 func (s *silent) Log(m string)                                { s.log = append(s.log, m) }
-func (*silent) Doing(string) func()                           { return func() {} }
+func (*silent) Activity(string) func()                        { return func() {} }
 func (*silent) Planned(*job.Report)                           {}
 func (*silent) Started(int, *plan.Dataset, int)               {}
 func (*silent) Progress(int, meet.Progress)                   {}

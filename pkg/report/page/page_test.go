@@ -299,7 +299,7 @@ func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
-		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.SetAside{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
 	}
 	s.Jobs[1].Gone = []runner.GoneStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)

@@ -29,7 +29,7 @@ func sampleAbout() About {
 type deaf struct{}
 
 func (deaf) Log(string)                                    {}
-func (deaf) Doing(string) func()                           { return func() {} }
+func (deaf) Activity(string) func()                        { return func() {} }
 func (deaf) Planned(*job.Report)                           {}
 func (deaf) Started(int, *plan.Dataset, int)               {}
 func (deaf) Progress(int, meet.Progress)                   {}

@@ -171,7 +171,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 	for _, closes := range []string{"source", "target"} {
 		before := children(t)
 		source, target := s.open(t), s.open(t)
-		for _, each := range []site.Full{source, target} {
+		for _, each := range []site.FullHost{source, target} {
 			_, err := each.Facts(t.Context()) // starts what a Site keeps running
 			require.NoError(t, err)
 		}

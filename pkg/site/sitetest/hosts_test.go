@@ -17,7 +17,7 @@ import (
 )
 
 func TestLocalIsASite(t *testing.T) {
-	conforms(t, func(t *testing.T) site.Full { return site.NewLocal("test", func(line string) { t.Log(line) }) })
+	conforms(t, func(t *testing.T) site.FullHost { return site.NewLocal("test", func(line string) { t.Log(line) }) })
 }
 
 // pipes is a Transport to an agent in this process, over real pipes.
@@ -36,7 +36,7 @@ func (p *pipes) Close() error {
 }
 
 func TestRemoteIsASite(t *testing.T) {
-	conforms(t, func(t *testing.T) site.Full {
+	conforms(t, func(t *testing.T) site.FullHost {
 		requests, requestsW, err := os.Pipe()
 		require.NoError(t, err)
 		answers, answersW, err := os.Pipe()

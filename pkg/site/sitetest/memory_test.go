@@ -82,14 +82,14 @@ func (g memory) ZFS(args ...string) string {
 	return ""
 }
 
-func on(t *testing.T, h *zfsmem.Host) site.Full {
+func on(t *testing.T, h *zfsmem.Host) site.FullHost {
 	l := site.On(h, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
 
 // beyond is a host's Site as an agent there serves it.
-func beyond(t *testing.T, h *zfsmem.Host) site.Full {
+func beyond(t *testing.T, h *zfsmem.Host) site.FullHost {
 	here, there := net.Pipe()
 	go func() {
 		_ = (&agent.Server{Site: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
@@ -103,11 +103,11 @@ func beyond(t *testing.T, h *zfsmem.Host) site.Full {
 
 func TestAHostInMemoryIsASite(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T, *zfsmem.Host) site.Full{"itself": on, "beyond an agent": beyond} {
+	for name, open := range map[string]func(*testing.T, *zfsmem.Host) site.FullHost{"itself": on, "beyond an agent": beyond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()
-			s := newSuite(t, func(t *testing.T) site.Full { return open(t, h) })
+			s := newSuite(t, func(t *testing.T) site.FullHost { return open(t, h) })
 			pools := 0
 			pool := func(t *testing.T) ground {
 				pools++
@@ -122,7 +122,7 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 }
 
 // move sends a stream over the wire, from one host to another.
-func move(ctx context.Context, t *testing.T, from, to site.Full, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent site.Result, sendErr, receiveErr error) {
+func move(ctx context.Context, t *testing.T, from, to site.FullHost, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent site.Result, sendErr, receiveErr error) {
 	t.Helper()
 	ticket, err := to.Offer(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)

@@ -29,14 +29,14 @@ import (
 // suite is two Sites, as one of a job's ends each, and what of them is asked only
 // what every host can do.
 type suite struct {
-	site           site.Site
-	source, target site.Full
-	open           func(*testing.T) site.Full
+	site           site.Host
+	source, target site.FullHost
+	open           func(*testing.T) site.FullHost
 }
 
 // newSuite opens Sites, which it closes when the test ends.
-func newSuite(t *testing.T, open func(t *testing.T) site.Full) *suite {
-	s := &suite{open: func(t *testing.T) site.Full {
+func newSuite(t *testing.T, open func(t *testing.T) site.FullHost) *suite {
+	s := &suite{open: func(t *testing.T) site.FullHost {
 		opened := open(t)
 		t.Cleanup(func() { require.NoError(t, opened.Close()) })
 		return opened
@@ -47,7 +47,7 @@ func newSuite(t *testing.T, open func(t *testing.T) site.Full) *suite {
 }
 
 // conforms runs the whole suite. open returns a new Site of this host.
-func conforms(t *testing.T, open func(t *testing.T) site.Full) {
+func conforms(t *testing.T, open func(t *testing.T) site.FullHost) {
 	zfstest.Require(t)
 	s := newSuite(t, open)
 	run(t, s, datasets(), onPool)
@@ -172,7 +172,7 @@ type outcome struct {
 
 // arrival is what a stream of a Site may bring, as a plan would say. A snapshot
 // that is missing has the GUID 1.
-func arrival(t *testing.T, source site.Site, s zfs.SendSpec) zfs.Arrival {
+func arrival(t *testing.T, source site.Host, s zfs.SendSpec) zfs.Arrival {
 	t.Helper()
 	names := []string{s.Dataset}
 	for _, n := range slices.Concat(s.Through, []string{s.To}) {
@@ -225,7 +225,7 @@ func (s *suite) start(ctx context.Context, t *testing.T, st stream) func() outco
 	return start(ctx, t, s.source, s.target, st)
 }
 
-func start(ctx context.Context, t *testing.T, source, target site.Full, st stream) func() outcome {
+func start(ctx context.Context, t *testing.T, source, target site.FullHost, st stream) func() outcome {
 	t.Helper()
 	if st.mode == "" {
 		st.mode = wire.Signed

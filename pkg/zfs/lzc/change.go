@@ -222,9 +222,9 @@ func (c *Client) InheritKey(ctx context.Context, dataset string) error {
 	return c.changeKey(ctx, "inherit_key", dataset)
 }
 
-// PartKey makes a dataset an encryption root as it is: what its key is wrapped by
+// MakeEncryptionRoot makes a dataset an encryption root as it is: what its key is wrapped by
 // stays, and so what opens it. It undoes InheritKey.
-func (c *Client) PartKey(ctx context.Context, dataset string) error {
+func (c *Client) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	return c.changeKey(ctx, "part_key", dataset)
 }
 

@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CloneAside makes a clone of a snapshot, that nothing mounts, shares, or takes
+// CreateDrillClone makes a clone of a snapshot, that nothing mounts, shares, or takes
 // snapshots of, and returns its name.
-func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
+func (c *CLI) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error) {
 	of, _, err := zfs.ParseSnapshot(a.Snapshot)
 	if err != nil {
 		return "", err
@@ -36,7 +36,7 @@ func (c *CLI) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 			return "", err
 		}
 	}
-	name := zfs.AsideOf(zfs.PoolOf(of), strings.ToLower(rand.Text()[:10]))
+	name := zfs.DrillCloneName(zfs.PoolOf(of), strings.ToLower(rand.Text()[:10]))
 	args := []string{"clone", "-o", zfs.AsideProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
 	if found[of]["type"].Value == string(zfs.Volume) {
 		args = append(args, "-o", "volmode=none")
@@ -67,17 +67,17 @@ func (c *CLI) withinBound(ctx context.Context, name string, among []string) erro
 			n++
 		}
 	}
-	if err == nil && n > zfs.MaxAsides {
+	if err == nil && n > zfs.MaxDrillClones {
 		err = fault.Refusef("the next drill of a job removes what one that was killed left", "of what this key may drill there are %d clones already", n-1)
 	}
 	return err
 }
 
-// aside is a clone that CloneAside made.
-type aside struct{ name, of, job string } // of: the dataset of its origin
+// drillClone is a clone that CloneAside made.
+type drillClone struct{ name, of, job string } // of: the dataset of its origin
 
 // asides are those of a pool: what has not their name and the mark is none.
-func (c *CLI) asides(ctx context.Context, pool string) (all []aside, err error) {
+func (c *CLI) asides(ctx context.Context, pool string) (all []drillClone, err error) {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return nil, err
 	}
@@ -85,12 +85,12 @@ func (c *CLI) asides(ctx context.Context, pool string) (all []aside, err error) 
 	if err != nil {
 		return nil, err
 	}
-	names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsAside(n) })
+	names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsDrillClone(n) })
 	found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
 	for _, name := range names {
 		of, _, isClone := strings.Cut(found[name]["origin"].Value, "@")
 		if mark := found[name][zfs.AsideProperty]; isClone && mark.Local() {
-			all = append(all, aside{name, of, mark.Value})
+			all = append(all, drillClone{name, of, mark.Value})
 		}
 	}
 	return all, err
@@ -100,10 +100,10 @@ func (c *CLI) destroyAside(ctx context.Context, name string) error {
 	return except(c.change(ctx, zfs.OpDestroy, name, "destroy", "-r"), zfs.NotFound)
 }
 
-// RemoveAside destroys the clones that CloneAside made, and nothing else: whatever has
+// DestroyDrillClones destroys the clones that CloneAside made, and nothing else: whatever has
 // not their name, the job's mark, and a snapshot of one of the datasets as its origin
 // stays.
-func (c *CLI) RemoveAside(ctx context.Context, a zfs.Asides) error {
+func (c *CLI) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error {
 	var errs []error
 	for _, pool := range poolsOf(a.Datasets) {
 		all, err := c.asides(ctx, pool)
@@ -131,7 +131,7 @@ func poolsOf(datasets []string) (pools []string) {
 // checkAside refuses a dataset that CloneAside did not make.
 func (c *CLI) checkAside(ctx context.Context, clone string) error {
 	found, err := c.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
-	if err == nil && (!zfs.IsAside(clone) || !found[clone][zfs.AsideProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
+	if err == nil && (!zfs.IsDrillClone(clone) || !found[clone][zfs.AsideProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
 		err = fault.Refusef("", "%s is not a clone that was made for a drill", clone)
 	}
 	return err
@@ -146,9 +146,9 @@ const inside = `{ mount --make-rprivate / && mount -t proc proc /proc && mount -
 // commandWindDown is how long a command that was told to end may take.
 const commandWindDown = 5 * time.Second
 
-// RunAside runs a command in a clone that CloneAside made. It is in namespaces of its
+// RunInDrillClone runs a command in a clone that CloneAside made. It is in namespaces of its
 // own, of mounts and processes: whatever it starts ends with it, and the mount, too.
-func (c *CLI) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideResult, err error) {
+func (c *CLI) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.DrillResult, err error) {
 	if err := errors.Join(a.Check(), c.checkAside(ctx, a.Clone)); err != nil {
 		return out, err
 	}
@@ -176,7 +176,7 @@ func (c *CLI) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideRe
 	}
 	err = cmd.Wait()
 	text := strings.ToValidUTF8(strings.TrimSpace(said.String()), "\uFFFD")
-	out = zfs.AsideResult{Output: strings.ToValidUTF8(text[max(0, len(text)-zfs.MaxAsideOutput):], "")}
+	out = zfs.DrillResult{Output: strings.ToValidUTF8(text[max(0, len(text)-zfs.MaxDrillOutput):], "")}
 	switch {
 	case ctx.Err() != nil:
 		return out, context.Cause(ctx)

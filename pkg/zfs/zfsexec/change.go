@@ -258,7 +258,7 @@ func (c *CLI) Destroy(ctx context.Context, versions []string) error {
 			if len(names) == 1 {
 				subject += "@" + names[0]
 			}
-			errs = append(errs, blame(destroy(subject, ds+"@"+strings.Join(names, ",")), ds, names))
+			errs = append(errs, causeOf(destroy(subject, ds+"@"+strings.Join(names, ",")), ds, names))
 		}
 	}
 	for _, b := range bookmarks {
@@ -267,11 +267,11 @@ func (c *CLI) Destroy(ctx context.Context, versions []string) error {
 	return errors.Join(errs...)
 }
 
-// blame makes of the failure of a command that was to destroy several snapshots
+// causeOf makes of the failure of a command that was to destroy several snapshots
 // one for each that is in use: zfs destroys none then, and names them.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_dataset.c (zfs_destroy_snaps_nvl)
-func blame(err error, dataset string, names []string) error {
+func causeOf(err error, dataset string, names []string) error {
 	var e *zfs.Error
 	if len(names) < 2 || !errors.As(err, &e) || e.Kind != zfs.Busy {
 		return err

@@ -33,9 +33,9 @@ type Backend interface {
 	// InheritKey has an encryption root take its key from above again. Both have to
 	// be one key: that is the caller's to prove.
 	InheritKey(ctx context.Context, dataset string) error
-	// PartKey makes what takes its key from above an encryption root, of the key that
+	// MakeEncryptionRoot makes what takes its key from above an encryption root, of the key that
 	// it has.
-	PartKey(ctx context.Context, dataset string) error
+	MakeEncryptionRoot(ctx context.Context, dataset string) error
 }
 
 // CLI runs the tools of one host. Its methods may be called from several

@@ -13,10 +13,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RemoveGone destroys copies of which the original is gone, each only if it is what it was
+// DestroyOrphans destroys copies of which the original is gone, each only if it is what it was
 // said to be, with nothing below it and nothing in it that is another's. It is not
 // recursive: what comes meanwhile stops it.
-func (c *CLI) RemoveGone(ctx context.Context, all []zfs.Gone) error {
+func (c *CLI) DestroyOrphans(ctx context.Context, all []zfs.Orphan) error {
 	for _, g := range all {
 		if err := c.removeGone(ctx, g); err != nil {
 			return err
@@ -25,7 +25,7 @@ func (c *CLI) RemoveGone(ctx context.Context, all []zfs.Gone) error {
 	return nil
 }
 
-func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
+func (c *CLI) removeGone(ctx context.Context, g zfs.Orphan) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 	if d == nil {
 		return nil
 	}
-	own, err := c.Properties(ctx, []string{g.Dataset}, []string{"mounted", zfs.GoneProperty})
+	own, err := c.Properties(ctx, []string{g.Dataset}, []string{"mounted", zfs.OrphanProperty})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 	if err != nil {
 		return err
 	}
-	why := g.Leaves(&l, held)
+	why := g.RefusalReason(&l, held)
 	if why == "" { // its snapshots go first: what is in use would only lose these
 		why, err = c.usedBy(ctx, d)
 	}
@@ -74,8 +74,8 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 		return err
 	}
 	// From here on what is cut off is known by the mark.
-	if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: g.Dataset, Properties: []string{zfs.GoneProperty}},
-		[]string{"set", zfs.GoneProperty + "=" + g.Tag, g.Dataset}); err != nil {
+	if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: g.Dataset, Properties: []string{zfs.OrphanProperty}},
+		[]string{"set", zfs.OrphanProperty + "=" + g.Tag, g.Dataset}); err != nil {
 		return err
 	}
 	err = c.Release(ctx, g.Tag, tagged)
@@ -91,7 +91,7 @@ func (c *CLI) removeGone(ctx context.Context, g zfs.Gone) error {
 // keepGone undoes the mark of a copy whose removal failed: it holds the snapshots again,
 // by which the copy is known, and then removes the mark. If none of these snapshots is
 // left, the mark stays, as nothing else says whose copy it is.
-func (c *CLI) keepGone(ctx context.Context, g zfs.Gone, tagged []string) error {
+func (c *CLI) keepGone(ctx context.Context, g zfs.Orphan, tagged []string) error {
 	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Versions: true, Alone: true})
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *CLI) keepGone(ctx context.Context, g zfs.Gone, tagged []string) error {
 			return err
 		}
 	}
-	return c.change(ctx, zfs.OpInherit, g.Dataset, "inherit", zfs.GoneProperty)
+	return c.change(ctx, zfs.OpInherit, g.Dataset, "inherit", zfs.OrphanProperty)
 }
 
 // usedBy tells who has a volume open, or where a filesystem is mounted, in whatever
@@ -125,7 +125,7 @@ func (c *CLI) keepGone(ctx context.Context, g zfs.Gone, tagged []string) error {
 func (c *CLI) usedBy(ctx context.Context, d *zfs.Dataset) (string, error) {
 	if d.Type == zfs.Volume {
 		device := zfs.DeviceOf(d.Name)
-		used, err := c.Occupied(ctx, []string{device})
+		used, err := c.InUse(ctx, []string{device})
 		if why := used[device]; why != "" {
 			return "it " + why, err
 		}

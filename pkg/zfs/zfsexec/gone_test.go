@@ -32,19 +32,19 @@ case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	c := zfsexec.New(nil)
 	defer c.Close()
-	gone := func() zfs.Gone {
+	gone := func() zfs.Orphan {
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: copied, Versions: true})
 		require.NoError(t, err)
-		g := zfs.Gone{Dataset: copied, GUID: l.Find(copied).GUID, Tag: "zxfer:j:t"}
+		g := zfs.Orphan{Dataset: copied, GUID: l.Find(copied).GUID, Tag: "zxfer:j:t"}
 		for _, s := range l.Find(copied).Snapshots() {
 			g.Snapshots = append(g.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
 		}
 		return g
 	}
-	require.ErrorContains(t, c.RemoveGone(t.Context(), []zfs.Gone{gone()}), copied+"@b")
-	found, err := c.Properties(t.Context(), []string{copied}, []string{zfs.GoneProperty})
+	require.ErrorContains(t, c.DestroyOrphans(t.Context(), []zfs.Orphan{gone()}), copied+"@b")
+	found, err := c.Properties(t.Context(), []string{copied}, []string{zfs.OrphanProperty})
 	require.NoError(t, err)
-	require.Equal(t, "-", found[copied][zfs.GoneProperty].Value, "no mark")
+	require.Equal(t, "-", found[copied][zfs.OrphanProperty].Value, "no mark")
 	held, err := c.Holds(t.Context(), []string{copied + "@b"})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"theirs", "zxfer:j:t"}, held[copied+"@b"])
@@ -52,7 +52,7 @@ case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
 	// The next one that succeeds removes the copy.
 	require.NoError(t, os.WriteFile(dir+"/off", nil, 0o600))
 	p.ZFS("release", "theirs", copied+"@b")
-	require.NoError(t, c.RemoveGone(t.Context(), []zfs.Gone{gone()}))
+	require.NoError(t, c.DestroyOrphans(t.Context(), []zfs.Orphan{gone()}))
 	l, err := c.List(t.Context(), zfs.ListQuery{Dataset: copied})
 	require.NoError(t, err)
 	require.Empty(t, l.Datasets)

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Adjust changes properties of a dataset.
-func (c *CLI) Adjust(ctx context.Context, a zfs.Adjustment) error {
+// SetProperties changes properties of a dataset.
+func (c *CLI) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
 	if _, err := zfs.ParseDataset(a.Dataset); err != nil {
 		return err
 	}
@@ -73,20 +73,20 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 	return c.change(ctx, zfs.OpKey, dataset, "change-key", "-i")
 }
 
-// PartKey is not for zfs(8), which makes an encryption root with a new key only.
-func (c *CLI) PartKey(_ context.Context, dataset string) error {
+// MakeEncryptionRoot is not for zfs(8), which makes an encryption root with a new key only.
+func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
 		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
 }
 
-// Occupied returns what a filesystem that is mounted on a directory would hide, and which
+// InUse returns what a filesystem that is mounted on a directory would hide, and which
 // programs have a device open. A volume is found by what the kernel says of its devices, if
 // it has no link in /dev/zvol. If it cannot be found, it counts as occupied.
-func (c *CLI) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
-	return occupiedOf(ctx, paths, kernelVolumes())
+func (c *CLI) InUse(ctx context.Context, paths []string) (map[string]string, error) {
+	return usageOf(ctx, paths, kernelVolumes())
 }
 
-func occupiedOf(ctx context.Context, paths []string, v *volumes) (map[string]string, error) {
+func usageOf(ctx context.Context, paths []string, v *volumes) (map[string]string, error) {
 	out, devices := map[string]string{}, map[string]string{}
 	for _, path := range paths {
 		if !filepath.IsAbs(path) {
@@ -105,7 +105,7 @@ func occupiedOf(ctx context.Context, paths []string, v *volumes) (map[string]str
 				out[path] = fmt.Sprintf("may be in use: it has no link in %s, and its device was not found: %s", strings.TrimSuffix(zvolLinks, "/"), strings.ReplaceAll(err.Error(), "\n", "; "))
 			}
 		} else if len(nodes) == 0 {
-			if why := occupied(path); why != "" {
+			if why := usage(path); why != "" {
 				out[path] = why
 			}
 		}
@@ -119,7 +119,7 @@ func occupiedOf(ctx context.Context, paths []string, v *volumes) (map[string]str
 	return out, inUse(ctx, devices, out)
 }
 
-func occupied(path string) string {
+func usage(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {
 		return "" // not there, or of no file that a mount hides

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ours says which end of a pipe stays in this process.
-type ours struct{ read, write bool }
+// pipePair says which end of a pipe stays in this process.
+type pipePair struct{ read, write bool }
 
 // newPipe returns a pipe whose ends no child inherits by accident. Our end
 // does not block, so that the runtime can wait for it and wake it; the
 // child's does: zfs send takes EAGAIN for a failure.
-func newPipe(o ours) (r, w *os.File, err error) {
+func newPipe(o pipePair) (r, w *os.File, err error) {
 	var fd [2]int
 	if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, os.NewSyscallError("pipe2", err)
@@ -46,7 +46,7 @@ func growPipe(end *os.File) (large bool) {
 
 // StreamPipe is a pipe whose writer is another process, large or not; see growPipe.
 func StreamPipe() (r, w *os.File, large bool, err error) {
-	if r, w, err = newPipe(ours{read: true}); err != nil {
+	if r, w, err = newPipe(pipePair{read: true}); err != nil {
 		return nil, nil, false, err
 	}
 	return r, w, growPipe(w), nil

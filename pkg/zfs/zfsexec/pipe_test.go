@@ -9,7 +9,7 @@ import (
 
 func TestGrowPipe(t *testing.T) {
 	t.Parallel()
-	r, w, err := newPipe(ours{read: true})
+	r, w, err := newPipe(pipePair{read: true})
 	require.NoError(t, err)
 	defer r.Close()
 	defer w.Close()

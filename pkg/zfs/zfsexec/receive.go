@@ -63,7 +63,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 			return nil, err
 		}
 	}
-	child, w, err := newPipe(ours{write: true})
+	child, w, err := newPipe(pipePair{write: true})
 	if err != nil {
 		return nil, err
 	}

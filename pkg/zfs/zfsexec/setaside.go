@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetAside renames copies, of which each must be the very dataset that was looked at.
+// RenameDiverged renames copies, of which each must be the very dataset that was looked at.
 // One that is set aside already is no error.
-func (c *CLI) SetAside(ctx context.Context, all []zfs.SetAside) error {
+func (c *CLI) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error {
 	for _, a := range all {
 		if err := a.Check(); err != nil {
 			return err

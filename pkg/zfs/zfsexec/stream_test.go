@@ -135,7 +135,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		b := stream(t, c, step.spec)
 		sink, err := c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 		require.NoError(t, err)
-		_, err = sink.Write(b[:len(b)-sink.(transfer.Withholder).Withhold()])
+		_, err = sink.Write(b[:len(b)-sink.(transfer.TailHolder).Withhold()])
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { // zfs receive has stored what it can
 			l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})

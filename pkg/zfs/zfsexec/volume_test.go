@@ -53,7 +53,7 @@ func TestAVolumeWithoutALink(t *testing.T) {
 		nodes, err := v.nodes(link)
 		require.Equal(t, c.nodes, nodes, name)
 		require.ErrorIs(t, err, c.err, name)
-		out, err := occupiedOf(t.Context(), []string{link}, v)
+		out, err := usageOf(t.Context(), []string{link}, v)
 		require.NoError(t, err)
 		if c.err != nil {
 			require.Contains(t, out[link], "may be in use: it has no link in /dev/zvol, and its device was not found: /nowhere/zd16: ", name)
@@ -61,7 +61,7 @@ func TestAVolumeWithoutALink(t *testing.T) {
 			require.Empty(t, out, name)
 		}
 	}
-	out, err := occupiedOf(t.Context(), []string{link}, &volumes{sys: "/nowhere", dev: "/nowhere"})
+	out, err := usageOf(t.Context(), []string{link}, &volumes{sys: "/nowhere", dev: "/nowhere"})
 	require.NoError(t, err)
 	require.Contains(t, out[link], "may be in use", "nothing is known without sysfs")
 	v := kernelOf(t, "x")

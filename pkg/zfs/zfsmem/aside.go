@@ -11,15 +11,15 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CloneAside makes a clone for a job.
-func (h *Host) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
+// CreateDrillClone makes a clone for a job.
+func (h *Host) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error) {
 	return ask(ctx, h, zfs.OpClone, []string{a.Snapshot}, func() (string, error) {
 		of, i := h.find(a.Snapshot)
 		if i < 0 {
 			return "", fail(zfs.NotFound, zfs.OpClone, a.Snapshot)
 		}
 		h.guid++
-		name := zfs.AsideOf(zfs.PoolOf(of.Name), fmt.Sprint(h.guid))
+		name := zfs.DrillCloneName(zfs.PoolOf(of.Name), fmt.Sprint(h.guid))
 		clone := h.create(name, of.Type, map[string]string{zfs.AsideProperty: a.Job})
 		for _, p := range []string{"encryption", "encryptionroot", "keystatus"} { // they are its origin's
 			clone.Properties[p] = of.Properties[p]
@@ -32,12 +32,12 @@ func (h *Host) CloneAside(ctx context.Context, a zfs.Aside) (string, error) {
 	})
 }
 
-// RemoveAside destroys a job's clones.
-func (h *Host) RemoveAside(ctx context.Context, a zfs.Asides) error {
+// DestroyDrillClones destroys a job's clones.
+func (h *Host) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error {
 	return h.do(ctx, zfs.OpDestroy, a.Datasets, func() error {
 		for _, d := range slices.Collect(maps.Values(h.datasets)) {
 			origin, _, _ := strings.Cut(d.Get("origin"), "@")
-			if zfs.IsAside(d.Name) && d.Get(zfs.AsideProperty) == a.Job && slices.Contains(a.Datasets, origin) {
+			if zfs.IsDrillClone(d.Name) && d.Get(zfs.AsideProperty) == a.Job && slices.Contains(a.Datasets, origin) {
 				h.remove(d.Name)
 			}
 		}
@@ -45,9 +45,9 @@ func (h *Host) RemoveAside(ctx context.Context, a zfs.Asides) error {
 	})
 }
 
-// RunAside runs nothing: a command of the name "false" fails.
-func (h *Host) RunAside(ctx context.Context, a zfs.AsideCommand) (out zfs.AsideResult, err error) {
-	return ask(ctx, h, "run", []string{a.Clone}, func() (zfs.AsideResult, error) {
+// RunInDrillClone runs nothing: a command of the name "false" fails.
+func (h *Host) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.DrillResult, err error) {
+	return ask(ctx, h, "run", []string{a.Clone}, func() (zfs.DrillResult, error) {
 		if err := a.Check(); err != nil {
 			return out, err
 		}

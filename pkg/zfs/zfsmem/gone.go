@@ -7,8 +7,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RemoveGone destroys copies of which the original is gone.
-func (h *Host) RemoveGone(ctx context.Context, all []zfs.Gone) error {
+// DestroyOrphans destroys copies of which the original is gone.
+func (h *Host) DestroyOrphans(ctx context.Context, all []zfs.Orphan) error {
 	for _, g := range all {
 		if err := g.Check(); err != nil {
 			return err
@@ -20,7 +20,7 @@ func (h *Host) RemoveGone(ctx context.Context, all []zfs.Gone) error {
 	return nil
 }
 
-func (h *Host) removeGone(g zfs.Gone) error {
+func (h *Host) removeGone(g zfs.Orphan) error {
 	d := h.datasets[g.Dataset]
 	if d == nil {
 		return nil
@@ -39,7 +39,7 @@ func (h *Host) removeGone(g zfs.Gone) error {
 		}
 		held[s.In(d.Name)] = of
 	}
-	if why := g.Leaves(&l, held); why != "" {
+	if why := g.RefusalReason(&l, held); why != "" {
 		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
 	}
 	h.remove(g.Dataset)

@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Adjust changes properties.
-func (h *Host) Adjust(ctx context.Context, a zfs.Adjustment) error {
+// SetProperties changes properties.
+func (h *Host) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
 	return h.of(ctx, zfs.OpSet, a.Dataset, func(d *zfs.Dataset) {
 		for name, value := range a.Set {
 			d.Properties[name] = zfs.Property{Value: value, Source: "local"}
@@ -64,13 +64,13 @@ func (h *Host) InheritKey(ctx context.Context, dataset string) error {
 	})
 }
 
-// PartKey makes a dataset an encryption root.
-func (h *Host) PartKey(ctx context.Context, dataset string) error {
+// MakeEncryptionRoot makes a dataset an encryption root.
+func (h *Host) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	return h.of(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
 }
 
-// Occupied tells of nothing: there are no directories.
-func (h *Host) Occupied(ctx context.Context, paths []string) (map[string]string, error) {
+// InUse tells of nothing: there are no directories.
+func (h *Host) InUse(ctx context.Context, paths []string) (map[string]string, error) {
 	return nil, h.do(ctx, zfs.OpMount, paths, func() error { return nil })
 }
 

@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetAside renames copies, with what is below them.
-func (h *Host) SetAside(ctx context.Context, all []zfs.SetAside) error {
+// RenameDiverged renames copies, with what is below them.
+func (h *Host) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error {
 	var names []string
 	for _, a := range all {
 		names = append(names, a.Dataset, a.As)

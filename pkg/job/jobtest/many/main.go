@@ -80,7 +80,7 @@ func made(datasets, snapshots int) *site.Local {
 // world reaches it.
 type world struct{ *site.Local }
 
-func (w world) Open(context.Context, hosts.Line) (site.Site, error) { return w.Local, nil }
-func (w world) Relay(context.Context, hosts.Line, string, func(error)) (string, error) {
+func (w world) Open(context.Context, hosts.Address) (site.Host, error) { return w.Local, nil }
+func (w world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
